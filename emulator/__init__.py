@@ -1,0 +1,1 @@
+"""A Datastore emulator and an embedded memcached server."""
