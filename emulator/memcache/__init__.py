@@ -1,0 +1,10 @@
+"""An embedded memcached-protocol server for development and tests.
+
+`with start() as server:` serves on `server.address`; so does `python -m
+emulator.memcache`. It answers as memcached 1.6.18 does, but it is one Python
+thread: use the real one wherever there is one.
+"""
+
+from emulator.memcache.server import Server, start
+
+__all__ = ["Server", "start"]

@@ -1,0 +1,348 @@
+"""The store: items with flags, expiry and CAS numbers, within a memory limit.
+
+Not thread-safe, by design: the server runs every command of every connection in
+one thread, so that each command is atomic as it is in memcached.
+
+Time is whole seconds on a coarse clock, as in memcached: an item stored for one
+second lives between zero and one second. CAS numbers start at 1 and rise by one
+with each store and each flush, as memcached's do, so that the two can be compared.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator.memcache.counters import Counters
+from emulator.memcache.wire import parse_uint64
+
+DEFAULT_MEMORY_LIMIT_BYTES = 64 * 1024 * 1024
+MAX_ITEM_BYTES = 1024 * 1024
+
+# memcached's item header and CAS field; they count towards the item size limit.
+_ITEM_HEADER_BYTES = 48 + 8
+_CLIENT_FLAGS_BYTES = 4
+# What CPython spends on an item besides the bytes of key and value: the object,
+# two bytes headers, the CAS number, the entry in the table. Measured.
+_PYTHON_BYTES_PER_ITEM = 420
+
+# A time to live above this many seconds is a date (seconds since 1970).
+_MAX_RELATIVE_SECONDS = 60 * 60 * 24 * 30
+# memcached dates its own start back by this much, so that no stored time is 0.
+_START_OFFSET_SECONDS = 62
+
+Clock = Callable[[], float]
+
+
+def steady_clock() -> Clock:
+    """Seconds since 1970 that do not jump when the system's clock is set."""
+    offset = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset
+
+
+class Mode(enum.Enum):
+    """The ways to store."""
+
+    SET = enum.auto()
+    ADD = enum.auto()
+    REPLACE = enum.auto()
+    APPEND = enum.auto()
+    PREPEND = enum.auto()
+    CAS = enum.auto()
+
+
+class Stored(enum.Enum):
+    """How storing went."""
+
+    STORED = enum.auto()
+    NOT_STORED = enum.auto()
+    EXISTS = enum.auto()
+    NOT_FOUND = enum.auto()
+
+
+class Refused(enum.Enum):
+    """Why arithmetic did not take place."""
+
+    NOT_FOUND = enum.auto()
+    NON_NUMERIC = enum.auto()
+    CAS_MISMATCH = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One stored value. Compared by identity: a replaced item is another one."""
+
+    key: bytes
+    value: bytes
+    flags: int = 0
+    expires_at: int = 0
+    """On the cache's own seconds (`Cache.now`); 0 is never."""
+    cas: int = 0
+    touched_at: int = 0
+    fetched: bool = False
+    stale: bool = False
+    win_sent: bool = False
+    binary_key: bool = False
+    linked: bool = False
+    readers: int = 0
+    """Replies that refer to the item and have not been sent yet."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size as memcached counts it, its header included."""
+        return item_size_bytes(self.key, self.flags, len(self.value))
+
+    @property
+    def _cost_bytes(self) -> int:
+        return _PYTHON_BYTES_PER_ITEM + len(self.key) + len(self.value)
+
+
+def item_size_bytes(key: bytes, flags: int, value_bytes: int) -> int:
+    """The size memcached would account for such an item."""
+    flags_bytes = _CLIENT_FLAGS_BYTES if flags else 0
+    # One byte ends the key, two (CRLF) the value.
+    return _ITEM_HEADER_BYTES + len(key) + 1 + flags_bytes + value_bytes + 2
+
+
+class Cache:
+    """All items, least recently used first.
+
+    `clock` gives seconds since 1970 and must never go back. When the items cost
+    more than `memory_limit_bytes`, counted as what CPython spends on them, the
+    least recently used ones are evicted, live or not.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        memory_limit_bytes: int = DEFAULT_MEMORY_LIMIT_BYTES,
+    ) -> None:
+        self._clock = clock or steady_clock()
+        self._started_at = int(self._clock()) - _START_OFFSET_SECONDS
+        self._items: OrderedDict[bytes, Item] = OrderedDict()
+        self._used_bytes = 0
+        self._last_cas = 0
+        # Flushing marks a time and a CAS number; items die when they are next met.
+        self._flushed_until = 0
+        self._flushed_cas = 0
+        self._memory_limit_bytes = memory_limit_bytes
+        self.counters = Counters()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def used_bytes(self) -> int:
+        """What the items cost, as compared with the limit."""
+        return self._used_bytes
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """The most that the items may cost."""
+        return self._memory_limit_bytes
+
+    def set_memory_limit(self, limit_bytes: int) -> None:
+        """Change the limit; a lower one evicts at once."""
+        self._memory_limit_bytes = limit_bytes
+        self._evict()
+
+    @property
+    def now(self) -> int:
+        """Whole seconds on the cache's own scale, on which items expire."""
+        return int(self._clock()) - self._started_at
+
+    @property
+    def uptime_seconds(self) -> int:
+        """Since the cache was made."""
+        return self.now - _START_OFFSET_SECONDS
+
+    @property
+    def unix_time(self) -> int:
+        """Seconds since 1970."""
+        return self.now + self._started_at
+
+    def expiry(self, exptime: int) -> int:
+        """A client's expiry time on the cache's own seconds.
+
+        0 is never, up to thirty days a time to live, above a date; a date in the
+        past and anything negative has expired already.
+        """
+        if exptime == 0:
+            return 0
+        if exptime < 0:
+            return 1
+        if exptime > _MAX_RELATIVE_SECONDS:
+            return max(exptime - self._started_at, 1)
+        return exptime + self.now
+
+    def seconds_left(self, item: Item) -> int:
+        """-1 for ever; of an item that has just expired memcached's unsigned number."""
+        return -1 if item.expires_at == 0 else (item.expires_at - self.now) % 2**32
+
+    def find(self, key: bytes) -> Item | None:
+        """The live item of this key; an expired or flushed one is dropped now."""
+        item = self._items.get(key)
+        if item is None:
+            return None
+        if self._is_flushed(item):
+            self.counters.get_flushed += 1
+        elif item.expires_at != 0 and item.expires_at <= self.now:
+            self.counters.get_expired += 1
+        else:
+            return item
+        self.unlink(item)
+        return None
+
+    def bump(self, item: Item) -> None:
+        """Note a fetch. The first one only marks the item, as in memcached."""
+        if item.fetched:
+            item.touched_at = self.now
+        item.fetched = True
+        self._to_young_end(item)
+
+    def link(self, item: Item) -> None:
+        """Put an item in, in place of any of the same key, with a new CAS number."""
+        old = self._items.get(item.key)
+        if old is not None:
+            self.unlink(old)
+        item.cas = self.next_cas()
+        item.touched_at = self.now
+        item.linked = True
+        self._items[item.key] = item
+        self._used_bytes += item._cost_bytes
+        self.counters.total_items += 1
+        self._evict()
+
+    def unlink(self, item: Item) -> None:
+        """Take an item out, if it is in."""
+        if item.linked:
+            item.linked = False
+            del self._items[item.key]
+            self._used_bytes -= item._cost_bytes
+
+    def next_cas(self) -> int:
+        """A CAS number that was never given before."""
+        self._last_cas += 1
+        return self._last_cas
+
+    def store(self, mode: Mode, item: Item, compare: int = 0, *, or_stale: bool = False) -> Stored:
+        """Store `item` in the given way.
+
+        `compare` is the CAS number the existing item must have, 0 for none given.
+        With `or_stale` a lower one stores too, but the item is marked as stale.
+        """
+        old = self.find(item.key)
+        if old is None:
+            return self._store_new(mode, item)
+        matches = compare == old.cas
+        if mode is Mode.ADD:
+            old.touched_at = self.now
+            self._to_young_end(old)
+            return Stored.NOT_STORED
+        if mode is Mode.CAS:
+            if compare == 0 or not (matches or (or_stale and compare < old.cas)):
+                self.counters.cas_badval += 1
+                return Stored.EXISTS
+            self.counters.cas_hits += 1
+            if not matches:
+                item.expires_at = old.expires_at
+                item.stale = True
+                item.win_sent = old.win_sent
+        elif mode in (Mode.APPEND, Mode.PREPEND):
+            if compare != 0 and not matches:
+                return Stored.EXISTS
+            joined = _join(mode, old, item)
+            if joined.size_bytes > MAX_ITEM_BYTES:
+                return Stored.NOT_STORED
+            self.link(joined)
+            item.cas = joined.cas
+            return Stored.STORED
+        self.link(item)
+        return Stored.STORED
+
+    def _store_new(self, mode: Mode, item: Item) -> Stored:
+        if mode is Mode.CAS:
+            self.counters.cas_misses += 1
+            return Stored.NOT_FOUND
+        if mode not in (Mode.SET, Mode.ADD):
+            return Stored.NOT_STORED
+        self.link(item)
+        return Stored.STORED
+
+    def add_delta(
+        self, key: bytes, delta: int, *, increment: bool, compare: int = 0
+    ) -> Item | Refused:
+        """Add to or subtract from a decimal value: up wraps at 64 bits, down stops at 0.
+
+        Returns the item that held the number, with its new value and CAS number.
+        As in memcached a shorter number is padded with blanks in place, and a
+        longer one (or one whose item a reply still refers to) goes to a new item:
+        then the returned one is no longer in the cache.
+        """
+        item = self.find(key)
+        if item is None:
+            return Refused.NOT_FOUND
+        if not item.value:
+            return Refused.NON_NUMERIC
+        if compare != 0 and item.cas != compare:
+            return Refused.CAS_MISMATCH
+        number = parse_uint64(item.value.split(b"\0", 1)[0])
+        if number is None:
+            return Refused.NON_NUMERIC
+        if increment:
+            self.counters.incr_hits += 1
+            number = (number + delta) % 2**64
+        else:
+            self.counters.decr_hits += 1
+            number = max(number - delta, 0)
+        digits = b"%d" % number
+        if len(digits) <= len(item.value) and item.readers == 0:
+            item.value = digits.ljust(len(item.value))
+            item.cas = self.next_cas()
+            item.touched_at = self.now
+            self._to_young_end(item)
+            return item
+        self.link(successor := Item(key, digits, item.flags, item.expires_at))
+        item.cas = successor.cas
+        item.value = digits
+        return item
+
+    def mark_stale(self, item: Item) -> None:
+        """Keep the item, with a new CAS number, for clients that may use old data."""
+        item.stale = True
+        item.win_sent = False
+        item.cas = self.next_cas()
+
+    def flush(self, exptime: int) -> None:
+        """Drop all items now, or those that are not written again before `exptime`.
+
+        A later flush replaces one that is still to come.
+        """
+        now = self.now
+        self._flushed_until = (self.expiry(exptime) if exptime > 0 else now) - 1
+        if self._flushed_until <= now:
+            self._flushed_cas = self.next_cas()
+
+    def _is_flushed(self, item: Item) -> bool:
+        if self._flushed_until == 0 or self._flushed_until > self.now:
+            return False
+        return item.touched_at <= self._flushed_until or item.cas < self._flushed_cas
+
+    def _to_young_end(self, item: Item) -> None:
+        if item.linked:
+            self._items.move_to_end(item.key)
+
+    def _evict(self) -> None:
+        while self._used_bytes > self._memory_limit_bytes:
+            oldest = next(iter(self._items.values()))
+            self.unlink(oldest)
+            self.counters.evictions += 1
+
+
+def _join(mode: Mode, old: Item, item: Item) -> Item:
+    value = old.value + item.value if mode is Mode.APPEND else item.value + old.value
+    return Item(old.key, value, old.flags, old.expires_at)

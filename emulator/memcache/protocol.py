@@ -1,0 +1,165 @@
+"""One client's conversation, without I/O: bytes in, bytes out.
+
+`Connection.receive` takes bytes as they arrive, cut anywhere, and returns what to
+send. Limits, as in memcached: a key has at most 250 bytes, an item 1 MiB, and a
+line that has not ended after 2,048 bytes closes the connection, unless it is a
+`get` (those may name many keys: 1 MiB here). At most one line or one value is
+buffered per connection; the data of a refused value is thrown away as it comes.
+
+memcached gathers the replies to pipelined commands and writes them at certain
+points: after a `get`, after `mn`, or when it has read all there is between two
+commands. Most clients cannot tell, but three things follow that they can see, so
+replies wait here too: a `get` with a key too long drops the waiting replies; a
+number that a waiting `mg` reply refers to is not changed in place; and while a
+data block is incomplete nothing is sent. (memcached also writes after twenty
+commands in a row; that is left out.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator.memcache.cache import Cache, Item
+from emulator.memcache.meta import MetaCommands
+from emulator.memcache.stats import Stats
+from emulator.memcache.steps import Step, line
+from emulator.memcache.text import ERROR, VERSION, Handler, TextCommands
+from emulator.memcache.wire import split_line
+
+MAX_UNFINISHED_LINE_BYTES = 2048
+MAX_UNFINISHED_GET_BYTES = 1024 * 1024
+_MAX_LEADING_BLANKS = 100
+_BINARY_MAGIC = b"\x80"
+
+
+class Protocol:
+    """The commands on one cache, shared by all connections to it."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self.stats = Stats(cache, VERSION)
+        self._handlers: dict[bytes, Handler] = {
+            **TextCommands(cache, self.stats).handlers,
+            **MetaCommands(cache).handlers,
+        }
+
+    def connect(self) -> Connection:
+        """A new client."""
+        self.cache.counters.total_connections += 1
+        self.stats.open_connections += 1
+        return Connection(self)
+
+    def disconnect(self, connection: Connection) -> None:
+        """A client is gone; call once for each `connect`."""
+        self.stats.open_connections -= 1
+        connection.close()
+
+    def execute(self, command_line: bytes) -> Step:
+        """Run one command line, given without its line end."""
+        words = split_line(command_line)
+        handler = self._handlers.get(words[0]) if words else None
+        return line(ERROR) if handler is None else handler(words)
+
+
+class Connection:
+    """One client. `closed` turns True when the server is to hang up."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._counters = protocol.cache.counters
+        self._greeted = False
+        self._input = bytearray()
+        self._block_bytes = 0
+        self._finish: Callable[[bytes], Step] | None = None
+        self._swallow_bytes = 0
+        self._waiting: list[bytes] = []
+        self._sending: list[bytes] = []
+        self._read_items: list[Item] = []
+        self.closed = False
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Take what the client sent and return what to send, in pieces.
+
+        Nothing may be sent to a client that `close` was called for.
+        """
+        self._counters.bytes_read += len(data)
+        self._input += data
+        if not self._greeted:
+            self._greeted = True
+            # The binary protocol, which was withdrawn from memcached's documents.
+            self.closed = data[:1] == _BINARY_MAGIC
+        position = 0
+        while not self.closed:
+            if self._swallow_bytes:
+                skipped = min(self._swallow_bytes, len(self._input) - position)
+                self._swallow_bytes -= skipped
+                position += skipped
+                if self._swallow_bytes:
+                    break
+            if self._finish is not None:
+                end = position + self._block_bytes
+                if len(self._input) < end:
+                    break
+                finish, self._finish = self._finish, None
+                step = finish(bytes(self._input[position:end]))
+                position = end
+            else:
+                newline = self._input.find(b"\n", position)
+                if newline < 0:
+                    self._between_commands(position)
+                    break
+                step = self._protocol.execute(_without_cr(self._input, position, newline))
+                position = newline + 1
+            self._take(step)
+        del self._input[:position]
+        sending, self._sending = self._sending, []
+        return sending
+
+    def close(self) -> None:
+        """The client is gone, or is to go; its unsent replies are forgotten."""
+        self.closed = True
+        self._forget_waiting()
+        self._input.clear()
+
+    def _take(self, step: Step) -> None:
+        if step.drop:
+            self._forget_waiting()
+        self._waiting += step.reply
+        if step.reads is not None:
+            step.reads.readers += 1
+            self._read_items.append(step.reads)
+        self._block_bytes = step.block_bytes
+        self._finish = step.finish
+        self._swallow_bytes = step.swallow_bytes
+        if step.flush:
+            self._flush()
+        self.closed = step.close
+
+    def _between_commands(self, position: int) -> None:
+        unfinished = len(self._input) - position
+        if unfinished > MAX_UNFINISHED_LINE_BYTES and not self._is_long_get(position):
+            self.close()
+            return
+        self._flush()
+
+    def _is_long_get(self, position: int) -> bool:
+        if len(self._input) - position > MAX_UNFINISHED_GET_BYTES:
+            return False
+        start = bytes(self._input[position : position + _MAX_LEADING_BLANKS + len(b"gets ")])
+        return start.lstrip(b" ").startswith((b"get ", b"gets "))
+
+    def _flush(self) -> None:
+        self._counters.bytes_written += sum(map(len, self._waiting))
+        self._sending += self._waiting
+        self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        self._waiting = []
+        for item in self._read_items:
+            item.readers -= 1
+        self._read_items = []
+
+
+def _without_cr(data: bytearray, start: int, newline: int) -> bytes:
+    end = newline - 1 if newline - start > 1 and data[newline - 1] == 0x0D else newline
+    return bytes(data[start:end])

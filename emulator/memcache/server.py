@@ -1,0 +1,231 @@
+"""The TCP server: one thread, one selector, any number of clients.
+
+Bound to the loopback interface unless told otherwise: the protocol knows no
+passwords. A client that does not read its replies is not read from either, so
+that its replies do not pile up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import selectors
+import socket
+import threading
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from emulator.memcache.cache import DEFAULT_MEMORY_LIMIT_BYTES, Cache
+from emulator.memcache.protocol import Connection, Protocol
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 11211
+
+_READ_BYTES = 64 * 1024
+# sendmsg takes at most IOV_MAX pieces, 1024 on Linux.
+_PIECES_PER_SEND = 512
+_BACKLOG = 1024
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_JOIN_SECONDS = 5.0
+
+
+class _Client:
+    """A socket, the conversation on it, and what is still to be sent."""
+
+    def __init__(self, sock: socket.socket, connection: Connection) -> None:
+        self.sock = sock
+        self.connection = connection
+        self.unsent: deque[memoryview] = deque()
+
+
+class Server:
+    """A memcached that lives in this process.
+
+    Listening starts in the constructor, which raises OSError when the address is
+    taken or does not resolve; serving starts with `start` (in a daemon thread) or
+    `serve_forever` (in this one). As a context manager it starts and stops. Data
+    is gone when it stops.
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        host: str = DEFAULT_HOST,
+        *,
+        memory_limit_bytes: int = DEFAULT_MEMORY_LIMIT_BYTES,
+    ) -> None:
+        self.cache = Cache(memory_limit_bytes=memory_limit_bytes)
+        self._protocol = Protocol(self.cache)
+        self._listener = _listen(host, port)
+        self.host: str
+        self.port: int
+        self.host, self.port = self._listener.getsockname()[:2]
+        self._selector = selectors.DefaultSelector()
+        self._waker, self._wakened = socket.socketpair()
+        self._waker.setblocking(False)
+        self._clients: set[_Client] = set()
+        self._accepting = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT` as clients take it, with the port that was really bound."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __enter__(self) -> Self:
+        if self._thread is None:
+            self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Serve in a daemon thread. Clients may connect at once: the socket listens."""
+        self._thread = threading.Thread(
+            target=self.serve_forever, name=f"memcached-{self.port}", daemon=True
+        )
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """Make `serve_forever` return soon. Safe in a signal handler and from any thread."""
+        self._stopping = True
+        with contextlib.suppress(OSError):  # Full or closed: it is awake anyway.
+            self._waker.send(b"\0")
+
+    def stop(self) -> None:
+        """Hang up on all clients and free the port. May be called twice."""
+        self.request_stop()
+        if self._thread is None:
+            self._release()
+        else:
+            self._thread.join(_JOIN_SECONDS)
+
+    def serve_forever(self) -> None:
+        """Serve in this thread until `request_stop`; then close everything."""
+        try:
+            self._listener.setblocking(False)
+            self._selector.register(self._wakened, selectors.EVENT_READ)
+            self._resume_accepting()
+            while not self._stopping:
+                for key, _mask in self._selector.select():
+                    if isinstance(key.data, _Client):
+                        self._serve(key.data)
+                    elif key.fileobj is self._listener:
+                        self._accept()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        for client in list(self._clients):
+            self._hang_up(client)
+        for closing in (self._selector, self._listener, self._waker, self._wakened):
+            closing.close()
+
+    def _resume_accepting(self) -> None:
+        if not self._accepting:
+            self._accepting = True
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _accept(self) -> None:
+        try:
+            sock, _peer = self._listener.accept()
+        except OSError as error:
+            # Without a free descriptor the listener would stay readable and this
+            # loop spin: wait until a client leaves. Other errors are one peer's.
+            if error.errno in _OUT_OF_DESCRIPTORS and self._clients:
+                self._accepting = False
+                self._selector.unregister(self._listener)
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = _Client(sock, self._protocol.connect())
+        self._clients.add(client)
+        self._selector.register(sock, selectors.EVENT_READ, client)
+
+    def _serve(self, client: _Client) -> None:
+        try:
+            if client.unsent:
+                self._send(client)
+            else:
+                self._read(client)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._hang_up(client)
+
+    def _read(self, client: _Client) -> None:
+        data = client.sock.recv(_READ_BYTES)
+        if not data:
+            self._hang_up(client)
+            return
+        client.unsent.extend(map(memoryview, client.connection.receive(data)))
+        if client.unsent:
+            self._send(client)
+        elif client.connection.closed:
+            self._hang_up(client)
+
+    def _send(self, client: _Client) -> None:
+        unsent = client.unsent
+        with contextlib.suppress(BlockingIOError):
+            while unsent:
+                pieces = [piece for piece, _ in zip(unsent, range(_PIECES_PER_SEND), strict=False)]
+                sent = client.sock.sendmsg(pieces)
+                while unsent and sent >= len(unsent[0]):
+                    sent -= len(unsent.popleft())
+                if sent:
+                    unsent[0] = unsent[0][sent:]
+        if not unsent and client.connection.closed:
+            self._hang_up(client)
+            return
+        self._selector.modify(
+            client.sock, selectors.EVENT_WRITE if unsent else selectors.EVENT_READ, client
+        )
+
+    def _hang_up(self, client: _Client) -> None:
+        self._clients.discard(client)
+        self._protocol.disconnect(client.connection)
+        self._selector.unregister(client.sock)
+        client.sock.close()
+        if not self._stopping:
+            self._resume_accepting()
+
+
+def start(
+    port: int = 0,
+    host: str = DEFAULT_HOST,
+    *,
+    memory_limit_bytes: int = DEFAULT_MEMORY_LIMIT_BYTES,
+) -> Server:
+    """Start a server in a daemon thread; port 0 takes a free one.
+
+    Raises OSError when the address is taken or does not resolve. Stop it with
+    `stop()`, or use it in a `with` block.
+    """
+    server = Server(port, host, memory_limit_bytes=memory_limit_bytes)
+    server.start()
+    return server
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _name, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        # A restart must not wait for the last run's connections to time out.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

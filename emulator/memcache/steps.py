@@ -1,0 +1,38 @@
+"""What a command asks of its connection: bytes to send, bytes to wait for, or to close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator.memcache.cache import Item
+
+CRLF = b"\r\n"
+
+
+@dataclass(slots=True)
+class Step:
+    """The outcome of one command line or data block."""
+
+    reply: tuple[bytes, ...] = ()
+    """Pieces to send, in order; values go out as they are stored, uncopied."""
+    flush: bool = False
+    """memcached writes out all that waits at this point (after `get`, after `mn`)."""
+    drop: bool = False
+    """Forget the replies that wait unsent, then send `reply`.
+
+    memcached does so when a key in a `get` is too long.
+    """
+    block_bytes: int = 0
+    """Wait for a data block of this size, its CRLF included, and give it to `finish`."""
+    finish: Callable[[bytes], Step] | None = None
+    swallow_bytes: int = 0
+    """Throw away this many bytes of what follows (the data of a refused command)."""
+    close: bool = False
+    reads: Item | None = None
+    """The item whose value `reply` refers to until it is sent."""
+
+
+def line(text: bytes, *, quiet: bool = False) -> Step:
+    """A one-line reply, or none at all when the client said `noreply`."""
+    return Step() if quiet else Step(reply=(text + CRLF,))
