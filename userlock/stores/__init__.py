@@ -1,0 +1,22 @@
+"""Where leases live: one module a kind of store, each behind `LeaseStore`."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from userlock.lock.service import register_store
+from userlock.stores.memcache import MemcacheStore
+from userlock.stores.memory import MemoryStore
+
+__all__ = ["MemcacheStore", "MemoryStore"]
+
+
+def _memory(url: str) -> MemoryStore:
+    parts = urlsplit(url)
+    if parts.netloc or parts.path or parts.query:
+        raise ValueError(f"{url!r}: the memory store takes no options; use memory://")
+    return MemoryStore()
+
+
+register_store("memcache", MemcacheStore.from_url)
+register_store("memory", _memory)

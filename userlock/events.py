@@ -1,0 +1,234 @@
+"""What happened, as plain facts, and who is told.
+
+A listener is any callable that takes an event. A listener that raises is
+logged and otherwise ignored: nothing that watches the lock can break it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+
+from userlock.errors import StaleWriteError, WriteViolation
+
+log = logging.getLogger("userlock")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events.
+
+    Attributes:
+        lock_id: the lock concerned.
+    """
+
+    lock_id: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Acquired(Event):
+    """A lock was taken.
+
+    Attributes:
+        priority: "interactive" or "batch".
+        waited_seconds: from the call to the grant.
+        attempts: how often the store was asked.
+        in_the_way: who held it at first, in words; empty when nobody did.
+        degraded: taken without the store's word, because it did not answer.
+    """
+
+    priority: str
+    waited_seconds: float
+    attempts: int
+    in_the_way: str
+    degraded: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contended(Event):
+    """A lock is held by somebody else, and the caller begins to wait."""
+
+    priority: str
+    in_the_way: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimedOut(Event):
+    """The caller gave up waiting."""
+
+    priority: str
+    waited_seconds: float
+    in_the_way: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Degraded(Event):
+    """The store did not answer; the caller carries on without its word."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Released(Event):
+    """A lock was given back.
+
+    Attributes:
+        held_seconds: from the grant to the release.
+        outcome: "released"; "not confirmed" when the store did not answer (the lease then ends
+            by itself, or when the store answers this process again).
+    """
+
+    held_seconds: float
+    outcome: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeaseLost(Event):
+    """At release the lease turned out not to be ours any more.
+
+    Attributes:
+        how: in words: it ran out, was evicted or forgotten, or was taken by somebody.
+    """
+
+    held_seconds: float
+    how: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Violation(Event):
+    """A write slipped past its lock (also when enforcement only logs it)."""
+
+    error: WriteViolation
+    enforced: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StaleWrite(Event):
+    """A write was refused at the Datastore commit."""
+
+    error: StaleWriteError
+
+
+Listener = Callable[[Event], None]
+
+
+class Listeners:
+    """A list of listeners, told one after the other."""
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._listeners: tuple[Listener, ...] = tuple(listeners)
+
+    def add(self, listener: Listener) -> None:
+        """Tell `listener` of every event from now on."""
+        self._listeners = (*self._listeners, listener)
+
+    def emit(self, event: Event) -> None:
+        """Tell everybody. Never raises what a listener raises."""
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a userlock listener failed on %s", type(event).__name__)
+
+
+#: Told by the model layer as well as by every lock service.
+LISTENERS = Listeners()
+
+
+def log_event(event: Event) -> None:
+    """The default listener: one log line an event, its facts in `extra["userlock"]`.
+
+    Uncontended locks are logged at DEBUG, contention at INFO, and whatever
+    somebody should look at, at WARNING.
+    """
+    describe = _LINES.get(type(event))
+    if describe is None:
+        return
+    level, line = describe(event)
+    if log.isEnabledFor(level):
+        log.log(level, *line, extra={"userlock": event})
+
+
+_Line = tuple[int, tuple[object, ...]]
+
+
+def _acquired(event: Acquired) -> _Line:
+    if not event.in_the_way:
+        return logging.DEBUG, ("lock %r acquired", event.lock_id)
+    return logging.INFO, (
+        "lock %r acquired after %.0f ms and %d attempts (%s); in the way: %s",
+        event.lock_id,
+        event.waited_seconds * 1000,
+        event.attempts,
+        event.priority,
+        event.in_the_way,
+    )
+
+
+def _contended(event: Contended) -> _Line:
+    return logging.DEBUG, (
+        "lock %r contended (%s waits); in the way: %s",
+        event.lock_id,
+        event.priority,
+        event.in_the_way,
+    )
+
+
+def _timed_out(event: TimedOut) -> _Line:
+    return logging.WARNING, (
+        "lock %r not acquired: gave up after %.1f s (%s); in the way: %s",
+        event.lock_id,
+        event.waited_seconds,
+        event.priority,
+        event.in_the_way,
+    )
+
+
+def _degraded(event: Degraded) -> _Line:
+    return logging.WARNING, (
+        "lock %r degraded: carrying on without it, the lease store does not answer (%s); "
+        "stale writes are still refused at the commit",
+        event.lock_id,
+        event.reason,
+    )
+
+
+def _released(event: Released) -> _Line:
+    return logging.DEBUG, (
+        "lock %r %s after %.0f ms",
+        event.lock_id,
+        event.outcome,
+        event.held_seconds * 1000,
+    )
+
+
+def _lost(event: LeaseLost) -> _Line:
+    return logging.WARNING, (
+        "lock %r was lost while it was held (%.0f ms): %s",
+        event.lock_id,
+        event.held_seconds * 1000,
+        event.how,
+    )
+
+
+def _violation(event: Violation) -> _Line:
+    return logging.WARNING, ("%s: %s", type(event.error).__name__, event.error)
+
+
+def _stale_write(event: StaleWrite) -> _Line:
+    return logging.WARNING, ("stale write refused: %s", event.error)
+
+
+_LINES: dict[type[Event], Callable[..., _Line]] = {
+    Acquired: _acquired,
+    Contended: _contended,
+    TimedOut: _timed_out,
+    Degraded: _degraded,
+    Released: _released,
+    LeaseLost: _lost,
+    Violation: _violation,
+    StaleWrite: _stale_write,
+}
+
+LISTENERS.add(log_event)

@@ -1,0 +1,72 @@
+"""A circuit breaker: a dead or hanging store costs a process one timeout now and then.
+
+Without it, every request would pay the store's whole timeout while the store
+hangs. After a failure the breaker stays open in proportion to what the
+failure cost: a refused connection costs nothing, so the next request simply
+tries again; a reply that never came costs a third of a second, and then
+nobody tries for a whole one. When that time is over one caller probes, and
+the others go on without the store until the probe has its answer.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from userlock.clock import Clock
+
+
+class CircuitBreaker:
+    """Thread-safe. All times in seconds.
+
+    Args:
+        clock: for the time.
+        pause_factor: how many times the cost of a failure to stay open.
+        most_pause_seconds: longest pause after one failure.
+    """
+
+    def __init__(
+        self, clock: Clock, *, pause_factor: float = 10.0, most_pause_seconds: float = 1.0
+    ) -> None:
+        self._clock = clock
+        self._pause_factor = pause_factor
+        self._most_pause_seconds = most_pause_seconds
+        self._lock = threading.Lock()
+        self._open_until: float | None = None
+        self._reason = ""
+
+    @property
+    def reason(self) -> str:
+        """What the last failure was."""
+        return self._reason
+
+    def allows(self) -> bool:
+        """Whether the store may be asked now. In an outage: yes for one caller at a time."""
+        if self._closed():  # the common case, without the lock
+            return True
+        with self._lock:
+            until = self._open_until
+            if until is None:
+                return True
+            now = self._clock.now()
+            if now < until:
+                return False
+            # This caller probes. Others stay out until it reports, or, should
+            # it never report (its thread was killed), for one more pause.
+            self._open_until = now + self._most_pause_seconds
+            return True
+
+    def _closed(self) -> bool:
+        return self._open_until is None
+
+    def succeeded(self) -> None:
+        """The store answered."""
+        if not self._closed():
+            with self._lock:
+                self._open_until = None
+
+    def failed(self, *, cost_seconds: float, reason: str) -> None:
+        """The store did not answer, and finding out took `cost_seconds`."""
+        pause = min(cost_seconds * self._pause_factor, self._most_pause_seconds)
+        with self._lock:
+            self._reason = reason
+            self._open_until = self._clock.now() + pause

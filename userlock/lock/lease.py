@@ -1,0 +1,300 @@
+"""The words of the lock: claims, leases, holders, and what a lease store answers.
+
+A store does four atomic things and nothing else; waiting, priority and what
+to do in an outage live one floor up, in `userlock.lock.service`. Every verb
+is checked by the owner's token, so no verb can touch somebody else's lease.
+Three outcomes are kept apart throughout: granted, held by somebody, and
+unavailable (the store did not say). An error is never read as "held", nor as
+"free".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import os
+import secrets
+import socket
+from typing import Protocol
+
+#: memcached reads a time to live above 30 days as a date; a lease of a month is no lease.
+MAX_LEASE_SECONDS = 30 * 86400 - 3600
+#: A caller that wants to wait longer than a day wants a queue, not a lock.
+MAX_WAIT_SECONDS = 86400.0
+#: How long a store remembers that somebody waits. Waiters renew it with every poll.
+ANNOUNCE_SECONDS = 2
+
+
+class Priority(enum.Enum):
+    """Who passes whom: a waiting interactive request goes before any batch attempt."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+    @classmethod
+    def of(cls, value: Priority | str) -> Priority:
+        """The priority named by a word; `ValueError` says which words there are."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ValueError(f"priority must be 'interactive' or 'batch', not {value!r}") from None
+
+
+def check_lock_id(lock_id: object) -> str:
+    """The lock id as a string, or an error that says what is wrong with it.
+
+    Any non-empty `str` of any length and any Unicode is a lock id; an `int`
+    is turned into one, because user ids often are ints.
+    """
+    if isinstance(lock_id, bool) or not isinstance(lock_id, str | int):
+        raise TypeError(
+            f"a lock id must be a non-empty str (or an int), not {type(lock_id).__name__}: "
+            f"{lock_id!r:.100}"
+        )
+    lock_id = str(lock_id)
+    if not lock_id:
+        raise ValueError("a lock id must not be empty: it names whose data is locked")
+    return lock_id
+
+
+def check_seconds(name: str, value: object, *, least: float, most: float) -> float:
+    """`value` as a float from `least` to `most`, or an error that says what is wrong."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
+    seconds = float(value)
+    if math.isnan(seconds) or not least <= seconds <= most:
+        bound = f"at least {least:g}" if least == 0 else "more than 0"
+        raise ValueError(f"{name} must be {bound} and at most {most:g} seconds, not {value!r}")
+    return seconds
+
+
+def check_lock_timeout(value: object) -> float:
+    """A usable lease length in seconds, or a clear error."""
+    return check_seconds("lock_timeout", value, least=0.001, most=MAX_LEASE_SECONDS)
+
+
+def check_wait_timeout(value: object) -> float:
+    """A usable wait in seconds (0: try once), or a clear error."""
+    return check_seconds("wait_timeout", value, least=0, most=MAX_WAIT_SECONDS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Holder:
+    """What a store's record says about who holds (or claims) a lock.
+
+    It comes from a server that others can write to, so it is for people to
+    read; only `token` is ever compared.
+
+    Attributes:
+        token: the owner token of the lease; random, compared, never guessed at.
+        priority: "interactive" or "batch".
+        since: when the lease was asked for, in seconds since 1970 by the holder's clock.
+        lock_timeout: the lease's length in seconds.
+        process: host and process id of the holder.
+        request: what it is doing (for a web request, its method and path).
+    """
+
+    token: str
+    priority: str
+    since: float
+    lock_timeout: float
+    process: str
+    request: str
+
+    def describe(self) -> str:
+        """One phrase that names the holder, safe to log."""
+        doing = f"{self.request} " if self.request else ""
+        return f"{doing}({self.priority}, {self.process}, lease of {self.lock_timeout:g} s)"
+
+    def encode(self) -> bytes:
+        """The record as stored."""
+        return json.dumps(
+            [
+                self.token,
+                self.priority,
+                round(self.since, 3),
+                self.lock_timeout,
+                self.process,
+                self.request,
+            ],
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, record: bytes) -> Holder:
+        """The holder that a record names; a foreign record gives a holder that owns nothing.
+
+        Whatever stands in the record, this neither raises nor yields a token
+        that could match one of ours, and its strings are safe to log.
+        """
+        try:
+            token, priority, since, lock_timeout, process, request = json.loads(record)
+            return cls(
+                token=_printable(token),
+                priority=_printable(priority),
+                since=float(since),
+                lock_timeout=float(lock_timeout),
+                process=_printable(process),
+                request=_printable(request),
+            )
+        except (ValueError, TypeError, RecursionError):
+            return cls("", "unknown", 0.0, 0.0, "a record that userlock did not write", "")
+
+
+def _printable(text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError("not a string")
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claim:
+    """A request for a lease, the same through all of its attempts.
+
+    Attributes:
+        lock_id: what to lock.
+        holder: the record to store; `holder.token` is the owner token.
+        ttl_seconds: how long the lease shall last.
+        priority: who passes whom.
+    """
+
+    lock_id: str
+    holder: Holder
+    ttl_seconds: float
+    priority: Priority
+
+    @property
+    def token(self) -> str:
+        return self.holder.token
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lease:
+    """A granted lock. A frozen value: extending gives a new one.
+
+    Attributes:
+        lock_id: what is locked.
+        token: the owner token.
+        deadline: on the holder's clock (`Clock.now`); from then on the lease is over. Counted
+            from before the store was asked, so it is never later than the store's own end.
+        ttl_seconds: its length as asked for.
+        degraded: taken optimistically because the store did not answer.
+        maybe_stored: whether the store may know of it. False only for a degraded lease whose
+            store was never asked, so there is nothing to give back.
+        proof: what the store needs to release it at one round trip; private to the store.
+    """
+
+    lock_id: str
+    token: str
+    deadline: float
+    ttl_seconds: float
+    degraded: bool = False
+    maybe_stored: bool = True
+    proof: object = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Granted:
+    """The lease is ours."""
+
+    lease: Lease
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody else has it. `holder` is None when the store did not say who."""
+
+    holder: Holder | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Yielded:
+    """A batch attempt stood back: an interactive request is waiting."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The store did not say.
+
+    Attributes:
+        reason: why, for people.
+        sent: whether the store was asked at all, so that it may yet carry the request out.
+    """
+
+    reason: str
+    sent: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Free:
+    """Nobody has a lease that the store knows of."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Released:
+    """The lease was ours to the end and is gone now."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lost:
+    """The lease was not ours any more: it ran out, was evicted, or the server forgot it.
+
+    `holder` is who has the lock now, or None.
+    """
+
+    holder: Holder | None
+
+
+class LeaseStore(Protocol):
+    """Where leases live. Atomic primitives, each checked by owner token.
+
+    No verb raises for trouble with the server: that is `Unavailable`.
+    Thread-safe.
+    """
+
+    def add(
+        self, claim: Claim, *, announce: bool = False
+    ) -> Granted | Held | Yielded | Unavailable:
+        """Create the lease if there is none: one atomic create with a time to live.
+
+        An interactive claim with `announce` also makes it known, for
+        `ANNOUNCE_SECONDS`, that somebody waits; a batch claim stands back
+        (`Yielded`) while that is known. After a lost reply the store looks
+        for the claim's token: the lock may be ours.
+        """
+        ...
+
+    def withdraw(self, claim: Claim) -> None:
+        """No longer waiting: take back what `announce` made known, if it is still ours."""
+        ...
+
+    def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost | Unavailable:
+        """A new lease that ends `ttl_seconds` from now, if this one is still ours."""
+        ...
+
+    def release(self, lease: Lease) -> Released | Lost | Unavailable:
+        """Delete the lease if it is still ours; never another's."""
+        ...
+
+    def read(self, lock_id: str) -> Held | Free | Unavailable:
+        """Who holds the lock now."""
+        ...
+
+    def close(self) -> None:
+        """Give up connections."""
+        ...
+
+
+_HOST = socket.gethostname()
+
+
+def process_label() -> str:
+    """This process, for people: host name and process id."""
+    return f"{_HOST}/{os.getpid()}"
+
+
+def new_token() -> str:
+    """A token that no other claim has: 96 random bits, also after a fork."""
+    return secrets.token_hex(12)

@@ -1,0 +1,411 @@
+"""The lock service: waiting, priority and outage policy over a lease store.
+
+Sees only the `LeaseStore` protocol. A store answers "granted", "held" or
+"unavailable"; what follows from each answer is decided here.
+
+    acquire ── add ──▶ Granted      done: one round trip
+                  ├──▶ Held         announce that we wait, poll with growing jittered delays,
+                  │                 give up after wait_timeout with the holder's name
+                  ├──▶ Yielded      (batch only) a person waits: poll, and let them pass
+                  └──▶ Unavailable  outage policy: a degraded lease, or an error
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from random import Random
+from urllib.parse import urlsplit
+
+from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.errors import LockServiceUnavailable, LockTimeout
+from userlock.events import (
+    LISTENERS,
+    Acquired,
+    Contended,
+    Degraded,
+    Event,
+    LeaseLost,
+    Listeners,
+    Released,
+    TimedOut,
+)
+from userlock.lock.breaker import CircuitBreaker
+from userlock.lock.lease import (
+    Claim,
+    Free,
+    Granted,
+    Held,
+    Holder,
+    Lease,
+    LeaseStore,
+    Lost,
+    Priority,
+    Unavailable,
+    Yielded,
+    check_lock_id,
+    check_lock_timeout,
+    check_wait_timeout,
+    new_token,
+    process_label,
+)
+from userlock.lock.lease import Released as StoreReleased
+from userlock.lock.policy import LockPolicy, OutagePolicy
+
+_Opener = Callable[[str], LeaseStore]
+_OPENERS: dict[str, _Opener] = {}
+
+
+def register_store(scheme: str, opener: _Opener) -> None:
+    """Let `LockService.from_url` open `scheme://…` addresses with `opener(url)`."""
+    _OPENERS[scheme] = opener
+
+
+class LockService:
+    """Grants and takes back leases. One per process is enough; thread-safe.
+
+    Guarantees: while the store keeps its data, no two confirmed (not
+    degraded) leases of one lock overlap by the holders' own clocks; a waiting
+    interactive caller is not passed by a batch attempt that began later; and
+    `acquire` returns or raises within its `wait_timeout` plus the store's
+    timeouts (memcached: about half a second, once).
+
+    Args:
+        store: where leases live.
+        policy: default lease length, wait and polling by priority.
+        outage: what to do when the store does not answer.
+        listeners: who is told what happens; by default the process-wide list.
+        clock: for the time, and for waiting.
+        random: for jitter.
+    """
+
+    #: How many leases that could not be given back are remembered for later.
+    MAX_STRAYS = 1000
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        *,
+        policy: LockPolicy | None = None,
+        outage: OutagePolicy | str = OutagePolicy.OPTIMISTIC,
+        listeners: Listeners | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
+    ) -> None:
+        self.store = store
+        self.policy = policy or LockPolicy()
+        self.outage = OutagePolicy(outage)
+        self.listeners = LISTENERS if listeners is None else listeners
+        self.clock = clock
+        self._random = random or Random()
+        self._breaker = CircuitBreaker(clock)
+        self._strays: collections.deque[Lease] = collections.deque(maxlen=self.MAX_STRAYS)
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        policy: LockPolicy | None = None,
+        outage: OutagePolicy | str = OutagePolicy.OPTIMISTIC,
+    ) -> LockService:
+        """A service over the store that a URL names.
+
+        `memcache://HOST:PORT?prefix=app1` for memcached, `memory://` for
+        tests within one process. Nothing is sent yet: a server that is down
+        is no reason for a site not to start.
+
+        Raises:
+            ValueError: the URL names no store that there is, or is malformed.
+        """
+        scheme = urlsplit(url).scheme
+        opener = _OPENERS.get(scheme)
+        if opener is None:
+            known = ", ".join(f"{name}://" for name in sorted(_OPENERS))
+            raise ValueError(f"{url!r} names no lease store: it must begin with one of {known}")
+        return cls(opener(url), policy=policy, outage=outage)
+
+    # --- acquire ----------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        lock_id: str | int,
+        *,
+        wait_timeout: float | None = None,
+        lock_timeout: float | None = None,
+        priority: Priority | str = Priority.INTERACTIVE,
+        request: str = "",
+    ) -> Lease:
+        """Take the lock, waiting for it if need be.
+
+        Args:
+            lock_id: what to lock: a non-empty string (or int) of any length.
+            wait_timeout: longest wait in seconds; 0 tries once. Default by priority.
+            lock_timeout: length of the lease in seconds. Default by priority.
+            priority: `interactive` or `batch`.
+            request: what the caller is doing, for the next one who has to wait for it.
+
+        Returns:
+            The lease; `lease.degraded` if the store did not answer and the policy is to go on.
+
+        Raises:
+            LockTimeout: somebody held it all the time; names the holder.
+            LockServiceUnavailable: the store did not answer and the policy is `fail`.
+            TypeError, ValueError: an argument that makes no sense.
+        """
+        lock_id = check_lock_id(lock_id)
+        priority = Priority.of(priority)
+        defaults = self.policy.of(priority)
+        wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
+        ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
+        holder = Holder(
+            token=new_token(),
+            priority=priority.value,
+            since=self.clock.wall(),
+            lock_timeout=ttl,
+            process=process_label(),
+            request=request[:200],
+        )
+        claim = Claim(lock_id=lock_id, holder=holder, ttl_seconds=ttl, priority=priority)
+        return _Acquisition(self, claim, wait).run()
+
+    def _ask(self, claim: Claim, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
+        """One attempt, unless the breaker is open."""
+        if not self._breaker.allows():
+            return Unavailable(self._breaker.reason, sent=False)
+        asked_at = self.clock.now()
+        outcome = self.store.add(claim, announce=announce)
+        self._note(outcome, asked_at)
+        return outcome
+
+    def _note(self, outcome: object, asked_at: float) -> None:
+        """Tell the breaker how it went, and use a working store to tidy up."""
+        if isinstance(outcome, Unavailable):
+            cost = self.clock.now() - asked_at
+            self._breaker.failed(cost_seconds=cost, reason=outcome.reason)
+        else:
+            self._breaker.succeeded()
+            if self._strays:
+                self._collect_strays()
+
+    # --- release ----------------------------------------------------------------------------
+
+    def release(self, lease: Lease, *, held_seconds: float = 0.0) -> None:
+        """Give the lock back if it is still ours. Never raises for trouble with the store.
+
+        What could not be confirmed is remembered, and tried again when the
+        store answers this process next; until then the lease ends by itself.
+        """
+        if not lease.maybe_stored:
+            self._emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
+            return
+        outcome: StoreReleased | Lost | Unavailable
+        if self._breaker.allows():
+            asked_at = self.clock.now()
+            outcome = self.store.release(lease)
+            self._note(outcome, asked_at)
+        else:
+            outcome = Unavailable(self._breaker.reason, sent=False)
+        match outcome:
+            case StoreReleased():
+                self._emit(Released(lease.lock_id, held_seconds, "released"))
+            case Unavailable():
+                self._strays.append(lease)
+                self._emit(Released(lease.lock_id, held_seconds, "not confirmed"))
+            case Lost(holder):
+                if lease.degraded:  # never confirmed, so nothing was lost
+                    self._emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
+                    return
+                if self.clock.now() >= lease.deadline:
+                    how = f"its lease of {lease.ttl_seconds:g} s ran out"
+                else:
+                    how = "the store forgot it (evicted, flushed or restarted)"
+                if holder is not None:
+                    how += f"; it is now held by {holder.describe()}"
+                self._emit(LeaseLost(lease.lock_id, held_seconds, how))
+
+    def _collect_strays(self) -> None:
+        """Give back what could not be given back while the store was away.
+
+        this process              memcached
+        ms key (a lease) ──────▶  (stopped: the command waits in its socket)
+        times out, goes on
+        without the lock
+                                  (continued: the command is carried out;
+                                   the key is now there, for a whole lease,
+                                   and nobody holds it)
+        next answer: delete it, if the token is still ours
+        """
+        for _ in range(len(self._strays)):
+            try:
+                lease = self._strays.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            if self.clock.now() >= lease.deadline:
+                continue  # over by itself
+            if isinstance(self.store.release(lease), Unavailable):
+                self._strays.append(lease)
+                return
+
+    # --- the rest ---------------------------------------------------------------------------
+
+    def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
+        """A new lease that ends `seconds` from now, if this one is still ours."""
+        seconds = check_lock_timeout(seconds)
+        if not self._breaker.allows():
+            return Unavailable(self._breaker.reason, sent=False)
+        asked_at = self.clock.now()
+        outcome = self.store.extend(lease, seconds)
+        self._note(outcome, asked_at)
+        return outcome
+
+    def holder(self, lock_id: str | int) -> Holder | None:
+        """Who holds the lock now, or None.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer.
+        """
+        lock_id = check_lock_id(lock_id)
+        match self.store.read(lock_id):
+            case Held(holder):
+                return holder
+            case Free():
+                return None
+            case Unavailable(reason):
+                raise LockServiceUnavailable(lock_id=lock_id, reason=reason)
+
+    def close(self) -> None:
+        """Give up the store's connections. Leases that are out stay out."""
+        self.store.close()
+
+    def _emit(self, event: Event) -> None:
+        self.listeners.emit(event)
+
+
+class _Acquisition:
+    """One call of `acquire`, from its first attempt to a lease or an error."""
+
+    def __init__(self, service: LockService, claim: Claim, wait_seconds: float) -> None:
+        self._service = service
+        self._claim = claim
+        self._wait_seconds = wait_seconds
+        self._started = service.clock.now()
+        self._attempts = 0
+        self._holder: Holder | None = None
+        self._in_the_way = ""
+        self._maybe_stored = False
+
+    def run(self) -> Lease:
+        announced = False
+        try:
+            outcome = self._attempt(announce=False)
+            if isinstance(outcome, Held | Yielded) and self._wait_seconds > 0:
+                self._contended(outcome)
+                announced = True
+                outcome = self._wait()
+        except BaseException:
+            # The thread is being stopped (KeyboardInterrupt, a worker's
+            # timeout): the attempt may have been granted all the same.
+            self._service.store.release(self._lease(degraded=True))
+            raise
+        finally:
+            if announced:
+                self._service.store.withdraw(self._claim)
+        match outcome:
+            case Granted(lease):
+                return self._granted(lease)
+            case Unavailable(reason):
+                return self._unavailable(reason)
+            case _:
+                raise self._timed_out()
+
+    def _attempt(self, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
+        self._attempts += 1
+        outcome = self._service._ask(self._claim, announce=announce)
+        if isinstance(outcome, Unavailable) and outcome.sent:
+            self._maybe_stored = True
+        return outcome
+
+    def _wait(self) -> Granted | Held | Yielded | Unavailable:
+        """Poll until the lock is ours, the wait is over, or the store goes away.
+
+        The first poll follows at once: it is the one that announces that
+        somebody waits, and from then on batch stands back.
+        """
+        service = self._service
+        backoff = service.policy.of(self._claim.priority).backoff
+        for delay in backoff.delays(service._random):
+            outcome = self._attempt(announce=True)
+            if isinstance(outcome, Granted | Unavailable):
+                return outcome
+            left = self._wait_seconds - self._elapsed()
+            if left <= 0:
+                return outcome
+            service.clock.sleep(min(delay, left))
+        raise AssertionError("backoff delays do not end")
+
+    def _elapsed(self) -> float:
+        return self._service.clock.now() - self._started
+
+    def _contended(self, outcome: Held | Yielded) -> None:
+        self._look_who(outcome)
+        self._service._emit(
+            Contended(self._claim.lock_id, self._claim.priority.value, self._in_the_way)
+        )
+
+    def _look_who(self, outcome: Held | Yielded) -> None:
+        if isinstance(outcome, Yielded):
+            self._in_the_way = "a waiting interactive request"
+            return
+        seen = self._service.store.read(self._claim.lock_id)
+        if isinstance(seen, Held) and seen.holder is not None:
+            self._holder = seen.holder
+            self._in_the_way = seen.holder.describe()
+        elif not self._in_the_way:
+            self._in_the_way = "a holder that was gone at the second look"
+
+    def _granted(self, lease: Lease) -> Lease:
+        self._acquired(degraded=False)
+        return lease
+
+    def _acquired(self, *, degraded: bool) -> None:
+        self._service._emit(
+            Acquired(
+                self._claim.lock_id,
+                self._claim.priority.value,
+                self._elapsed(),
+                self._attempts,
+                self._in_the_way,
+                degraded,
+            )
+        )
+
+    def _unavailable(self, reason: str) -> Lease:
+        service = self._service
+        if service.outage is OutagePolicy.FAIL:
+            if self._maybe_stored:
+                service._strays.append(self._lease(degraded=True))
+            raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason)
+        service._emit(Degraded(self._claim.lock_id, reason))
+        self._acquired(degraded=True)
+        return self._lease(degraded=True)
+
+    def _timed_out(self) -> LockTimeout:
+        self._look_who(Held(None))
+        waited = self._elapsed()
+        self._service._emit(
+            TimedOut(self._claim.lock_id, self._claim.priority.value, waited, self._in_the_way)
+        )
+        return LockTimeout(lock_id=self._claim.lock_id, waited_seconds=waited, holder=self._holder)
+
+    def _lease(self, *, degraded: bool) -> Lease:
+        """A lease from now on, without the store's word for it."""
+        claim = self._claim
+        return Lease(
+            lock_id=claim.lock_id,
+            token=claim.token,
+            deadline=self._service.clock.now() + claim.ttl_seconds,
+            ttl_seconds=claim.ttl_seconds,
+            degraded=degraded,
+            maybe_stored=self._maybe_stored,
+        )

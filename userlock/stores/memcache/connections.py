@@ -1,0 +1,257 @@
+"""Connections to one memcached server, through pymemcache.
+
+Each connection is a pymemcache `Client`. They are kept in a stack, so that a
+process has about as many as it has threads that use the lock at one moment.
+What this adds to pymemcache:
+
+- A connection knows *when* it was made, as a number from one sequence that
+  grants are numbered in too. A connection older than a grant proves that the
+  server has not been restarted since (a restart cuts every connection), and
+  so that CAS numbers still mean what they meant.
+- Whatever goes wrong in the middle of a command, `KeyboardInterrupt` and
+  greenlet time-outs included, the connection is closed, because its replies
+  would be out of step with its commands from then on.
+- A look-up of the server's name that does not answer cannot hang a request.
+- A forked child starts with no connections.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pymemcache.client.base import Client
+from pymemcache.exceptions import MemcacheError
+
+#: What a command may fail with when the server, or the way there, is in trouble.
+TROUBLE = (OSError, MemcacheError)
+
+ClientFactory = Callable[[tuple[str, int], float, float], Any]
+
+
+def plain_client(server: tuple[str, int], connect_timeout: float, timeout: float) -> Any:
+    """A pymemcache client as the store wants it: small packets at once, tight timeouts."""
+    return Client(server, connect_timeout=connect_timeout, timeout=timeout, no_delay=True)
+
+
+class Connection:
+    """One connection, used by one thread at a time."""
+
+    __slots__ = ("_made", "client", "sequence")
+
+    def __init__(self, client: Any, sequence: Iterator[int]) -> None:
+        self.client = client
+        self.sequence = sequence
+        self._made = -1
+
+    @property
+    def connected(self) -> bool:
+        return self.client.sock is not None
+
+    def older_than(self, grant: int) -> bool:
+        """Whether this connection has stood, unbroken, since before `grant`."""
+        return self.connected and self._made < grant
+
+    def command(self, wire: bytes, end: bytes = b"\r\n") -> bytes:
+        """Send a command of the meta protocol and read its reply up to `end`.
+
+        Raises:
+            OSError, MemcacheError: trouble on the way or at the server; the connection is
+                closed, and the command may or may not have been carried out.
+        """
+        if self.client.sock is None:
+            self._made = next(self.sequence)
+        reply: bytes = self.client.raw_command(wire, end)
+        return reply
+
+    def gets(self, key: bytes) -> tuple[bytes | None, int]:
+        """The value and CAS number under `key`; (None, 0) when there is none.
+
+        By the text protocol, whose reader counts bytes: whatever a stored
+        value contains, it cannot pass for a reply.
+        """
+        if self.client.sock is None:
+            self._made = next(self.sequence)
+        value, cas = self.client.gets(key)
+        return value, int(cas or 0)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class Connections:
+    """The connections of this process to one server. Thread-safe; none is shared.
+
+    Args:
+        host, port: the server.
+        connect_timeout: for finding and connecting to it, in seconds.
+        timeout: for a reply, in seconds.
+        client_factory: makes pymemcache clients, for TLS and the like.
+        most_idle: how many to keep open while nobody uses them.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        connect_timeout: float,
+        timeout: float,
+        client_factory: ClientFactory = plain_client,
+        most_idle: int = 32,
+    ) -> None:
+        self._address = Address(host, port)
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._client_factory = client_factory
+        self._most_idle = most_idle
+        # Grants and connections are numbered in one sequence, so that it can
+        # be told which came first. `next` on a count is atomic in CPython.
+        self.sequence = itertools.count()
+        self._idle: list[Connection] = []
+        _after_fork(self)
+
+    @contextmanager
+    def use(self, *, fresh: bool = False, timeout: float | None = None) -> Iterator[Connection]:
+        """A connection for one exchange; closed, not kept, when the exchange fails.
+
+        Args:
+            fresh: not one of those that stand idle.
+            timeout: another reply timeout than usual, in seconds.
+        """
+        connection = self._make(timeout) if fresh else self._take()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if timeout is not None or len(self._idle) >= self._most_idle:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _take(self) -> Connection:
+        try:
+            return self._idle.pop()  # atomic; the latest used is the likeliest alive
+        except IndexError:
+            return self._make(None)
+
+    def _make(self, timeout: float | None) -> Connection:
+        server = self._address.resolve(self._connect_timeout)
+        client = self._client_factory(
+            server, self._connect_timeout, self._timeout if timeout is None else timeout
+        )
+        return Connection(client, self.sequence)
+
+    def drop_idle(self) -> None:
+        """Close what stands idle: after one has broken, the others are likely broken too."""
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:  # another thread took the last one
+                return
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's connections without a word on them."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            # Closing this process's descriptor leaves the parent's open, and
+            # pymemcache sends nothing on close.
+            connection.close()
+
+
+class Address:
+    """A server's address, looked up when needed and never waited for too long.
+
+    `getaddrinfo` has no timeout and may take half a minute when name servers
+    are down, so it runs in a thread of its own; an answer that comes too late
+    is there for the next caller.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._lock = threading.Lock()
+        self._lookup: _Lookup | None = None
+        self._numeric = _is_numeric(host)
+
+    def resolve(self, timeout: float) -> tuple[str, int]:
+        """The address to connect to; `OSError` when the name is not known (in time)."""
+        if self._numeric:
+            return self.host, self.port
+        with self._lock:
+            if self._lookup is None:
+                self._lookup = _Lookup(self.host, self.port)
+            lookup = self._lookup
+        try:
+            return lookup.result(timeout)
+        finally:
+            if lookup.done:
+                # Asked anew for each new connection (they are rare), so that
+                # a server that moved is found.
+                with self._lock:
+                    if self._lookup is lookup:
+                        self._lookup = None
+
+
+class _Lookup:
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._finished = threading.Event()
+        self._answer: tuple[str, int] | OSError | None = None
+        threading.Thread(target=self._run, name="userlock-resolve", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        return self._finished.is_set()
+
+    def _run(self) -> None:
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            # IPv4 first: memcached is mostly bound to 127.0.0.1 or a private
+            # IPv4 address, and `localhost` names both.
+            found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+            self._answer = (str(found[0][4][0]), self._port)
+        except (OSError, UnicodeError) as error:
+            self._answer = OSError(f"cannot find {self._host!r}: {error}")
+        finally:
+            self._finished.set()
+
+    def result(self, timeout: float) -> tuple[str, int]:
+        if not self._finished.wait(timeout):
+            raise TimeoutError(f"cannot find {self._host!r}: the look-up takes over {timeout} s")
+        assert self._answer is not None
+        if isinstance(self._answer, OSError):
+            raise self._answer
+        return self._answer
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+_all: weakref.WeakSet[Connections] = weakref.WeakSet()
+
+
+def _after_fork(connections: Connections) -> None:
+    _all.add(connections)
+
+
+def _forget_all() -> None:
+    for connections in list(_all):
+        connections.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
