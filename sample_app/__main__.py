@@ -1,0 +1,30 @@
+"""`python -m sample_app run`: the whole site on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sample_app.run import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m sample_app", description="A learning site that shows userlock at work."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    runner = commands.add_parser(
+        "run",
+        help="start the Datastore emulator, memcached and the site, until Ctrl-C",
+        description="Starts the Datastore emulator, memcached (the real one if it is on the PATH) "
+        "and the site in two worker processes, and stops them all on Ctrl-C.",
+        epilog="Environment: PORT (8080), DATASTORE_PORT (8081, else any free one), "
+        "MEMCACHED_PORT (11211, else any free one), PROTECTION (lock, fencing or none), THINK_MS "
+        "(0: pause between get and put, for demonstrations), LOG_DIR (.run).",
+    )
+    runner.set_defaults(command=run)
+    return int(parser.parse_args().command())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The JSON endpoints: one for each thing a learner can do, and the health check."""
+
+from __future__ import annotations
+
+import os
+
+import flask
+from google.cloud import ndb
+
+from sample_app import catalogue, learning, validation
+from sample_app.models import Learner
+from sample_app.web import field, today
+
+api = flask.Blueprint("api", __name__)
+
+
+@api.post("/api/learners")
+def create() -> tuple[flask.Response, int]:
+    """Add a learner: `name`, and `id` unless one can be made from the name."""
+    name = validation.name(field("name"))
+    given = field("id")
+    learner_id = validation.id_from_name(name) if given is None else validation.learner_id(given)
+    learner = learning.create_learner(learner_id, name)
+    return _learner(learner), 201
+
+
+@api.get("/api/learners/<learner_id>")
+def show(learner_id: str) -> flask.Response:
+    """One learner."""
+    return _learner(learning.find_learner(validation.learner_id(learner_id)))
+
+
+@api.post("/api/learners/<learner_id>/exercises/<exercise>/finish")
+def finish_exercise(learner_id: str, exercise: str) -> flask.Response:
+    """The learner has finished this exercise."""
+    learner, points = learning.finish_exercise(
+        validation.learner_id(learner_id), catalogue.exercise(exercise), today()
+    )
+    return _learner(learner, points_earned=points)
+
+
+@api.post("/api/learners/<learner_id>/videos/<video>/watch")
+def watch_video(learner_id: str, video: str) -> flask.Response:
+    """The learner has watched `seconds` of this video."""
+    film = catalogue.video(video)
+    seconds = validation.seconds(field("seconds"), longest=film.seconds)
+    learner, points = learning.watch_video(
+        validation.learner_id(learner_id), film, seconds, today()
+    )
+    return _learner(learner, points_earned=points)
+
+
+@api.post("/api/learners/<learner_id>/certificates/<course>")
+def award_certificate(learner_id: str, course: str) -> tuple[flask.Response, int]:
+    """Spend points on a certificate: 201, or 200 if the learner has it already."""
+    learner, new = learning.award_certificate(
+        validation.learner_id(learner_id), catalogue.course(course)
+    )
+    return _learner(learner, certificate=course), 201 if new else 200
+
+
+@api.get("/healthz")
+def healthz() -> flask.Response:
+    """200 when this process can read from Datastore.
+
+    Says nothing of memcached on purpose: the site serves without it, so a load
+    balancer must not take it out.
+    """
+    ndb.Key(Learner, "healthz").get(use_cache=False, timeout=2, retries=0)
+    return flask.jsonify(status="ok", pid=os.getpid())
+
+
+def _learner(learner: Learner, **more: object) -> flask.Response:
+    return flask.jsonify({"learner": learner.as_json(today()), **more})

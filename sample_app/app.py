@@ -1,0 +1,51 @@
+"""The application factory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import flask
+from userlock.contrib.flask import UserLock
+
+from sample_app import problems
+from sample_app.api import api
+from sample_app.config import Protection, Settings
+from sample_app.protection import lock_service, ndb_client
+from sample_app.tasks import tasks
+from sample_app.views import views
+from sample_app.web import utc_today
+
+
+def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
+    """Build the site from `config`, and where that is silent from the environment.
+
+    Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION,
+    THINK_MS and SECRET_KEY (see `sample_app.config`), and for tests TODAY (a
+    function that returns a date), NDB_CLIENT and LOCK_SERVICE. The rest goes to
+    Flask.
+
+    Opens connections: call it in the process that serves, not in one that forks
+    afterwards. A gRPC channel does not survive a fork.
+    """
+    config = dict(config or {})
+    settings = Settings.load(config)
+    app = flask.Flask(__name__)
+    app.config.from_mapping({"TODAY": utc_today, **config})
+    app.config.update(
+        SECRET_KEY=settings.secret_key,
+        SESSION_COOKIE_SAMESITE="Lax",
+        THINK_MS=settings.think_ms,
+        PROTECTION=settings.protection,
+    )
+    UserLock(
+        app,
+        client=config.get("NDB_CLIENT") or ndb_client(settings),
+        service=config.get("LOCK_SERVICE") or lock_service(settings),
+        batch_prefixes=("/tasks/",),
+        enforcement="raise" if settings.protection is Protection.LOCK else "off",
+        fencing=settings.protection is not Protection.NONE,
+    )
+    for blueprint in (views, api, tasks):
+        app.register_blueprint(blueprint)
+    problems.install(app)
+    return app

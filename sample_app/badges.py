@@ -1,0 +1,42 @@
+"""Badges, and the rule by which each is earned. Pure: no Datastore, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """What a rule may look at."""
+
+    @property
+    def best_streak(self) -> int: ...
+    @property
+    def exercises_done(self) -> int: ...
+    @property
+    def seconds_watched(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A badge: once earned it is kept."""
+
+    slug: str
+    title: str
+    rule: str
+    earned_by: Callable[[Progress], bool]
+
+
+BADGES = (
+    Badge("first-step", "First step", "Finish an exercise", lambda p: p.exercises_done >= 1),
+    Badge("steady", "Steady", "Three days in a row", lambda p: p.best_streak >= 3),
+    Badge("full-week", "Full week", "Seven days in a row", lambda p: p.best_streak >= 7),
+    Badge("film-buff", "Film buff", "Watch ten minutes", lambda p: p.seconds_watched >= 600),
+    Badge("dozen", "By the dozen", "Finish twelve exercises", lambda p: p.exercises_done >= 12),
+)
+
+
+def newly_earned(progress: Progress, have: Collection[str]) -> list[str]:
+    """The slugs of the badges earned by now and not yet in `have`, in the order above."""
+    return [badge.slug for badge in BADGES if badge.slug not in have and badge.earned_by(progress)]

@@ -1,0 +1,81 @@
+"""What the site can be told, from `create_app`'s mapping or the environment."""
+
+from __future__ import annotations
+
+import enum
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MAX_THINK_MS = 10_000
+
+
+class Protection(enum.StrEnum):
+    """What stands between two requests that change one learner at the same time.
+
+    `lock` is how the library is meant to be used. The other two exist to show
+    what it is for: `fencing` takes no lock and lets Datastore refuse the stale
+    write, `none` takes no lock and loses updates, as the site would without the
+    library.
+    """
+
+    LOCK = "lock"
+    FENCING = "fencing"
+    NONE = "none"
+
+
+class ConfigError(ValueError):
+    """A setting has a value the site cannot run with; the message names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The site's settings, checked.
+
+    `datastore_host` is the emulator's address, or None for Google's Datastore.
+    `think_ms` is for demonstrations and tests only: every action pauses that
+    long between its get and its put, which makes the race easy to lose.
+    """
+
+    memcached: str
+    project: str
+    datastore_host: str | None
+    protection: Protection
+    think_ms: int
+    secret_key: str
+
+    @classmethod
+    def load(
+        cls, config: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None
+    ) -> Settings:
+        """Take each setting from `config`, else from the environment, else its default."""
+        given = {**(os.environ if environ is None else environ), **(config or {})}
+        return cls(
+            memcached=str(given.get("MEMCACHED") or "127.0.0.1:11211"),
+            project=str(given.get("GOOGLE_CLOUD_PROJECT") or "learning-site"),
+            datastore_host=str(given.get("DATASTORE_EMULATOR_HOST") or "") or None,
+            protection=_protection(given.get("PROTECTION") or Protection.LOCK),
+            think_ms=_milliseconds("THINK_MS", given.get("THINK_MS") or 0),
+            # Sign the "done" messages. Workers must share it, so more than one
+            # process needs SECRET_KEY set.
+            secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
+        )
+
+
+def _protection(value: object) -> Protection:
+    try:
+        return Protection(str(value))
+    except ValueError:
+        choices = ", ".join(Protection)
+        raise ConfigError(f"PROTECTION is {value!r}; it is one of: {choices}") from None
+
+
+def _milliseconds(name: str, value: object) -> int:
+    try:
+        number = int(str(value))
+    except ValueError:
+        raise ConfigError(f"{name} is {value!r}; it is a whole number of milliseconds") from None
+    if not 0 <= number <= MAX_THINK_MS:
+        raise ConfigError(f"{name} is {number}; it lies between 0 and {MAX_THINK_MS}")
+    return number

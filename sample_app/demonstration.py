@@ -1,0 +1,17 @@
+"""The one thing in this site that is for demonstrations and tests only."""
+
+from __future__ import annotations
+
+import time
+
+import flask
+
+
+def think() -> None:
+    """Pause between a get and its put for THINK_MS (normally 0).
+
+    Without protection two requests for one learner then overlap almost always,
+    so that a lost update shows in seconds rather than once in a busy week.
+    """
+    if milliseconds := flask.current_app.config["THINK_MS"]:
+        time.sleep(milliseconds / 1000)

@@ -1,0 +1,76 @@
+"""What the client gets when something is refused or goes wrong: JSON for the API, else a page.
+
+The library's own answers (503 with Retry-After, 409) stand for the API. People
+get the same status with a page that says in their words what happened.
+"""
+
+from __future__ import annotations
+
+import flask
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Response
+
+import userlock
+from sample_app.errors import Refused, Unknown
+from sample_app.views import views
+
+Answer = Response | tuple[Response, int] | tuple[str, int] | tuple[str, int, dict[str, str]]
+
+
+def install(app: flask.Flask) -> None:
+    """Register the error handlers."""
+    app.register_error_handler(Refused, _refused)
+    app.register_error_handler(HTTPException, _http_error)
+
+
+@views.errorhandler(userlock.LockTimeout)
+@views.errorhandler(userlock.LockServiceUnavailable)
+def _busy(error: userlock.UserLockError) -> Answer:
+    page = _page(
+        "One moment, please",
+        "Somebody else is changing this learner right now. "
+        "Nothing of yours was changed: go back and try again.",
+    )
+    return page, 503, {"Retry-After": "1"}
+
+
+@views.errorhandler(userlock.StaleWriteError)
+def _stale(error: userlock.StaleWriteError) -> Answer:
+    page = _page(
+        "Somebody was faster",
+        "While this was being done, the learner was changed by another request. "
+        "To lose neither, yours was not written: go back and try again.",
+    )
+    return page, 409
+
+
+def _refused(error: Refused) -> Answer:
+    if _for_a_program():
+        return flask.jsonify(error=error.code, message=str(error)), error.status
+    request = flask.request
+    if request.method == "POST" and not isinstance(error, Unknown):
+        # Back to the page with the form, which shows the message.
+        flask.flash(str(error), "problem")
+        learner_id = (request.view_args or {}).get("learner_id")
+        if learner_id is None:
+            return flask.redirect(flask.url_for("views.home"), 303)
+        return flask.redirect(flask.url_for("views.learner", learner_id=learner_id), 303)
+    return _page("Not here", str(error)), error.status
+
+
+def _http_error(error: HTTPException) -> Answer:
+    status = error.code or 500
+    if error.response is not None or status < 400:
+        return error.get_response()
+    if _for_a_program():
+        code = error.name.lower().replace(" ", "_")
+        return flask.jsonify(error=code, message=error.description), status
+    return _page(error.name, error.description or ""), status
+
+
+def _page(title: str, message: str) -> str:
+    return flask.render_template("problem.html", title=title, message=message)
+
+
+def _for_a_program() -> bool:
+    return flask.request.path.startswith(("/api/", "/tasks/", "/healthz"))

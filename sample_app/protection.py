@@ -1,0 +1,75 @@
+"""Datastore client and lock service as the settings want them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+from google.cloud import ndb
+
+import userlock
+from sample_app.config import Protection, Settings
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.lease import Claim, Free, Granted, Lease, Released
+
+_DATASTORE_EMULATOR_HOST = "DATASTORE_EMULATOR_HOST"
+_environment = threading.Lock()
+
+
+def ndb_client(settings: Settings) -> ndb.Client:
+    """A client for the emulator that `settings` names, else for Google's Datastore."""
+    with _emulator_host(settings.datastore_host):
+        return ndb.Client(project=settings.project)
+
+
+def lock_service(settings: Settings) -> userlock.LockService:
+    """memcached behind the lock; for the demonstrations without a lock, nothing at all."""
+    if settings.protection is Protection.LOCK:
+        return userlock.LockService.from_url(f"memcache://{settings.memcached}?prefix=learn")
+    return userlock.LockService(GrantsEverybody())
+
+
+class GrantsEverybody:
+    """A lease store that grants every lease at once: the lock, removed.
+
+    For the negative control only. The handlers stay as they are, so that what
+    is compared is the protection and nothing else.
+    """
+
+    def add(self, claim: Claim, *, announce: bool = False) -> Granted:
+        deadline = SYSTEM_CLOCK.now() + claim.ttl_seconds
+        return Granted(Lease(claim.lock_id, claim.token, deadline, claim.ttl_seconds))
+
+    def withdraw(self, claim: Claim) -> None:
+        pass
+
+    def extend(self, lease: Lease, ttl_seconds: float) -> Granted:
+        deadline = SYSTEM_CLOCK.now() + ttl_seconds
+        return Granted(Lease(lease.lock_id, lease.token, deadline, ttl_seconds))
+
+    def release(self, lease: Lease) -> Released:
+        return Released()
+
+    def read(self, lock_id: str) -> Free:
+        return Free()
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _emulator_host(address: str | None) -> Iterator[None]:
+    # ndb.Client knows the emulator by its environment variable only, and reads
+    # it while it is built.
+    with _environment:
+        before = os.environ.pop(_DATASTORE_EMULATOR_HOST, None)
+        if address is not None:
+            os.environ[_DATASTORE_EMULATOR_HOST] = address
+        try:
+            yield
+        finally:
+            os.environ.pop(_DATASTORE_EMULATOR_HOST, None)
+            if before is not None:
+                os.environ[_DATASTORE_EMULATOR_HOST] = before

@@ -1,0 +1,13 @@
+"""Starts the emulator, memcached and the site together, and stops them together.
+
+with Stack() as stack:
+    urllib.request.urlopen(stack.app_url)
+    stack.memcached.kill()
+    stack.restart_memcached()
+"""
+
+from sample_app.stack.children import Child, ChildDied
+from sample_app.stack.ports import PortTaken
+from sample_app.stack.stack import Stack
+
+__all__ = ["Child", "ChildDied", "PortTaken", "Stack"]

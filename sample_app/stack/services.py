@@ -1,0 +1,111 @@
+"""How each of the three children is run, and how one sees that it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import http.client
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sample_app.stack.children import Child
+from sample_app.stack.ports import LOOPBACK
+
+
+class OnPath(enum.Enum):
+    """Stands for "the one on the PATH, if there is one"."""
+
+    ON_PATH = enum.auto()
+
+
+ON_PATH = OnPath.ON_PATH
+ROOT = Path(__file__).resolve().parents[2]
+_ANSWER_SECONDS = 1.0
+
+
+def emulator(port: int, *, log_file: Path) -> Child:
+    """The Datastore emulator, in memory."""
+    return Child(
+        "the Datastore emulator",
+        [sys.executable, "-m", "emulator", "start", "--port", str(port)],
+        answers=lambda: _accepts(port),
+        log_file=log_file,
+        cwd=ROOT,
+    )
+
+
+def memcached_binary() -> str | None:
+    """The path of the real memcached, if there is one."""
+    return shutil.which("memcached")
+
+
+def memcached(port: int, *, log_file: Path, binary: str | None) -> Child:
+    """memcached: the real `binary`, or the embedded server when that is None."""
+    if binary is None:
+        command = [sys.executable, "-m", "emulator.memcache", "--port", str(port)]
+    else:
+        # -U 0: no UDP. 64 MB is memcached's own default, said aloud.
+        command = [binary, "-l", LOOPBACK, "-p", str(port), "-U", "0", "-m", "64"]
+    # memcached refuses to run as root.
+    user = "nobody" if binary is not None and os.geteuid() == 0 else None
+    return Child(
+        "memcached",
+        command,
+        answers=lambda: _memcached_answers(port),
+        log_file=log_file,
+        cwd=ROOT,
+        user=user,
+    )
+
+
+def site(
+    port: int, *, workers: int, threads: int, settings: Mapping[str, str], log_file: Path
+) -> Child:
+    """The site under gunicorn. No preloading: each worker builds its own app after the fork."""
+    command = [
+        *(sys.executable, "-m", "gunicorn", "sample_app:create_app()"),
+        *("--bind", f"{LOOPBACK}:{port}", "--worker-class", "gthread"),
+        *("--workers", str(workers), "--threads", str(threads)),
+        *("--graceful-timeout", "3", "--access-logfile", "-", "--no-control-socket"),
+    ]
+    # A proxy set for the machine must not stand between the site and loopback.
+    env = {**os.environ, "no_grpc_proxy": LOOPBACK, **settings}
+    return Child(
+        "the site",
+        command,
+        answers=lambda: _site_answers(port),
+        log_file=log_file,
+        env=env,
+        cwd=ROOT,
+    )
+
+
+def _accepts(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=_ANSWER_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _memcached_answers(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=_ANSWER_SECONDS) as connection:
+            connection.sendall(b"version\r\n")
+            return connection.recv(64).startswith(b"VERSION")
+    except OSError:
+        return False
+
+
+def _site_answers(port: int) -> bool:
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False

@@ -1,0 +1,139 @@
+"""The three processes that make the site, as one thing."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from sample_app.config import Protection
+from sample_app.stack import ports, services
+from sample_app.stack.children import Child, ChildDied
+
+START_SECONDS = 20.0
+
+
+class Stack:
+    """The emulator, memcached and the site under gunicorn, all on the loopback interface.
+
+    Every port may be 0 for any free one. `memcached_binary` None means the
+    embedded server; by default the real one is taken if it is on the PATH. Logs
+    go to `log_dir`, or to a new temporary directory.
+
+    After `stop`, or when the thread that called `start` ends, none of the
+    processes is left.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        datastore_port: int = 0,
+        memcached_port: int = 0,
+        protection: Protection | str = Protection.LOCK,
+        think_ms: int = 0,
+        workers: int = 2,
+        threads: int = 8,
+        log_dir: Path | None = None,
+        memcached_binary: str | services.OnPath | None = services.ON_PATH,
+    ) -> None:
+        self.protection = Protection(protection)
+        self.port = ports.claim(port, user="the site", variable="PORT")
+        self.datastore_port = ports.claim(
+            datastore_port, user="the Datastore emulator", variable="DATASTORE_PORT"
+        )
+        self.memcached_port = ports.claim(
+            memcached_port, user="memcached", variable="MEMCACHED_PORT"
+        )
+        self.log_dir = log_dir or Path(tempfile.mkdtemp(prefix="sample-app-"))
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        if isinstance(memcached_binary, services.OnPath):
+            memcached_binary = services.memcached_binary()
+        self.memcached_kind = memcached_binary or "embedded"
+        self.emulator = services.emulator(
+            self.datastore_port, log_file=self.log_dir / "emulator.log"
+        )
+        self.memcached = services.memcached(
+            self.memcached_port,
+            log_file=self.log_dir / "memcached.log",
+            binary=memcached_binary,
+        )
+        self.site = services.site(
+            self.port,
+            workers=workers,
+            threads=threads,
+            settings={
+                "DATASTORE_EMULATOR_HOST": self.datastore_host,
+                "GOOGLE_CLOUD_PROJECT": "learning-site",
+                "MEMCACHED": self.memcached_address,
+                "PROTECTION": self.protection,
+                "THINK_MS": str(think_ms),
+                "SECRET_KEY": secrets.token_hex(16),
+            },
+            log_file=self.log_dir / "site.log",
+        )
+
+    @property
+    def app_url(self) -> str:
+        """Where the site is, without a slash at the end."""
+        return f"http://{ports.LOOPBACK}:{self.port}"
+
+    @property
+    def datastore_host(self) -> str:
+        """The emulator's address, as in DATASTORE_EMULATOR_HOST."""
+        return f"{ports.LOOPBACK}:{self.datastore_port}"
+
+    @property
+    def memcached_address(self) -> str:
+        """memcached's host and port."""
+        return f"{ports.LOOPBACK}:{self.memcached_port}"
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """All three, in the order in which they are stopped."""
+        return self.site, self.memcached, self.emulator
+
+    def start(self) -> None:
+        """Start all and wait until each answers; if one does not, stop all and raise."""
+        try:
+            # All at once: none needs another one to come up, only to answer.
+            for child in reversed(self.children):
+                child.log_file.unlink(missing_ok=True)
+                child.start()
+            for child in reversed(self.children):
+                child.wait_until_it_answers(START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop all that is running, the site first so that it can finish its requests."""
+        with contextlib.ExitStack() as stopping:
+            for child in reversed(self.children):
+                stopping.callback(child.stop)
+
+    def restart_memcached(self) -> None:
+        """Start memcached again, empty, at the same port, and wait until it answers."""
+        self.memcached.stop()
+        self.memcached.start()
+        self.memcached.wait_until_it_answers(START_SECONDS)
+
+    def check(self) -> None:
+        """Raise `ChildDied` when the site or the emulator has ended."""
+        for child in (self.site, self.emulator):
+            if not child.running:
+                raise ChildDied(child.report_of_death())
+
+    def __enter__(self) -> Stack:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
