@@ -14,20 +14,12 @@ import enum
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from emulator.memcache.counters import Counters
+from emulator.memcache.item import MAX_ITEM_BYTES, Item
 from emulator.memcache.wire import parse_uint64
 
 DEFAULT_MEMORY_LIMIT_BYTES = 64 * 1024 * 1024
-MAX_ITEM_BYTES = 1024 * 1024
-
-# memcached's item header and CAS field; they count towards the item size limit.
-_ITEM_HEADER_BYTES = 48 + 8
-_CLIENT_FLAGS_BYTES = 4
-# What CPython spends on an item besides the bytes of key and value: the object,
-# two bytes headers, the CAS number, the entry in the table. Measured.
-_PYTHON_BYTES_PER_ITEM = 420
 
 # A time to live above this many seconds is a date (seconds since 1970).
 _MAX_RELATIVE_SECONDS = 60 * 60 * 24 * 30
@@ -69,42 +61,6 @@ class Refused(enum.Enum):
     NOT_FOUND = enum.auto()
     NON_NUMERIC = enum.auto()
     CAS_MISMATCH = enum.auto()
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """One stored value. Compared by identity: a replaced item is another one."""
-
-    key: bytes
-    value: bytes
-    flags: int = 0
-    expires_at: int = 0
-    """On the cache's own seconds (`Cache.now`); 0 is never."""
-    cas: int = 0
-    touched_at: int = 0
-    fetched: bool = False
-    stale: bool = False
-    win_sent: bool = False
-    binary_key: bool = False
-    linked: bool = False
-    readers: int = 0
-    """Replies that refer to the item and have not been sent yet."""
-
-    @property
-    def size_bytes(self) -> int:
-        """The size as memcached counts it, its header included."""
-        return item_size_bytes(self.key, self.flags, len(self.value))
-
-    @property
-    def _cost_bytes(self) -> int:
-        return _PYTHON_BYTES_PER_ITEM + len(self.key) + len(self.value)
-
-
-def item_size_bytes(key: bytes, flags: int, value_bytes: int) -> int:
-    """The size memcached would account for such an item."""
-    flags_bytes = _CLIENT_FLAGS_BYTES if flags else 0
-    # One byte ends the key, two (CRLF) the value.
-    return _ITEM_HEADER_BYTES + len(key) + 1 + flags_bytes + value_bytes + 2
 
 
 class Cache:
@@ -213,7 +169,7 @@ class Cache:
         item.touched_at = self.now
         item.linked = True
         self._items[item.key] = item
-        self._used_bytes += item._cost_bytes
+        self._used_bytes += item.cost_bytes
         self.counters.total_items += 1
         self._evict()
 
@@ -222,7 +178,7 @@ class Cache:
         if item.linked:
             item.linked = False
             del self._items[item.key]
-            self._used_bytes -= item._cost_bytes
+            self._used_bytes -= item.cost_bytes
 
     def next_cas(self) -> int:
         """A CAS number that was never given before."""

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.memcache.cache import Cache, Item
-from emulator.memcache.meta import MetaCommands
+from emulator.memcache.cache import Cache
+from emulator.memcache.item import Item
+from emulator.memcache.meta_get import MetaReads
+from emulator.memcache.meta_store import MetaWrites
 from emulator.memcache.stats import Stats
-from emulator.memcache.steps import Step, line
-from emulator.memcache.text import ERROR, VERSION, Handler, TextCommands
+from emulator.memcache.steps import ERROR, Handler, Step, line
+from emulator.memcache.text import VERSION, TextCommands
 from emulator.memcache.wire import split_line
 
 MAX_UNFINISHED_LINE_BYTES = 2048
@@ -40,7 +42,8 @@ class Protocol:
         self.stats = Stats(cache, VERSION)
         self._handlers: dict[bytes, Handler] = {
             **TextCommands(cache, self.stats).handlers,
-            **MetaCommands(cache).handlers,
+            **MetaReads(cache).handlers,
+            **MetaWrites(cache).handlers,
         }
 
     def connect(self) -> Connection:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 
-from emulator.memcache.cache import MAX_ITEM_BYTES, Cache
-from emulator.memcache.steps import CRLF, Step, line
+from emulator.memcache.cache import Cache
+from emulator.memcache.item import MAX_ITEM_BYTES
+from emulator.memcache.steps import CRLF, ERROR, Step, line
 
 _DETAIL_USAGE = b"CLIENT_ERROR usage: stats detail on|off|dump"
 
@@ -36,7 +37,7 @@ class Stats:
             case [b"detail", *_]:
                 return line(_DETAIL_USAGE)
             case _:
-                return line(b"ERROR")
+                return line(ERROR)
 
     def _general(self) -> dict[str, object]:
         cache = self._cache

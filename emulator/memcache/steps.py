@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.memcache.cache import Item
+from emulator.memcache.item import Item
 
 CRLF = b"\r\n"
+
+Handler = Callable[[list[bytes]], "Step"]
+"""Runs one command line, given as its words (at least one)."""
+
+ERROR = b"ERROR"
+BAD_FORMAT = b"CLIENT_ERROR bad command line format"
+BAD_CHUNK = b"CLIENT_ERROR bad data chunk"
+NON_NUMERIC = b"CLIENT_ERROR cannot increment or decrement non-numeric value"
+TOO_LARGE = b"SERVER_ERROR object too large for cache"
+
+MAX_VALUE_LENGTH = 2**31 - 1 - 2
 
 
 @dataclass(slots=True)

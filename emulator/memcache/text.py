@@ -8,34 +8,30 @@ value that is too large is swallowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from emulator.memcache.cache import (
-    MAX_ITEM_BYTES,
-    Cache,
-    Item,
-    Mode,
-    Refused,
-    Stored,
-    item_size_bytes,
-)
+from emulator.memcache.cache import Cache, Mode, Refused, Stored
+from emulator.memcache.item import MAX_ITEM_BYTES, Item, item_size_bytes
 from emulator.memcache.stats import Stats
-from emulator.memcache.steps import CRLF, Step, line
+from emulator.memcache.steps import (
+    BAD_CHUNK,
+    BAD_FORMAT,
+    CRLF,
+    ERROR,
+    MAX_VALUE_LENGTH,
+    NON_NUMERIC,
+    TOO_LARGE,
+    Handler,
+    Step,
+    line,
+)
 from emulator.memcache.wire import MAX_KEY_BYTES, parse_int32, parse_uint32, parse_uint64
 
 VERSION = b"1.6.18"
 
-ERROR = b"ERROR"
-BAD_FORMAT = b"CLIENT_ERROR bad command line format"
-BAD_CHUNK = b"CLIENT_ERROR bad data chunk"
-BAD_EXPTIME = b"CLIENT_ERROR invalid exptime argument"
-BAD_DELTA = b"CLIENT_ERROR invalid numeric delta argument"
-BAD_DELETE = BAD_FORMAT + b".  Usage: delete <key> [noreply]"
-NON_NUMERIC = b"CLIENT_ERROR cannot increment or decrement non-numeric value"
-TOO_LARGE = b"SERVER_ERROR object too large for cache"
-
-MAX_VALUE_LENGTH = 2**31 - 1 - 2
+_BAD_EXPTIME = b"CLIENT_ERROR invalid exptime argument"
+_BAD_DELTA = b"CLIENT_ERROR invalid numeric delta argument"
+_BAD_DELETE = BAD_FORMAT + b".  Usage: delete <key> [noreply]"
 
 _STORED = {
     Stored.STORED: b"STORED",
@@ -43,8 +39,6 @@ _STORED = {
     Stored.EXISTS: b"EXISTS",
     Stored.NOT_FOUND: b"NOT_FOUND",
 }
-
-Handler = Callable[[list[bytes]], Step]
 
 
 def is_quiet(words: list[bytes]) -> bool:
@@ -93,7 +87,7 @@ class TextCommands:
             return line(ERROR)
         exptime = parse_int32(words[1])
         if exptime is None:
-            return line(BAD_EXPTIME)
+            return line(_BAD_EXPTIME)
         return self._values(words[2:], with_cas=with_cas, expires_at=self._cache.expiry(exptime))
 
     def _values(self, keys: list[bytes], *, with_cas: bool, expires_at: int | None = None) -> Step:
@@ -165,7 +159,7 @@ class TextCommands:
             return line(BAD_FORMAT, quiet=quiet)
         delta = parse_uint64(words[2])
         if delta is None:
-            return line(BAD_DELTA, quiet=quiet)
+            return line(_BAD_DELTA, quiet=quiet)
         result = self._cache.add_delta(key, delta, increment=increment)
         if result is Refused.NON_NUMERIC:
             return line(NON_NUMERIC, quiet=quiet)
@@ -186,7 +180,7 @@ class TextCommands:
             return line(BAD_FORMAT, quiet=quiet)
         exptime = parse_int32(words[2])
         if exptime is None:
-            return line(BAD_EXPTIME, quiet=quiet)
+            return line(_BAD_EXPTIME, quiet=quiet)
         item = self._cache.find(key)
         self._counters.count_touch(hit=item is not None)
         if item is None:
@@ -202,7 +196,7 @@ class TextCommands:
         quiet = bool(rest) and is_quiet(words)
         # Old clients send a delay, which may only be 0.
         if rest and rest not in ([b"0"], [b"noreply"], [b"0", b"noreply"]):
-            return line(BAD_DELETE, quiet=quiet)
+            return line(_BAD_DELETE, quiet=quiet)
         if len(key) > MAX_KEY_BYTES:
             return line(BAD_FORMAT, quiet=quiet)
         item = self._cache.find(key)
@@ -222,7 +216,7 @@ class TextCommands:
         if len(words) != (2 if quiet else 1):
             exptime = parse_int32(words[1])
         if exptime is None:
-            return line(BAD_EXPTIME, quiet=quiet)
+            return line(_BAD_EXPTIME, quiet=quiet)
         self._cache.flush(exptime)
         return line(b"OK", quiet=quiet)
 
