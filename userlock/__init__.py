@@ -1,1 +1,109 @@
-"""userlock."""
+"""One lease lock per user for Google Cloud Datastore apps.
+
+    with userlock.global_lock(user_id, wait_timeout=5):
+        user = User.get_by_id(user_id)
+        user.points += 5
+        user.put()
+
+Layers, each importing only from those before it:
+
+    errors, clock, settings ← events ← lock ← stores, ndb, contrib
+"""
+
+from __future__ import annotations
+
+from userlock import stores as stores
+from userlock._version import __version__
+from userlock.configuration import configure
+from userlock.errors import (
+    ConfigurationError,
+    CreatedWithoutLock,
+    DeletedWithoutLock,
+    EntityNotFound,
+    InternalStomp,
+    LeaseRanOut,
+    LockError,
+    LockIdError,
+    LockNotHeld,
+    LockServiceUnavailable,
+    LockTimeout,
+    NoScope,
+    NoService,
+    PutAfterRelease,
+    PutWithoutLock,
+    ReadUnderEarlierTenure,
+    ReadWithoutLock,
+    StaleWriteError,
+    UserLockError,
+    WriteViolation,
+)
+from userlock.lock.lease import Holder, Lease, LeaseStore, Priority
+from userlock.lock.policy import Backoff, LockPolicy, OutagePolicy, PriorityPolicy
+from userlock.lock.scope import (
+    LockScope,
+    Tenure,
+    acquire_lock,
+    current_scope,
+    global_lock,
+    release_lock,
+    scope,
+)
+from userlock.lock.service import LockService
+from userlock.ndb.model import (
+    UserModel,
+    fetch_under_user_write_lock,
+    key_id,
+    lock_id_of,
+    root_id,
+)
+from userlock.ndb.provenance import suppress
+from userlock.settings import Enforcement, Settings
+
+__all__ = [
+    "Backoff",
+    "ConfigurationError",
+    "CreatedWithoutLock",
+    "DeletedWithoutLock",
+    "Enforcement",
+    "EntityNotFound",
+    "Holder",
+    "InternalStomp",
+    "Lease",
+    "LeaseRanOut",
+    "LeaseStore",
+    "LockError",
+    "LockIdError",
+    "LockNotHeld",
+    "LockPolicy",
+    "LockScope",
+    "LockService",
+    "LockServiceUnavailable",
+    "LockTimeout",
+    "NoScope",
+    "NoService",
+    "OutagePolicy",
+    "Priority",
+    "PriorityPolicy",
+    "PutAfterRelease",
+    "PutWithoutLock",
+    "ReadUnderEarlierTenure",
+    "ReadWithoutLock",
+    "Settings",
+    "StaleWriteError",
+    "Tenure",
+    "UserLockError",
+    "UserModel",
+    "WriteViolation",
+    "__version__",
+    "acquire_lock",
+    "configure",
+    "current_scope",
+    "fetch_under_user_write_lock",
+    "global_lock",
+    "key_id",
+    "lock_id_of",
+    "release_lock",
+    "root_id",
+    "scope",
+    "suppress",
+]

@@ -47,13 +47,15 @@ class Tenure:
         scope: who holds it.
     """
 
-    __slots__ = ("_depth", "_released", "_since", "lease", "lock_id", "scope")
+    __slots__ = ("_depth", "_released", "_since", "lease", "lock_id", "notes", "scope")
 
     def __init__(self, scope: LockScope, lease: Lease) -> None:
         self.lock_id = lease.lock_id
         self.scope = scope
         #: The lease that backs it now.
         self.lease = lease
+        #: What participants want to remember about it; gone with the tenure.
+        self.notes: dict[str, object] = {}
         self._since = scope.service.clock.now()
         self._depth = 1
         self._released = False
@@ -233,6 +235,15 @@ class LockScope:
             _leave_scope(self)
         self.service.release(tenure.lease, held_seconds=tenure.held_seconds)
 
+    def finish_writes(self) -> None:
+        """Wait for the writes that were begun under any lock, and raise what went wrong.
+
+        For web integrations: called before the answer goes out, so that a
+        failed write does not end in a success answer.
+        """
+        for tenure in self.held.values():
+            self._finish_writes(tenure, failing=False)
+
     def close(self, *, failing: bool = False) -> None:
         """Release everything, the latest first, whatever goes wrong with one of them."""
         with contextlib.ExitStack() as stack:
@@ -241,10 +252,7 @@ class LockScope:
 
     def _close_one(self, tenure: Tenure, failing: bool) -> None:
         tenure._depth = 0
-        try:
-            self._finish_writes(tenure, failing=failing)
-        finally:
-            self._release_now(tenure)
+        self._leave(tenure, failing=failing)
 
 
 # --- the current scope ----------------------------------------------------------------------

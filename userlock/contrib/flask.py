@@ -1,0 +1,167 @@
+"""Flask: a scope and an ndb context for each request.
+
+Needs the extra `flask` (`pip install userlock[flask]`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+try:
+    import flask
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
+    ) from error
+
+from userlock.errors import LockServiceUnavailable, LockTimeout, StaleWriteError
+from userlock.lock.lease import Priority
+from userlock.lock.scope import current_scope, default_service, defaults, scope
+from userlock.lock.service import LockService
+from userlock.settings import Enforcement, make_settings
+
+#: Set by Google's front ends, and taken from requests of anybody else: App Engine strips
+#: X-AppEngine-* headers, and Cloud Run services behind IAM see the others only from Google.
+BATCH_HEADERS = (
+    "X-AppEngine-QueueName",
+    "X-AppEngine-Cron",
+    "X-CloudTasks-QueueName",
+    "X-CloudScheduler",
+)
+
+_STACK = "userlock_stack"
+
+
+class UserLock:
+    """Give each request of a Flask app its ndb context and its lock scope.
+
+    In a request, `with userlock.global_lock(user_id):` is all that a handler
+    needs. When the request ends, whatever happened, its locks are released.
+    `LockTimeout` and `LockServiceUnavailable` are answered with 503 and
+    Retry-After, `StaleWriteError` with 409; each with a JSON body. A
+    `WriteViolation` is a bug and is left to the app (500).
+
+    Args:
+        app: the Flask app; or call `init_app` later.
+        client: the `ndb.Client` to open contexts with, or a function that gives it (called on
+            the first request, so that a forked worker makes its own). None: the app opens
+            contexts itself.
+        service: where locks come from; by default the configured service.
+        batch_prefixes: URL paths that begin with one of these are batch work. So are
+            requests from App Engine task queues and cron, Cloud Tasks and Cloud Scheduler.
+        enforcement: `raise`, `log` or `off`; by default as configured.
+        fencing: whether Datastore refuses stale writes; by default as configured.
+        context_options: for `client.context()`, for instance a global cache.
+    """
+
+    def __init__(
+        self,
+        app: flask.Flask | None = None,
+        *,
+        client: Any = None,
+        service: LockService | None = None,
+        batch_prefixes: Iterable[str] = (),
+        enforcement: Enforcement | str | None = None,
+        fencing: bool | None = None,
+        context_options: dict[str, Any] | None = None,
+    ) -> None:
+        if isinstance(batch_prefixes, str):
+            raise TypeError("batch_prefixes must be a list of paths, not one string")
+        self._client = client
+        self._service = service
+        self._batch_prefixes = tuple(batch_prefixes)
+        self._enforcement = None if enforcement is None else Enforcement.of(enforcement)
+        self._fencing = fencing
+        self._context_options = context_options or {}
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: flask.Flask) -> None:
+        """Attach to an app."""
+        app.extensions["userlock"] = self
+        app.before_request(self._open)
+        app.after_request(self._finish)
+        app.teardown_request(self._close)
+        app.register_error_handler(LockTimeout, _answer_timeout)
+        app.register_error_handler(LockServiceUnavailable, _answer_unavailable)
+        app.register_error_handler(StaleWriteError, _answer_stale)
+
+    def priority_of(self, request: flask.Request) -> Priority:
+        """Whether a request is a person's or a batch job's."""
+        if request.path.startswith(self._batch_prefixes) or any(
+            header in request.headers for header in BATCH_HEADERS
+        ):
+            return Priority.BATCH
+        return Priority.INTERACTIVE
+
+    def _open(self) -> None:
+        with ExitStack() as stack:
+            client = self._client() if callable(self._client) else self._client
+            if client is not None:
+                stack.enter_context(client.context(**self._context_options))
+            stack.enter_context(
+                scope(
+                    self._service or default_service(),
+                    settings=make_settings(
+                        defaults.settings,
+                        enforcement=self._enforcement,
+                        fencing=self._fencing,
+                    ),
+                    priority=self.priority_of(flask.request),
+                    request=f"{flask.request.method} {flask.request.path}",
+                )
+            )
+            setattr(flask.g, _STACK, stack.pop_all())
+
+    @staticmethod
+    def _finish(response: flask.Response) -> flask.Response:
+        """Writes under locks that the handler did not leave itself land before the answer."""
+        current = current_scope()
+        if current is not None:
+            try:
+                current.finish_writes()
+            except StaleWriteError as error:
+                return _answer_stale(error)
+        return response
+
+    def _close(self, error: BaseException | None) -> None:
+        stack: ExitStack | None = flask.g.pop(_STACK, None)
+        if stack is not None:
+            stack.__exit__(
+                None if error is None else type(error),
+                error,
+                None if error is None else error.__traceback__,
+            )
+
+
+def _answer(status: int, error: Exception, retry_after: int, **facts: Any) -> flask.Response:
+    response = flask.jsonify(
+        error=type(error).__name__, message=str(error).splitlines()[0], **facts
+    )
+    response.status_code = status
+    response.headers["Retry-After"] = str(retry_after)
+    return response
+
+
+def _answer_timeout(error: LockTimeout) -> flask.Response:
+    # The holder is for the log, not for whoever sent the request.
+    message = LockTimeout(lock_id=error.lock_id, waited_seconds=error.waited_seconds, holder=None)
+    busy = error.holder.lock_timeout if error.holder else 1.0
+    return _answer(
+        503,
+        message,
+        retry_after=max(1, min(math.ceil(busy), 5)) if math.isfinite(busy) else 1,
+        lock_id=error.lock_id,
+        waited_seconds=round(error.waited_seconds, 3),
+    )
+
+
+def _answer_unavailable(error: LockServiceUnavailable) -> flask.Response:
+    return _answer(503, error, retry_after=1, lock_id=error.lock_id)
+
+
+def _answer_stale(error: StaleWriteError) -> flask.Response:
+    return _answer(409, error, retry_after=0, lock_id=error.lock_id)

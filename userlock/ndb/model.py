@@ -1,0 +1,282 @@
+"""`UserModel`: the base class of everything that belongs to a user.
+
+Anything read through it is stamped, anything put through it is checked and
+fenced. Reads are free and silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from google.cloud import ndb
+from google.cloud.ndb.exceptions import ContextError
+
+from userlock.errors import ConfigurationError, EntityNotFound, LockIdError
+from userlock.lock.lease import Priority, check_lock_id
+from userlock.lock.scope import (
+    current_scope,
+    global_lock,
+    register_participant,
+)
+from userlock.ndb import hooks
+from userlock.ndb.fencing import FencedWrite
+from userlock.ndb.places import here
+from userlock.ndb.provenance import (
+    Stamp,
+    check_delete,
+    check_put,
+    note_put,
+    stamp_of_read,
+)
+from userlock.ndb.transactions import DatastoreParticipant, note_pending
+
+
+def key_id(key: Any) -> str | int | None:
+    """The lock id is the key's own id or name (None while it has none yet)."""
+    found: str | int | None = key.id()
+    return found
+
+
+def root_id(key: Any) -> str | int | None:
+    """The lock id is the id or name of the key's root: the user, for entities below a user."""
+    found: str | int | None = key.root().id()
+    return found
+
+
+class UserModel(ndb.Model):
+    """A model whose entities are written only under their user's lock.
+
+    Each class says how to find the lock id, in one of these ways:
+
+        class Learner(UserModel):
+            _lock_id_from_key = userlock.key_id       # the key's own id names the user
+
+        class VideoLog(UserModel):
+            _lock_id = "learner_id"                   # a property holds it
+            learner_id = ndb.StringProperty(required=True)
+
+        class Note(UserModel):
+            def _lock_id(self) -> str: ...            # a method computes it
+            @classmethod
+            def _lock_id_from_key(cls, key) -> str: ...
+
+    `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, where
+    there is only a key; without it a delete is allowed under any lock. A
+    common base class that has no entities of its own says `_abstract = True`.
+
+    A put raises a `WriteViolation` before anything is sent when the entity was
+    not read under the lock that is held now. A put of an entity that changed
+    in Datastore since it was read raises `StaleWriteError` at the commit and
+    changes nothing.
+    """
+
+    _lock_id: ClassVar[Any] = None
+    _lock_id_from_key: ClassVar[Any] = None
+    _abstract: ClassVar[bool] = True
+
+    _userlock_stamp: Stamp | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_abstract" not in cls.__dict__:
+            cls._abstract = False
+        if not cls._abstract:
+            _check_lock_rule(cls)
+
+    # ndb calls these by either name.
+    def _put_async(self, **kwargs: Any) -> Any:
+        """Write this entity under its lock. As in ndb, and checked and fenced.
+
+        Raises:
+            WriteViolation: it is not being written under the lock it was read under.
+            LockIdError: the entity does not say which lock guards it.
+
+        The future raises `StaleWriteError` when the entity changed in
+        Datastore since it was read; nothing is overwritten then.
+        """
+        if not hooks.has_context():
+            raise ContextError()
+        put_at = here()
+        self._userlock_wait_for_last_put()
+        stamp = self._userlock_stamp
+        lock_id = _lock_id_for_put(self)
+        tenure = check_put(self, lock_id, stamp, put_at)
+        self.__dict__["_userlock_write"] = FencedWrite(self, lock_id, stamp, tenure, put_at)
+        future = super()._put_async(**kwargs)
+        if tenure is not None:
+            note_put(self, tenure, put_at)
+            note_pending(tenure, future)
+        if not future.done():
+            self.__dict__["_userlock_pending"] = future
+        return future
+
+    put_async = _put_async
+
+    def _userlock_wait_for_last_put(self) -> None:
+        """A second put of one object waits for the first, whose version it builds on."""
+        pending = self.__dict__.pop("_userlock_pending", None)
+        if pending is not None and not pending.done():
+            pending.wait()
+
+
+def _check_lock_rule(cls: type[UserModel]) -> None:
+    """A class that cannot be locked is refused when it is defined."""
+    rule = cls._lock_id
+    if isinstance(rule, str):
+        if not isinstance(getattr(cls, rule, None), ndb.Property):
+            raise ConfigurationError(
+                f"{cls.__name__}._lock_id = {rule!r} names no property of {cls.__name__}"
+            )
+    elif rule is None:
+        if cls._lock_id_from_key is None:
+            raise ConfigurationError(
+                f"{cls.__name__} does not say which lock guards it. Set "
+                f"`_lock_id_from_key = userlock.key_id` if its key's id is the lock id, or "
+                f'`_lock_id = "user_id"` if a property holds it; or `_abstract = True` if it '
+                f"is a base class without entities of its own"
+            )
+    elif not callable(rule):
+        raise ConfigurationError(
+            f"{cls.__name__}._lock_id must be the name of a property or a method, not {rule!r}"
+        )
+
+
+def lock_id_of(entity: UserModel) -> str:
+    """The lock that guards an entity.
+
+    Raises:
+        LockIdError: the entity does not say; tells why.
+    """
+    lock_id = _lock_id_for_put(entity)
+    if lock_id is None:
+        raise LockIdError(f"{_what(entity)} has no id yet, and its id would name its lock")
+    return lock_id
+
+
+def _lock_id_for_put(entity: UserModel) -> str | None:
+    """Like `lock_id_of`, but None where Datastore is still to allocate the id that names it."""
+    cls = type(entity)
+    if cls._abstract:
+        raise ConfigurationError(
+            f"{cls.__name__} is abstract (it does not say which lock guards it), so its "
+            f"entities cannot be put"
+        )
+    rule = cls._lock_id
+    if isinstance(rule, str):
+        value = getattr(entity, rule)
+        source = f"its property {rule!r}"
+    elif rule is not None:
+        value = entity._lock_id()
+        source = f"{cls.__name__}._lock_id()"
+    else:
+        key = entity._key
+        value = None if key is None else cls._lock_id_from_key(key)
+        if value is None and (key is None or key.id() is None):
+            return None
+        source = f"{cls.__name__}._lock_id_from_key()"
+    try:
+        return check_lock_id(value)
+    except (TypeError, ValueError) as error:
+        raise LockIdError(f"{_what(entity)} has no lock id: {source} gives {value!r}") from error
+
+
+def _what(entity: UserModel) -> str:
+    return repr(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
+
+
+def _lock_id_from_key(cls: type[UserModel], key: Any) -> str | None:
+    """The lock id that a bare key tells, or None when it does not."""
+    if cls._lock_id_from_key is None:
+        return None
+    value = cls._lock_id_from_key(key)
+    return None if value is None else check_lock_id(value)
+
+
+class _Watch:
+    """Implements `hooks.Handler`: what passes through ndb meets the rules here."""
+
+    tracked: type = UserModel
+
+    def loaded(self, entity: Any, version: int) -> None:
+        entity._userlock_stamp = stamp_of_read(version)
+
+    def write_of(self, entity: Any) -> FencedWrite | None:
+        write: FencedWrite | None = entity.__dict__.pop("_userlock_write", None)
+        return write
+
+    def cached_is_good(self, entity: Any) -> bool:
+        """Under a lock, only what was read (or put) under the same tenure is fresh."""
+        scope = current_scope()
+        if scope is None or not scope.held:
+            return True
+        lock_id = _lock_id_for_put(entity)
+        tenure = None if lock_id is None else scope.held.get(lock_id)
+        if tenure is None:
+            return True
+        stamp = entity._userlock_stamp
+        return stamp is not None and stamp.held.get(lock_id) is tenure
+
+    def cached_miss_is_good(self, ndb_key: Any) -> bool:
+        """Under its lock a missing entity is looked for again: it may exist by now."""
+        scope = current_scope()
+        if scope is None or not scope.held:
+            return True
+        cls = hooks.model_of(ndb_key)
+        if cls is None or not issubclass(cls, UserModel):
+            return True
+        lock_id = _lock_id_from_key(cls, ndb_key)
+        return lock_id is not None and lock_id not in scope.held
+
+    def bypass_global_cache(self, kind: str) -> bool:
+        scope = current_scope()
+        if scope is None or not scope.held:
+            return False
+        cls = ndb.Model._kind_map.get(kind)
+        return cls is not None and issubclass(cls, UserModel)
+
+    def deleting(self, ndb_key: Any) -> None:
+        cls = hooks.model_of(ndb_key)
+        if cls is not None and issubclass(cls, UserModel):
+            check_delete(ndb_key, _lock_id_from_key(cls, ndb_key), here())
+
+
+@contextlib.contextmanager
+def fetch_under_user_write_lock(
+    entity: UserModel,
+    *,
+    wait_timeout: float | None = None,
+    lock_timeout: float | None = None,
+    priority: Priority | str | None = None,
+) -> Iterator[Any]:
+    """Hold the entity's lock for a block, and give an object that may be put in it.
+
+    That is the entity itself when it was read under the tenure that is held
+    now (or is new), else the entity read afresh under the lock. Use what is
+    given, not what was passed in.
+
+    Raises:
+        EntityNotFound: it has been deleted meanwhile.
+        LockTimeout, LockServiceUnavailable: as `global_lock`.
+        LockIdError: the entity does not say which lock guards it.
+    """
+    if not isinstance(entity, UserModel):
+        raise TypeError(f"fetch_under_user_write_lock() takes a UserModel, not {entity!r:.200}")
+    lock_id = lock_id_of(entity)
+    lock = global_lock(
+        lock_id, wait_timeout=wait_timeout, lock_timeout=lock_timeout, priority=priority
+    )
+    with lock as tenure:
+        stamp = entity._userlock_stamp
+        if stamp is None or stamp.held.get(lock_id) is tenure:
+            yield entity
+            return
+        fresh = entity._key.get()
+        if fresh is None:
+            raise EntityNotFound(entity._key)
+        yield fresh
+
+
+register_participant(DatastoreParticipant())
+hooks.install(_Watch())

@@ -1,0 +1,62 @@
+"""Where in the code something happened: the first frame that is not ours or ndb's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from pathlib import Path
+from types import CodeType
+
+from google.cloud import ndb
+
+_INTERNAL_FOLDERS = tuple(
+    str(Path(file).parent) + "/" for file in (ndb.__file__, str(Path(__file__).parent))
+)
+_INTERNAL_FILES = {contextlib.__file__, functools.__file__}
+#: Whether a file is ours or ndb's, by its name as code objects have it.
+_internal: dict[str, bool] = {}
+
+
+class Place:
+    """A line of code. Keeps no frame alive."""
+
+    __slots__ = ("_code", "line")
+
+    def __init__(self, code: CodeType, line: int) -> None:
+        self._code = code
+        self.line = line
+
+    @property
+    def file(self) -> str:
+        return self._code.co_filename
+
+    @property
+    def function(self) -> str:
+        return self._code.co_qualname
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+    __repr__ = __str__
+
+
+def here() -> Place | None:
+    """The line of application code that is running. About a microsecond."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        internal = _internal.get(file)
+        if internal is None:
+            internal = _internal[file] = _is_internal(file)
+        if not internal:
+            return Place(frame.f_code, frame.f_lineno)
+        outer = frame.f_back
+        if outer is None:
+            break
+        frame = outer
+    return None
+
+
+def _is_internal(file: str) -> bool:
+    return file.startswith(_INTERNAL_FOLDERS) or file in _INTERNAL_FILES or file.startswith("<")

@@ -1,0 +1,83 @@
+"""Locks and writes that are under way: what happens when a lock is left.
+
+Two rules. Writes begun under a lock land before it is released. And a lock
+that is left inside a transaction is kept until the transaction is over:
+
+    A                                   B
+    begin transaction
+    lock, get, put (buffered), leave
+                                        lock, get  ◀── would read what A is
+    commit                                             about to change
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from userlock.lock.scope import Tenure
+from userlock.ndb import hooks
+
+log = logging.getLogger(__name__)
+
+
+class PendingWrite:
+    """A put whose outcome is not known yet."""
+
+    __slots__ = ("_error", "future")
+
+    def __init__(self, future: Any) -> None:
+        self.future = future
+        self._error = hooks.unobserved(future)
+
+    def finish(self) -> BaseException | None:
+        """Wait for it. Gives its error, unless somebody has asked for that already."""
+        if not self.future.done():
+            self.future.wait()
+        return self._error()
+
+
+class DatastoreParticipant:
+    """The model layer's say when locks are left. Implements `lock.scope.Participant`."""
+
+    def acquired(self, tenure: Tenure) -> None:
+        """Nothing to do: cached entities are held against their tenure when they are read."""
+
+    def leaving(self, tenure: Tenure) -> None:
+        """Wait for the writes that were begun under the lock.
+
+        Raises:
+            Exception: the first error of a write that nobody has asked for (a `put_async`
+                whose future was dropped); others are logged.
+        """
+        pending: list[PendingWrite] = tenure.notes.pop("pending", [])  # type: ignore[assignment]
+        if not pending or not hooks.has_context():
+            return
+        errors = [error for write in pending if (error := write.finish()) is not None]
+        for error in errors[1:]:
+            log.error("another write under lock %r failed", tenure.lock_id, exc_info=error)
+        if errors:
+            raise errors[0]
+
+    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> bool:
+        """Inside a transaction: release when this attempt of it is over."""
+        if hooks.current_transaction() is None:
+            return False
+
+        def release_quietly() -> None:
+            try:
+                release()
+            except Exception:
+                # Raised here, a transient error would make ndb run the whole
+                # transaction again, after it has been committed.
+                log.exception("releasing lock %r after its transaction failed", tenure.lock_id)
+
+        hooks.when_transaction_ends(release_quietly)
+        return True
+
+
+def note_pending(tenure: Tenure, future: Any) -> None:
+    """Remember a put that was begun under the lock, until the lock is left."""
+    pending: list[PendingWrite] = tenure.notes.setdefault("pending", [])  # type: ignore[assignment]
+    pending.append(PendingWrite(future))
