@@ -1,1 +1,36 @@
-"""A Datastore emulator and an embedded memcached server."""
+"""A Datastore emulator and an embedded memcached server.
+
+`start()` runs a Datastore emulator inside this process, `python -m emulator` one of
+its own:
+
+    with emulator.start() as datastore:
+        os.environ.update(datastore.env)
+        client = ndb.Client()
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from emulator._version import __version__
+
+if TYPE_CHECKING:
+    from emulator.datastore.errors import StorageError
+    from emulator.datastore.server import Emulator, PortInUseError, start
+
+__all__ = ["Emulator", "PortInUseError", "StorageError", "__version__", "start"]
+
+_HOMES = {
+    "Emulator": "emulator.datastore.server",
+    "PortInUseError": "emulator.datastore.server",
+    "StorageError": "emulator.datastore.errors",
+    "start": "emulator.datastore.server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # gRPC and the Datastore messages take a quarter of a second to import, which
+    # whoever only wants the memcached server should not pay.
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

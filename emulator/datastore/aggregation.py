@@ -1,0 +1,165 @@
+"""Aggregations over a query's results: count, sum and average.
+
+Semantics as in the comments of query.proto: only numeric values count towards sums
+and averages; an empty sum is the integer 0, an empty average null; a sum of
+integers that leaves the 64-bit range becomes a double, and so does any sum with a
+double in it.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+from emulator.datastore.catalog import Partition
+from emulator.datastore.errors import invalid
+from emulator.datastore.protos import (
+    Entity,
+    EntityPb,
+    Message,
+    QueryResultBatch,
+    Value,
+    ValuePb,
+    timestamp,
+)
+from emulator.datastore.query_batch import BatchBuilder
+from emulator.datastore.rows import Reader
+from emulator.datastore.transactions import QueryRange
+
+MAX_AGGREGATIONS = 5
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass
+class _Aggregation:
+    """One aggregation while the results stream by."""
+
+    operator: str
+    name: str = ""
+    up_to: int | None = None
+    count: int = 0
+    numbers: list[int | float] = field(default_factory=list)
+
+    def add(self, entity: EntityPb | None) -> None:
+        self.count += 1
+        if entity is None or not self.name:
+            return
+        value = _find(entity, self.name)
+        if value is None or value.exclude_from_indexes:
+            return
+        which = value.WhichOneof("value_type")
+        if which in ("integer_value", "double_value"):
+            self.numbers.append(getattr(value, which))
+
+    def result(self) -> ValuePb:
+        value = Value()
+        if self.operator == "count":
+            capped = self.count if self.up_to is None else min(self.count, self.up_to)
+            value.integer_value = capped
+        elif self.operator == "sum":
+            total = _total(self.numbers)
+            if isinstance(total, int):
+                value.integer_value = total
+            else:
+                value.double_value = total
+        elif self.numbers:
+            value.double_value = float(_total(self.numbers)) / len(self.numbers)
+        else:
+            value.null_value = 0
+        return value
+
+
+def aggregate(reader: Reader, partition: Partition, request: Message, batch: Message) -> QueryRange:
+    """Run an AggregationQuery and fill an AggregationResultBatch.
+
+    Returns the range of the nested query that it depends on.
+
+    Raises:
+        DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED.
+    """
+    builder = BatchBuilder(reader, partition, request.nested_query)
+    aggregations = _parse(request)
+    loads = any(aggregation.name for aggregation in aggregations.values())
+    number = builder.query.partition
+    enough = _enough(aggregations)
+    for row in itertools.islice(builder.results(), enough):
+        entity = None
+        if loads:
+            assert number is not None
+            stored = reader.get(number, row.key)
+            assert stored is not None
+            entity = Entity.FromString(stored.data)
+        for aggregation in aggregations.values():
+            aggregation.add(entity)
+    properties = batch.aggregation_results.add().aggregate_properties
+    for alias, aggregation in aggregations.items():
+        properties[alias].CopyFrom(aggregation.result())
+    batch.more_results = QueryResultBatch.NO_MORE_RESULTS
+    batch.read_time.CopyFrom(timestamp(reader.time))
+    return builder.whole_range()
+
+
+def _enough(aggregations: dict[str, _Aggregation]) -> int | None:
+    """After how many results nothing can change any more; None: never."""
+    bounds = [a.up_to for a in aggregations.values() if a.up_to is not None]
+    return max(bounds) if len(bounds) == len(aggregations) else None
+
+
+def _parse(request: Message) -> dict[str, _Aggregation]:
+    if not 1 <= len(request.aggregations) <= MAX_AGGREGATIONS:
+        raise invalid(f"A query needs between 1 and {MAX_AGGREGATIONS} aggregations.")
+    parsed: dict[str, _Aggregation] = {}
+    unnamed = 0
+    for aggregation in request.aggregations:
+        alias = aggregation.alias
+        if not alias:
+            unnamed += 1
+            alias = f"property_{unnamed}"
+        if alias in parsed:
+            raise invalid(f"Aggregation aliases must be distinct: {alias}")
+        parsed[alias] = _parse_one(aggregation)
+    return parsed
+
+
+def _parse_one(aggregation: Message) -> _Aggregation:
+    operator = aggregation.WhichOneof("operator")
+    if operator is None:
+        raise invalid("An aggregation has no operator.")
+    if operator == "count":
+        if not aggregation.count.HasField("up_to"):
+            return _Aggregation("count")
+        if aggregation.count.up_to.value < 0:
+            raise invalid("up_to must not be negative.")
+        return _Aggregation("count", up_to=aggregation.count.up_to.value)
+    name = getattr(aggregation, operator).property.name
+    if not name:
+        raise invalid(f"The {operator} aggregation names no property.")
+    return _Aggregation(operator, name)
+
+
+def _total(numbers: list[int | float]) -> int | float:
+    integers = sum(number for number in numbers if isinstance(number, int))
+    doubles = [number for number in numbers if isinstance(number, float)]
+    if not doubles:
+        return integers if integers in _INT64 else float(integers)
+    infinities = {number for number in doubles if math.isinf(number)}
+    if any(math.isnan(number) for number in doubles) or len(infinities) == 2:
+        return math.nan
+    if infinities:
+        return infinities.pop()
+    return sum(doubles, float(integers))
+
+
+def _find(entity: EntityPb, name: str) -> ValuePb | None:
+    """A property by name, or by dotted path through embedded entities."""
+    if name in entity.properties:
+        return entity.properties[name]
+    head, dot, rest = name.partition(".")
+    while dot:
+        if head in entity.properties:
+            value = entity.properties[head]
+            if value.WhichOneof("value_type") != "entity_value" or value.exclude_from_indexes:
+                return None
+            return _find(value.entity_value, rest)
+        more, dot, rest = rest.partition(".")
+        head = f"{head}.{more}"
+    return None

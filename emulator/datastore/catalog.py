@@ -1,0 +1,98 @@
+"""Small numbers for partitions and indexes, which would be long in each row.
+
+Numbers are handed out within the commit that first needs one. They are cached for
+all threads, and forgotten again if that commit is rolled back.
+"""
+
+import sqlite3
+from typing import NamedTuple
+
+
+class Partition(NamedTuple):
+    """What keeps entities apart: project, database and namespace."""
+
+    project: str
+    database: str
+    namespace: str
+
+
+# The property name of the index that lists the entities of a kind.
+KIND_INDEX = "__key__"
+
+
+class Catalog:
+    """Ids of partitions and scopes (see `schema`).
+
+    `find_*` may be called by any thread. `intern_*` and `mark_multi` belong to the
+    writer, inside its commit.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._load()
+
+    def _load(self) -> None:
+        execute = self._connection.execute
+        self._partitions = {
+            Partition(project, database, namespace): number
+            for number, project, database, namespace in execute("SELECT * FROM partitions")
+        }
+        self._scopes: dict[tuple[int, str, str], int] = {}
+        self._multi: set[int] = set()
+        for number, partition, kind, name, multi in execute("SELECT * FROM scopes"):
+            self._scopes[partition, kind, name] = number
+            if multi:
+                self._multi.add(number)
+
+    def rolled_back(self) -> None:
+        """The commit in which numbers were handed out did not happen."""
+        self._load()
+
+    def find_partition(self, partition: Partition) -> int | None:
+        """The partition's number, or None if nothing was ever stored there."""
+        return self._partitions.get(partition)
+
+    def partitions(self) -> dict[Partition, int]:
+        """All known partitions with their numbers."""
+        return dict(self._partitions)
+
+    def find_scope(self, partition: int, kind: str, name: str) -> int | None:
+        """The index's number, or None if it never had an entry."""
+        return self._scopes.get((partition, kind, name))
+
+    def is_multi(self, scope: int) -> bool:
+        """Whether an entity has, or had, several entries in this index."""
+        return scope in self._multi
+
+    def intern_partition(self, partition: Partition) -> int:
+        """The partition's number, handed out if it has none."""
+        number = self._partitions.get(partition)
+        if number is None:
+            number = self._insert(
+                'INSERT INTO partitions (project, "database", namespace) VALUES (?, ?, ?)',
+                partition,
+            )
+            self._partitions[partition] = number
+        return number
+
+    def intern_scope(self, partition: int, kind: str, name: str) -> int:
+        """The index's number, handed out if it has none."""
+        key = (partition, kind, name)
+        number = self._scopes.get(key)
+        if number is None:
+            number = self._insert(
+                'INSERT INTO scopes ("partition", kind, property) VALUES (?, ?, ?)', key
+            )
+            self._scopes[key] = number
+        return number
+
+    def _insert(self, statement: str, values: tuple[object, ...]) -> int:
+        number = self._connection.execute(statement, values).lastrowid
+        assert number is not None
+        return number
+
+    def mark_multi(self, scope: int) -> None:
+        """An entity has several entries in this index."""
+        if scope not in self._multi:
+            self._connection.execute("UPDATE scopes SET multi = 1 WHERE id = ?", (scope,))
+            self._multi.add(scope)

@@ -1,0 +1,110 @@
+"""Cursors: the place after a result, as opaque bytes.
+
+A cursor holds the order values and the key of the result it stands behind, not a
+count, so that it keeps its meaning when entities are inserted or removed before
+it. It also holds a fingerprint of the query: the documentation allows a cursor only
+with the query it came from, or with that query in reversed order, where it stands
+*before* the same result.
+"""
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+from emulator.datastore.errors import DatastoreError, invalid
+from emulator.datastore.query import ParsedQuery, position
+
+_FORMAT = b"\x01"
+_FINGERPRINT_BYTES = 8
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A gap in the order of results.
+
+    It lies just after `position`, or just before it if not `inclusive`.
+    `components` are what the position was made of; none at the very start.
+    """
+
+    position: bytes
+    inclusive: bool = True
+    components: tuple[bytes, ...] = ()
+
+    def is_before(self, row_position: bytes) -> bool:
+        """Whether this place comes before a row."""
+        if self.inclusive:
+            return row_position > self.position
+        return row_position >= self.position
+
+
+def fingerprint(query: ParsedQuery) -> bytes:
+    """What must be the same in two queries that share a cursor."""
+    filters = [
+        (
+            sorted((name, sorted(values)) for name, values in conjunction.equal.items()),
+            sorted(conjunction.spans.items()),
+            conjunction.keys,
+        )
+        for conjunction in query.disjunction
+    ]
+    text = repr((query.kind, filters, [order.name for order in query.orders], query.projection))
+    return hashlib.blake2b(text.encode(), digest_size=_FINGERPRINT_BYTES).digest()
+
+
+def encode_cursor(
+    query_fingerprint: bytes, query: ParsedQuery, components: tuple[bytes, ...]
+) -> bytes:
+    """The cursor after the row with these components; no components: the very start."""
+    directions = bytes(query.directions[: len(components)])
+    parts = [_FORMAT, query_fingerprint, bytes([len(components)]), directions]
+    for component in components:
+        parts += [_LENGTH.pack(len(component)), component]
+    return b"".join(parts)
+
+
+def decode_cursor(cursor: bytes, query_fingerprint: bytes, query: ParsedQuery) -> Place:
+    """The place a cursor stands for in this query.
+
+    Raises:
+        DatastoreError: INVALID_ARGUMENT if the cursor is damaged or belongs to
+            another query.
+    """
+    try:
+        components, directions = _parse(cursor, query_fingerprint)
+    except (IndexError, struct.error) as error:
+        raise _damaged() from error
+    if not components:
+        return Place(b"", inclusive=False)
+    if len(components) != len(query.directions):
+        raise _damaged()
+    # The first direction tells whether this is the same order or its reverse.
+    reverse = directions[0] != query.directions[0]
+    return Place(position(components, query.directions), not reverse, components)
+
+
+def _parse(cursor: bytes, query_fingerprint: bytes) -> tuple[tuple[bytes, ...], tuple[bool, ...]]:
+    header = 1 + _FINGERPRINT_BYTES
+    if cursor[:1] != _FORMAT:
+        raise _damaged()
+    if cursor[1:header] != query_fingerprint:
+        raise invalid("The cursor belongs to another query.")
+    count = cursor[header]
+    start = header + 1
+    directions = tuple(bool(direction) for direction in cursor[start : start + count])
+    start += count
+    components = []
+    for _ in range(count):
+        (length,) = _LENGTH.unpack_from(cursor, start)
+        start += _LENGTH.size
+        if start + length > len(cursor):
+            raise _damaged()
+        components.append(cursor[start : start + length])
+        start += length
+    if start != len(cursor) or len(directions) != count:
+        raise _damaged()
+    return tuple(components), directions
+
+
+def _damaged() -> DatastoreError:
+    return invalid("The cursor is not valid.")

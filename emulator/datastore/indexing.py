@@ -1,0 +1,45 @@
+"""Which index entries an entity has.
+
+Every indexed property is indexed on its own: one entry per distinct value, so an
+array contributes each of its elements and an empty array none. The properties of
+an embedded entity appear under dotted names (`address.city`), which is also how
+ndb's flattened structured properties are called: both are found by one query.
+Values, arrays' elements and embedded entities marked `exclude_from_indexes` are
+invisible to queries.
+"""
+
+from emulator.datastore.encoding import encode_value
+from emulator.datastore.protos import EntityPb, ValuePb
+
+# Property name to its distinct encoded values, ascending.
+IndexedValues = dict[str, tuple[bytes, ...]]
+
+
+def indexed_values(entity: EntityPb) -> IndexedValues:
+    """The indexed properties of `entity` with their encoded values, ascending."""
+    collected: dict[str, set[bytes]] = {}
+    for name, value in entity.properties.items():
+        _collect(collected, name, value)
+    return {
+        name: tuple(values) if len(values) == 1 else tuple(sorted(values))
+        for name, values in collected.items()
+    }
+
+
+def _collect(collected: dict[str, set[bytes]], name: str, value: ValuePb) -> None:
+    if value.exclude_from_indexes:
+        return
+    kind = value.WhichOneof("value_type")
+    if kind == "array_value":
+        for element in value.array_value.values:
+            _collect(collected, name, element)
+    elif kind == "entity_value":
+        for inner_name, inner in value.entity_value.properties.items():
+            _collect(collected, f"{name}.{inner_name}", inner)
+    elif kind is not None:
+        encoded = encode_value(value)
+        values = collected.get(name)
+        if values is None:
+            collected[name] = {encoded}
+        else:
+            values.add(encoded)

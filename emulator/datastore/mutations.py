@@ -1,0 +1,274 @@
+"""Mutations: checked before a commit takes the writer lock, applied under it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from emulator.datastore import validation
+from emulator.datastore.catalog import Partition
+from emulator.datastore.encoding import encode_key, encode_path
+from emulator.datastore.errors import Code, DatastoreError, contention, invalid, unimplemented
+from emulator.datastore.ids import IdAllocator
+from emulator.datastore.indexing import IndexedValues, indexed_values
+from emulator.datastore.protos import (
+    Entity,
+    EntityPb,
+    Key,
+    KeyPb,
+    Message,
+    Mutation,
+    MutationPb,
+    MutationResult,
+    microseconds,
+    timestamp,
+)
+from emulator.datastore.rows import StoredEntity, Writer
+from emulator.datastore.transactions import EntityChange
+
+# "The following sequences of mutations affecting a single entity are not permitted
+# in a single Commit request" (CommitRequest.mutations).
+_FORBIDDEN = {
+    ("insert", "insert"), ("update", "insert"), ("upsert", "insert"), ("delete", "update"),
+}  # fmt: skip
+
+
+@dataclass
+class PreparedMutation:
+    """A checked mutation.
+
+    `encoded` is None while the key is incomplete. `data` and `values` are None for
+    a deletion; `data` is the entity without its key.
+    """
+
+    operation: str
+    key: KeyPb
+    partition: Partition
+    kind: str
+    encoded: bytes | None
+    data: bytes | None
+    values: IndexedValues | None
+    base_version: int | None
+    fail_on_conflict: bool
+
+
+def prepare(
+    mutations: Iterable[MutationPb], project: str, database: str, *, transactional: bool
+) -> list[PreparedMutation]:
+    """Check the mutations of one commit.
+
+    Raises:
+        DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED.
+    """
+    prepared = [_prepare(mutation, project, database) for mutation in mutations]
+    latest: dict[tuple[Partition, bytes], str] = {}
+    for mutation in prepared:
+        if mutation.encoded is None:
+            continue
+        entity_id = (mutation.partition, mutation.encoded)
+        earlier = latest.get(entity_id)
+        if earlier is not None and not transactional:
+            raise invalid(
+                "A non-transactional commit may not contain multiple mutations affecting"
+                " the same entity."
+            )
+        if (earlier, mutation.operation) in _FORBIDDEN:
+            raise invalid(
+                f"{earlier} followed by {mutation.operation} of the same entity is not"
+                " permitted in one commit."
+            )
+        latest[entity_id] = mutation.operation
+    return prepared
+
+
+def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutation:
+    operation = mutation.WhichOneof("operation")
+    if operation is None:
+        raise invalid("A mutation has no operation.")
+    if mutation.property_transforms:
+        raise unimplemented("property transforms")
+    entity: EntityPb | None = None
+    if operation == "delete":
+        key = mutation.delete
+    else:
+        if mutation.HasField("property_mask"):
+            raise unimplemented("property masks in mutations")
+        entity = getattr(mutation, operation)
+        key = entity.key
+    partition = validation.check_key(
+        key,
+        project,
+        database,
+        allow_incomplete=operation in ("insert", "upsert"),
+        allow_reserved=False,
+    )
+    data: bytes | None = None
+    values: IndexedValues | None = None
+    if entity is not None:
+        validation.check_entity(entity)
+        values = indexed_values(entity)
+        if sum(map(len, values.values())) > validation.MAX_INDEX_ENTRIES:
+            raise invalid(f"The entity has more than {validation.MAX_INDEX_ENTRIES} index entries.")
+        # The key is stored once, as the row's key.
+        kept_key = Key()
+        kept_key.CopyFrom(key)
+        key = kept_key
+        entity.ClearField("key")
+        data = entity.SerializeToString()
+    return PreparedMutation(
+        operation=operation,
+        key=key,
+        partition=partition,
+        kind=key.path[-1].kind,
+        encoded=None if validation.is_incomplete(key) else encode_key(key),
+        data=data,
+        values=values,
+        base_version=_base_version(mutation),
+        fail_on_conflict=_fails_on_conflict(mutation),
+    )
+
+
+def _base_version(mutation: MutationPb) -> int | None:
+    """The version a mutation expects. Update times are versions here."""
+    detection = mutation.WhichOneof("conflict_detection_strategy")
+    if detection is None:
+        return None
+    if detection == "update_time":
+        return microseconds(mutation.update_time)
+    if mutation.base_version < 0:
+        raise invalid("The base version must not be negative.")
+    return int(mutation.base_version)
+
+
+def _fails_on_conflict(mutation: MutationPb) -> bool:
+    strategy = mutation.conflict_resolution_strategy
+    if strategy and mutation.WhichOneof("conflict_detection_strategy") is None:
+        raise invalid("A conflict resolution strategy needs a base version or an update time.")
+    return bool(strategy == Mutation.FAIL)
+
+
+class CommitApplier:
+    """Applies the mutations of one commit, inside the storage's `write()`."""
+
+    def __init__(self, writer: Writer, ids: IdAllocator) -> None:
+        self._writer = writer
+        self._ids = ids
+        self.results: list[Message] = []
+        # By entity, in the order of their first change: what this commit found.
+        self._found: dict[tuple[Partition, bytes], StoredEntity | None] = {}
+        self._before: dict[tuple[Partition, bytes], IndexedValues | None] = {}
+        self._after: dict[tuple[Partition, bytes], tuple[str, IndexedValues | None]] = {}
+
+    @property
+    def changes(self) -> list[EntityChange]:
+        """What the commit has changed so far."""
+        return [
+            EntityChange(*entity_id[:1], kind, entity_id[1], self._before[entity_id], after)
+            for entity_id, (kind, after) in self._after.items()
+        ]
+
+    def apply(self, mutation: PreparedMutation) -> None:
+        """Apply one mutation and append its result.
+
+        Raises:
+            DatastoreError: ALREADY_EXISTS, NOT_FOUND, or ABORTED for a conflict
+                with strategy FAIL. The whole commit is to be given up.
+        """
+        writer = self._writer
+        partition = writer.catalog.intern_partition(mutation.partition)
+        result = MutationResult()
+        self.results.append(result)
+        if mutation.encoded is None:
+            encoded = self._complete(mutation, partition)
+            result.key.CopyFrom(mutation.key)
+        else:
+            encoded = mutation.encoded
+        entity_id = (mutation.partition, encoded)
+        old = writer.get(partition, encoded)
+        found = self._found.setdefault(entity_id, old)
+        if mutation.base_version is not None and self._conflicts(mutation, partition, found):
+            if mutation.fail_on_conflict:
+                raise contention()
+            result.conflict_detected = True
+            _describe(result, old, writer.version)
+            return
+        if mutation.operation == "insert" and old is not None:
+            raise DatastoreError(Code.ALREADY_EXISTS, f"entity already exists: {_name(mutation)}")
+        if mutation.operation == "update" and old is None:
+            raise DatastoreError(Code.NOT_FOUND, f"no entity to update: {_name(mutation)}")
+        self._store(mutation, partition, encoded, old, result)
+
+    def _store(
+        self,
+        mutation: PreparedMutation,
+        partition: int,
+        encoded: bytes,
+        old: StoredEntity | None,
+        result: Message,
+    ) -> None:
+        writer = self._writer
+        data, values = mutation.data, mutation.values
+        if data is None and old is None:
+            result.version = writer.version
+            return
+        replaced: tuple[StoredEntity, IndexedValues] | None = None
+        if old is not None:
+            if data == old.data:
+                # "If the mutation doesn't change anything on the server, then the
+                # version will be the version of the current entity".
+                _describe(result, old, writer.version)
+                return
+            old_entity = Entity.FromString(old.data)
+            if data is not None and Entity.FromString(data) == old_entity:
+                _describe(result, old, writer.version)
+                return
+            replaced = (old, indexed_values(old_entity))
+        if data is None or values is None:
+            assert replaced is not None
+            writer.delete(partition, mutation.kind, encoded, replaced)
+            result.version = writer.version
+        else:
+            created = writer.put(partition, mutation.kind, encoded, data, values, replaced)
+            _describe(result, StoredEntity(writer.version, created, data), writer.version)
+        entity_id = (mutation.partition, encoded)
+        self._before.setdefault(entity_id, None if replaced is None else replaced[1])
+        self._after[entity_id] = (mutation.kind, values)
+
+    def _complete(self, mutation: PreparedMutation, partition: int) -> bytes:
+        last = mutation.key.path[-1]
+        while True:
+            last.id = self._ids.allocate(self._writer)
+            encoded = encode_path(mutation.key.path)
+            if not self._writer.is_taken(partition, encoded):
+                return encoded
+
+    def _conflicts(
+        self, mutation: PreparedMutation, partition: int, found: StoredEntity | None
+    ) -> bool:
+        """Whether the entity changed since the mutation's base version.
+
+        For a missing entity the base version is that of the snapshot in which it
+        was found missing ("EntityResult.version"): it conflicts if the entity was
+        deleted after that. 0 stands for "never seen".
+        """
+        if found is not None:
+            return found.version != mutation.base_version
+        if not mutation.base_version:
+            return False
+        encoded = mutation.encoded
+        if encoded is None:
+            return False
+        return self._writer.deleted_at(partition, encoded) > mutation.base_version
+
+
+def _describe(result: Message, entity: StoredEntity | None, version: int) -> None:
+    """Fill in the version and the times of the entity as the server now has it."""
+    if entity is None:
+        result.version = version
+        return
+    result.version = entity.version
+    result.create_time.CopyFrom(timestamp(entity.created))
+    result.update_time.CopyFrom(timestamp(entity.version))
+
+
+def _name(mutation: PreparedMutation) -> str:
+    """The key for an error message, without the partition."""
+    return "/".join(f"{element.kind}:{element.name or element.id}" for element in mutation.key.path)

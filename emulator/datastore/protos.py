@@ -1,0 +1,83 @@
+"""The plain protobuf classes behind the public `google.datastore.v1` types.
+
+The client package ships proto-plus wrappers, whose attribute access is some
+twenty times slower than that of the protobuf messages inside them. Everything in
+the emulator works on the plain messages. They are created at run time from
+descriptors, so that a type checker knows nothing of them: the aliases at the end
+document which message a function expects.
+"""
+
+from typing import Any, TypeAlias
+
+from google.cloud.datastore_v1.types import (
+    aggregation_result as _aggregation_result,
+)
+from google.cloud.datastore_v1.types import datastore as _datastore
+from google.cloud.datastore_v1.types import entity as _entity
+from google.cloud.datastore_v1.types import query as _query
+from google.protobuf import timestamp_pb2 as _timestamp
+
+
+def _plain(wrapper: Any) -> Any:
+    """The protobuf class that a proto-plus class wraps."""
+    return wrapper.meta.pb
+
+
+# Requests and responses, by RPC.
+LookupRequest = _plain(_datastore.LookupRequest)
+LookupResponse = _plain(_datastore.LookupResponse)
+RunQueryRequest = _plain(_datastore.RunQueryRequest)
+RunQueryResponse = _plain(_datastore.RunQueryResponse)
+RunAggregationQueryRequest = _plain(_datastore.RunAggregationQueryRequest)
+RunAggregationQueryResponse = _plain(_datastore.RunAggregationQueryResponse)
+BeginTransactionRequest = _plain(_datastore.BeginTransactionRequest)
+BeginTransactionResponse = _plain(_datastore.BeginTransactionResponse)
+CommitRequest = _plain(_datastore.CommitRequest)
+CommitResponse = _plain(_datastore.CommitResponse)
+RollbackRequest = _plain(_datastore.RollbackRequest)
+RollbackResponse = _plain(_datastore.RollbackResponse)
+AllocateIdsRequest = _plain(_datastore.AllocateIdsRequest)
+AllocateIdsResponse = _plain(_datastore.AllocateIdsResponse)
+ReserveIdsRequest = _plain(_datastore.ReserveIdsRequest)
+ReserveIdsResponse = _plain(_datastore.ReserveIdsResponse)
+
+# Their parts.
+Mutation = _plain(_datastore.Mutation)
+MutationResult = _plain(_datastore.MutationResult)
+ReadOptions = _plain(_datastore.ReadOptions)
+TransactionOptions = _plain(_datastore.TransactionOptions)
+Entity = _plain(_entity.Entity)
+Key = _plain(_entity.Key)
+PartitionId = _plain(_entity.PartitionId)
+Value = _plain(_entity.Value)
+Query = _plain(_query.Query)
+Filter = _plain(_query.Filter)
+PropertyFilter = _plain(_query.PropertyFilter)
+CompositeFilter = _plain(_query.CompositeFilter)
+PropertyOrder = _plain(_query.PropertyOrder)
+EntityResult = _plain(_query.EntityResult)
+QueryResultBatch = _plain(_query.QueryResultBatch)
+AggregationQuery = _plain(_query.AggregationQuery)
+AggregationResult = _plain(_aggregation_result.AggregationResult)
+Timestamp = _timestamp.Timestamp
+
+# What a signature means to say.
+Message: TypeAlias = Any
+EntityPb: TypeAlias = Any
+KeyPb: TypeAlias = Any
+ValuePb: TypeAlias = Any
+QueryPb: TypeAlias = Any
+MutationPb: TypeAlias = Any
+
+MICROSECONDS = 1_000_000
+
+
+def timestamp(microseconds: int) -> Message:
+    """A Timestamp message for a time in microseconds since the epoch."""
+    seconds, rest = divmod(microseconds, MICROSECONDS)
+    return Timestamp(seconds=seconds, nanos=rest * 1000)
+
+
+def microseconds(timestamp: Message) -> int:
+    """Microseconds since the epoch of a Timestamp message, rounded down."""
+    return int(timestamp.seconds * MICROSECONDS + timestamp.nanos // 1000)

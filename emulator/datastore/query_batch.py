@@ -1,0 +1,142 @@
+"""One batch of query results: offset, limit, size, cursors."""
+
+import itertools
+from collections.abc import Iterator
+
+from emulator.datastore.catalog import Partition
+from emulator.datastore.cursors import Place, decode_cursor, encode_cursor, fingerprint
+from emulator.datastore.encoding import decode_path, decode_value
+from emulator.datastore.protos import (
+    EntityResult,
+    KeyPb,
+    Message,
+    QueryPb,
+    QueryResultBatch,
+    timestamp,
+)
+from emulator.datastore.query import Row
+from emulator.datastore.query_parser import parse_query
+from emulator.datastore.query_runner import QueryRunner
+from emulator.datastore.rows import Reader
+from emulator.datastore.transactions import QueryRange
+
+# Clients keep gRPC's default limit of 4 MiB per message. A batch is closed once it
+# is larger than this; the last entity may add a further megabyte.
+MAX_BATCH_BYTES = 2 * 1024 * 1024
+# The service returns at most 300 results at once, whatever the limit.
+MAX_BATCH_RESULTS = 300
+
+
+class BatchBuilder:
+    """Runs a query and fills one QueryResultBatch.
+
+    Raises:
+        DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED, from the constructor.
+    """
+
+    def __init__(self, reader: Reader, partition: Partition, query: QueryPb) -> None:
+        self._reader = reader
+        self._partition = partition
+        self._request = query
+        self.query = parse_query(query, partition, reader.catalog.find_partition(partition))
+        self._fingerprint = fingerprint(self.query)
+        self._start = self._place(query.start_cursor)
+        self._end = self._place(query.end_cursor)
+
+    def results(self) -> Iterator[Row]:
+        """All rows of the query after its offset and up to its limit, in order."""
+        request = self._request
+        limit = request.limit.value if request.HasField("limit") else None
+        stop = None if limit is None else request.offset + limit
+        rows = QueryRunner(self._reader, self.query).rows(self._start, self._end)
+        return itertools.islice(rows, request.offset, stop)
+
+    def whole_range(self) -> QueryRange:
+        """All that the query can have seen."""
+        return self._seen(None, complete=True)
+
+    def fill(self, batch: Message) -> QueryRange:
+        """Fill the batch; returns the range of the query that it has seen."""
+        query = self.query
+        request = self._request
+        limit = request.limit.value if request.HasField("limit") else None
+        batch.entity_result_type = self._result_type()
+        batch.more_results = QueryResultBatch.NO_MORE_RESULTS
+        batch.end_cursor = request.start_cursor or self._cursor(())
+        last: Row | None = None
+        complete = True
+        size = 0
+        for row in QueryRunner(self._reader, query).rows(self._start):
+            if self._end is not None and self._end.is_before(row.position):
+                batch.more_results = QueryResultBatch.MORE_RESULTS_AFTER_CURSOR
+                break
+            if batch.skipped_results < request.offset:
+                batch.skipped_results += 1
+                last = row
+                continue
+            if limit is not None and len(batch.entity_results) >= limit:
+                batch.more_results = QueryResultBatch.MORE_RESULTS_AFTER_LIMIT
+                complete = False
+                break
+            if len(batch.entity_results) >= MAX_BATCH_RESULTS or size >= MAX_BATCH_BYTES:
+                batch.more_results = QueryResultBatch.NOT_FINISHED
+                complete = False
+                break
+            if batch.skipped_results and not batch.entity_results and last is not None:
+                batch.skipped_cursor = self._cursor(last.components)
+            size += self._add(batch.entity_results.add(), row)
+            last = row
+        if last is not None:
+            batch.end_cursor = self._cursor(last.components)
+            if batch.skipped_results and not batch.entity_results:
+                batch.skipped_cursor = batch.end_cursor
+        batch.snapshot_version = self._reader.time
+        batch.read_time.CopyFrom(timestamp(self._reader.time))
+        return self._seen(last, complete=complete)
+
+    def _seen(self, last: Row | None, *, complete: bool) -> QueryRange:
+        if complete:
+            seen_until = None if self._end is None else self._end.position
+        else:
+            # Nothing was returned: nothing can have changed.
+            seen_until = b"" if last is None else last.position
+        return QueryRange(
+            self._partition, self.query, self._start, seen_until, self.query.keys_only
+        )
+
+    def _add(self, result: Message, row: Row) -> int:
+        query = self.query
+        result.cursor = self._cursor(row.components)
+        if query.projection:
+            for name, encoded in zip(query.projection, row.projected, strict=True):
+                result.entity.properties[name].CopyFrom(decode_value(encoded))
+        elif not query.keys_only:
+            assert query.partition is not None
+            stored = self._reader.get(query.partition, row.key)
+            assert stored is not None
+            result.entity.MergeFromString(stored.data)
+            result.version = stored.version
+            result.create_time.CopyFrom(timestamp(stored.created))
+            result.update_time.CopyFrom(timestamp(stored.version))
+        self._fill_key(result.entity.key, row.key)
+        return int(result.ByteSize())
+
+    def _fill_key(self, key: KeyPb, encoded: bytes) -> None:
+        partition = self._partition
+        key.partition_id.project_id = partition.project
+        if partition.database:
+            key.partition_id.database_id = partition.database
+        if partition.namespace:
+            key.partition_id.namespace_id = partition.namespace
+        decode_path(encoded, key)
+
+    def _result_type(self) -> int:
+        if self.query.projection:
+            return int(EntityResult.PROJECTION)
+        return int(EntityResult.KEY_ONLY if self.query.keys_only else EntityResult.FULL)
+
+    def _cursor(self, components: tuple[bytes, ...]) -> bytes:
+        return encode_cursor(self._fingerprint, self.query, components)
+
+    def _place(self, cursor: bytes) -> Place | None:
+        return decode_cursor(cursor, self._fingerprint, self.query) if cursor else None

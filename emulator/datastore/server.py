@@ -1,0 +1,156 @@
+"""Starting and stopping the emulator: the socket, the threads, the settings."""
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+import grpc
+
+from emulator.datastore.concurrency import MODES
+from emulator.datastore.engine import Engine
+from emulator.datastore.servicer import handlers
+from emulator.datastore.storage import Storage
+
+DEFAULT_PORT = 8081
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_CONCURRENCY_MODE = "optimistic"
+DEFAULT_PROJECT = "emulator"
+
+# Threads are started as they are needed.
+_MAX_THREADS = 64
+# "Limits": a request may have 10 MiB; leave room for what surrounds the entities.
+_MAX_REQUEST_BYTES = 16 * 1024 * 1024
+_OPTIONS = [
+    # Without this a second server would silently share the port with the first.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
+    ("grpc.max_send_message_length", -1),
+]
+
+_log = logging.getLogger(__name__)
+
+
+class PortInUseError(OSError):
+    """The address cannot be bound."""
+
+
+class Emulator:
+    """A running Datastore emulator. Also a context manager that stops it.
+
+    Use `start()`.
+    """
+
+    def __init__(
+        self, server: grpc.Server, engine: Engine, storage: Storage, host: str, project: str
+    ) -> None:
+        self._server = server
+        self._engine = engine
+        self._storage = storage
+        self._host = host
+        self._project = project
+        self._stopped = threading.Event()
+        self._stop_lock = threading.Lock()
+
+    @property
+    def host(self) -> str:
+        """Where it listens, as "127.0.0.1:PORT"."""
+        return self._host
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment variables that send the client libraries here."""
+        return {
+            "DATASTORE_EMULATOR_HOST": self._host,
+            "DATASTORE_DATASET": self._project,
+            "DATASTORE_PROJECT_ID": self._project,
+            "GOOGLE_CLOUD_PROJECT": self._project,
+        }
+
+    def reset(self) -> None:
+        """Forget all entities of all projects, and abort all transactions.
+
+        Ids and versions go on growing, so that nothing from before can be taken
+        for something new.
+        """
+        self._engine.reset()
+
+    def stop(self, grace_seconds: float = 1.0) -> None:
+        """Stop listening, finish the requests under way, close the data file.
+
+        Requests that are still running after `grace_seconds` are cancelled. A
+        second call does nothing.
+        """
+        with self._stop_lock:
+            if self._stopped.is_set():
+                return
+            self._server.stop(grace_seconds).wait()
+            self._storage.close()
+            self._stopped.set()
+
+    def wait(self) -> None:
+        """Block until the emulator was stopped."""
+        self._stopped.wait()
+
+    def __enter__(self) -> "Emulator":
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def start(
+    port: int = 0,
+    data_dir: str | Path | None = None,
+    *,
+    host: str = DEFAULT_HOST,
+    project: str = DEFAULT_PROJECT,
+    concurrency_mode: str = DEFAULT_CONCURRENCY_MODE,
+) -> Emulator:
+    """Start a Datastore emulator inside this process, in threads of its own.
+
+    Args:
+        port: where to listen; 0 picks a free port (see `Emulator.host`).
+        data_dir: folder for the data file, which survives restarts; None keeps
+            everything in memory.
+        host: the address to bind.
+        project: the default project in `Emulator.env`. The emulator itself serves
+            every project.
+        concurrency_mode: one of `emulator.datastore.concurrency.MODES`.
+
+    Returns:
+        The emulator, already serving.
+
+    Raises:
+        PortInUseError: the address cannot be bound.
+        StorageError: the data folder cannot be used.
+        ValueError: the concurrency mode is unknown.
+    """
+    control = MODES.get(concurrency_mode)
+    if control is None:
+        raise ValueError(
+            f"unknown concurrency mode {concurrency_mode!r}; available: {', '.join(MODES)}"
+        )
+    storage = Storage(None if data_dir is None else Path(data_dir))
+    engine = Engine(storage, control)
+    server = grpc.server(
+        ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator"),
+        handlers=[handlers(engine)],
+        options=_OPTIONS,
+    )
+    try:
+        bound = server.add_insecure_port(f"{host}:{port}")
+        if bound == 0:
+            raise RuntimeError
+    except RuntimeError:
+        storage.close()
+        raise PortInUseError(f"cannot listen on {host}:{port}: the port is taken") from None
+    server.start()
+    _log.info("Datastore emulator listens on %s:%d", host, bound)
+    return Emulator(server, engine, storage, f"{host}:{bound}", project)

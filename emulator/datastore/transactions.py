@@ -1,0 +1,225 @@
+"""The life of transactions, and what they have read.
+
+A transaction reads the database as it was when the transaction began and never
+its own writes; what it writes is in its commit request alone. What happens between
+transactions that touch the same data is decided by a `ConcurrencyControl` (see
+`concurrency`), which this module calls at the points where a mode may wait, lock
+or refuse.
+"""
+
+import enum
+import hashlib
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from emulator.datastore.catalog import Partition
+from emulator.datastore.clock import VersionClock
+from emulator.datastore.cursors import Place
+from emulator.datastore.errors import expired_transaction
+from emulator.datastore.indexing import IndexedValues
+from emulator.datastore.query import ParsedQuery, Row
+
+# "Transactions: limits". A transaction lives 270 seconds, or 60 without activity.
+LIFETIME_SECONDS = 270.0
+IDLE_SECONDS = 60.0
+
+_NONCE_BYTES = 12
+_REMEMBERED = 10_000
+
+# An entity: its partition and its encoded key.
+EntityId = tuple[Partition, bytes]
+
+
+class State(enum.Enum):
+    """How far a transaction has come."""
+
+    ACTIVE = enum.auto()
+    COMMITTED = enum.auto()
+    ROLLED_BACK = enum.auto()
+    ABORTED = enum.auto()
+
+
+@dataclass(frozen=True)
+class EntityChange:
+    """What a commit did to one entity: its index values before and after."""
+
+    partition: Partition
+    kind: str
+    key: bytes
+    before: IndexedValues | None
+    after: IndexedValues | None
+
+
+@dataclass(frozen=True)
+class QueryRange:
+    """The part of a query's order that a transaction has seen.
+
+    From `start` (None: the beginning) up to and including `last` (None: the end).
+    """
+
+    partition: Partition
+    query: ParsedQuery
+    start: Place | None
+    last: bytes | None
+    keys_only: bool
+
+    def affected_by(self, change: EntityChange) -> bool:
+        """Whether the same query would now give another answer."""
+        query = self.query
+        if change.partition != self.partition or query.kind not in (None, change.kind):
+            return False
+        before = self._seen(change.key, change.before)
+        after = self._seen(change.key, change.after)
+        if self.keys_only or query.projection:
+            return before != after
+        return bool(before or after)
+
+    def _seen(self, key: bytes, values: IndexedValues | None) -> list[tuple[bytes, bytes]]:
+        rows: list[Row] = [] if values is None else self.query.rows(key, values)
+        return sorted(
+            (row.position, b"".join(row.projected))
+            for row in rows
+            if (self.start is None or self.start.is_before(row.position))
+            and (self.last is None or row.position <= self.last)
+        )
+
+
+@dataclass
+class Transaction:
+    """An active transaction.
+
+    Attributes:
+        snapshot: the time at which it reads (a version).
+        keys_read: entities looked up, found or not.
+        queries: ranges of queries run.
+    """
+
+    id: bytes
+    database: tuple[str, str]
+    read_only: bool
+    snapshot: int
+    began: float
+    last_used: float
+    keys_read: set[EntityId] = field(default_factory=set)
+    queries: list[QueryRange] = field(default_factory=list)
+
+
+class TransactionTable:
+    """Begins, finds and ends transactions. Thread-safe.
+
+    Args:
+        secret: signs the ids, so that an id that was once valid is recognised
+            after it was forgotten (and, with stored data, after a restart).
+        monotonic: seconds, for expiry.
+    """
+
+    def __init__(
+        self,
+        clock: VersionClock,
+        secret: bytes,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._secret = secret
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._active: dict[bytes, Transaction] = {}
+        self._finished: OrderedDict[bytes, State] = OrderedDict()
+
+    def begin(
+        self, database: tuple[str, str], *, read_only: bool = False, read_time: int | None = None
+    ) -> Transaction:
+        """A new transaction that reads at `read_time`, or now."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        now = self._monotonic()
+        with self._lock:
+            self._expire(now)
+            # Taken under the lock: from here on no change newer than the snapshot
+            # is forgotten (see `floor`).
+            snapshot = self._clock.read_time() if read_time is None else read_time
+            transaction = Transaction(
+                nonce + self._signature(nonce), database, read_only, snapshot, now, now
+            )
+            self._active[transaction.id] = transaction
+        return transaction
+
+    def get(self, transaction_id: bytes, database: tuple[str, str]) -> Transaction:
+        """The active transaction with this id; counts as activity.
+
+        Raises:
+            DatastoreError: INVALID_ARGUMENT if it is unknown, finished, expired or
+                belongs to another database.
+        """
+        now = self._monotonic()
+        with self._lock:
+            self._expire(now)
+            transaction = self._active.get(transaction_id)
+            if transaction is None or transaction.database != database:
+                raise expired_transaction()
+            transaction.last_used = now
+            return transaction
+
+    def finish(self, transaction: Transaction, state: State) -> None:
+        """The transaction is over; its id is of no use any more."""
+        with self._lock:
+            if self._active.pop(transaction.id, None) is not None:
+                self._remember(transaction.id, state)
+
+    def roll_back(self, transaction_id: bytes, database: tuple[str, str]) -> Transaction | None:
+        """End a transaction without effect; returns it if it was active.
+
+        Rolling back what was aborted, rolled back or has expired succeeds: clients
+        do that before they try again, and an error here would hide the reason.
+
+        Raises:
+            DatastoreError: INVALID_ARGUMENT if the id was never handed out, belongs
+                to another database, or the transaction has committed.
+        """
+        with self._lock:
+            transaction = self._active.get(transaction_id)
+            if transaction is not None:
+                if transaction.database != database:
+                    raise expired_transaction()
+                del self._active[transaction_id]
+                self._remember(transaction_id, State.ROLLED_BACK)
+                return transaction
+            nonce = transaction_id[:_NONCE_BYTES]
+            genuine = secrets.compare_digest(transaction_id[_NONCE_BYTES:], self._signature(nonce))
+            if not genuine or self._finished.get(transaction_id) is State.COMMITTED:
+                raise expired_transaction()
+            return None
+
+    def floor(self) -> int:
+        """No transaction, present or future, reads before this time (but read-only ones)."""
+        with self._lock:
+            now = self._clock.read_time()
+            return min((t.snapshot for t in self._active.values() if not t.read_only), default=now)
+
+    def clear(self) -> None:
+        """Abort all transactions."""
+        with self._lock:
+            for transaction_id in list(self._active):
+                del self._active[transaction_id]
+                self._remember(transaction_id, State.ABORTED)
+
+    def _expire(self, now: float) -> None:
+        dead = [
+            t.id
+            for t in self._active.values()
+            if now - t.last_used > IDLE_SECONDS or now - t.began > LIFETIME_SECONDS
+        ]
+        for transaction_id in dead:
+            del self._active[transaction_id]
+            self._remember(transaction_id, State.ABORTED)
+
+    def _remember(self, transaction_id: bytes, state: State) -> None:
+        self._finished[transaction_id] = state
+        if len(self._finished) > _REMEMBERED:
+            self._finished.popitem(last=False)
+
+    def _signature(self, nonce: bytes) -> bytes:
+        return hashlib.blake2b(nonce, digest_size=8, key=self._secret).digest()

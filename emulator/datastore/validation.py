@@ -1,0 +1,161 @@
+"""The documented limits on keys, names and values.
+
+Sources: "Limits" (datastore concepts) and the comments of entity.proto. Each
+check raises `DatastoreError` INVALID_ARGUMENT.
+"""
+
+import re
+
+from emulator.datastore.catalog import Partition
+from emulator.datastore.errors import invalid
+from emulator.datastore.protos import EntityPb, KeyPb, Message, ValuePb
+
+MAX_KEY_BYTES = 6 * 1024
+MAX_PATH_ELEMENTS = 100
+MAX_NAME_BYTES = 1500
+MAX_ENTITY_BYTES = 1_048_572
+MAX_INDEXED_BYTES = 1500
+MAX_UNINDEXED_BYTES = 1_048_487
+MAX_NESTING = 20
+MAX_INDEX_ENTRIES = 20_000
+MAX_LOOKUP_KEYS = 1000
+
+_RESERVED = re.compile(r"__.*__", re.DOTALL)
+_DIMENSION = re.compile(r"[A-Za-z\d.\-_]{1,100}")
+# Project ids of domain-scoped projects contain a colon ("example.com:project"),
+# and ndb's legacy ids a tilde ("s~project").
+_PROJECT = re.compile(r"[A-Za-z\d.\-_:~]{1,100}")
+
+
+def check_request_database(project: str, database: str) -> None:
+    """The project and the database named in a request."""
+    if not _PROJECT.fullmatch(project):
+        raise invalid(f"The project id {project!r} is missing or malformed.")
+    if database == "(default)":
+        raise invalid(
+            "'(default)' is not allowed; please use empty string '' to refer the default database."
+        )
+    if database and not _DIMENSION.fullmatch(database):
+        raise invalid(f"The database id {database!r} is malformed.")
+
+
+def check_partition(partition: Message, project: str, database: str) -> Partition:
+    """The partition named in a request on `project` and `database`."""
+    if partition.project_id not in ("", project):
+        raise invalid(f"mismatched databases within request: {project} vs. {partition.project_id}")
+    if partition.database_id not in ("", database):
+        raise invalid(
+            f"mismatched databases within request: {project}/{database}"
+            f" vs. {project}/{partition.database_id}"
+        )
+    if partition.namespace_id and not _DIMENSION.fullmatch(partition.namespace_id):
+        raise invalid(f"The namespace {partition.namespace_id!r} is malformed.")
+    return Partition(project, database, partition.namespace_id)
+
+
+def check_key(
+    key: KeyPb,
+    project: str,
+    database: str,
+    *,
+    allow_incomplete: bool = False,
+    allow_reserved: bool = True,
+) -> Partition:
+    """A key in a request; returns its partition.
+
+    Args:
+        allow_incomplete: the last path element may lack an identifier.
+        allow_reserved: kinds and names of the form `__…__` may occur (reads only).
+    """
+    if not key.path:
+        raise invalid("A key path must not be empty.")
+    if len(key.path) > MAX_PATH_ELEMENTS:
+        raise invalid(f"A key path may have at most {MAX_PATH_ELEMENTS} elements.")
+    last = len(key.path) - 1
+    for index, element in enumerate(key.path):
+        _check_name("kind", element.kind, allow_reserved=allow_reserved)
+        which = element.WhichOneof("id_type")
+        if which == "name":
+            _check_name("name", element.name, allow_reserved=allow_reserved)
+        elif which == "id":
+            if element.id == 0:
+                raise invalid("The id allocated for a key path element must not be 0.")
+        elif index < last or not allow_incomplete:
+            raise invalid("Key path is incomplete: only the last element may lack an identifier.")
+    partition = check_partition(key.partition_id, project, database)
+    if key.ByteSize() > MAX_KEY_BYTES:
+        raise invalid(f"A key may have at most {MAX_KEY_BYTES} bytes.")
+    return partition
+
+
+def is_incomplete(key: KeyPb) -> bool:
+    """Whether the last path element lacks an identifier."""
+    return key.path[-1].WhichOneof("id_type") is None
+
+
+def _check_name(what: str, name: str, *, allow_reserved: bool) -> None:
+    if not name:
+        raise invalid(f"The {what} is the empty string.")
+    # A character takes at most four bytes in UTF-8.
+    if len(name) * 4 > MAX_NAME_BYTES and len(name.encode()) > MAX_NAME_BYTES:
+        raise invalid(f"The {what} is longer than {MAX_NAME_BYTES} bytes.")
+    if not allow_reserved and name.startswith("__") and _RESERVED.fullmatch(name):
+        raise invalid(f'The {what} "{name}" is reserved.')
+
+
+def check_query_kind(kind: str) -> None:
+    """The kind a query names."""
+    _check_name("kind", kind, allow_reserved=True)
+
+
+def check_entity(entity: EntityPb) -> None:
+    """The properties of an entity that is to be written.
+
+    Dates are rounded down to microseconds in place, as the service stores them.
+    """
+    if entity.ByteSize() > MAX_ENTITY_BYTES:
+        raise invalid(
+            f"The entity is larger than {MAX_ENTITY_BYTES} bytes ({entity.ByteSize()} bytes)."
+        )
+    _check_properties(entity, indexed=True, depth=0)
+
+
+def _check_properties(entity: EntityPb, *, indexed: bool, depth: int) -> None:
+    for name, value in entity.properties.items():
+        _check_name("property name", name, allow_reserved=False)
+        _check_value(name, value, indexed=indexed, depth=depth)
+
+
+def _check_value(name: str, value: ValuePb, *, indexed: bool, depth: int) -> None:
+    indexed = indexed and not value.exclude_from_indexes
+    which = value.WhichOneof("value_type")
+    if which == "string_value":
+        _check_length(name, value.string_value, indexed=indexed)
+    elif which == "blob_value":
+        _check_length(name, value.blob_value, indexed=indexed)
+    elif which == "timestamp_value":
+        excess = value.timestamp_value.nanos % 1000
+        if excess:
+            value.timestamp_value.nanos -= excess
+    elif which == "array_value":
+        for element in value.array_value.values:
+            if element.WhichOneof("value_type") == "array_value":
+                raise invalid(f'The array in property "{name}" contains another array.')
+            _check_value(name, element, indexed=indexed, depth=depth)
+    elif which == "entity_value":
+        if depth >= MAX_NESTING:
+            raise invalid(f"Values are nested more than {MAX_NESTING} levels deep.")
+        _check_properties(value.entity_value, indexed=indexed, depth=depth + 1)
+    elif which == "geo_point_value":
+        point = value.geo_point_value
+        if not (-90 <= point.latitude <= 90 and -180 <= point.longitude <= 180):
+            raise invalid(f'The geo point in property "{name}" is out of range.')
+
+
+def _check_length(name: str, text: str | bytes, *, indexed: bool) -> None:
+    limit = MAX_INDEXED_BYTES if indexed else MAX_UNINDEXED_BYTES
+    if len(text) * 4 <= limit:
+        return
+    size = len(text.encode() if isinstance(text, str) else text)
+    if size > limit:
+        raise invalid(f'The value of property "{name}" is longer than {limit} bytes.')
