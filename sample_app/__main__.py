@@ -19,8 +19,8 @@ def main() -> int:
         description="Starts the Datastore emulator, memcached (the real one if it is on the PATH) "
         "and the site in two worker processes, and stops them all on Ctrl-C.",
         epilog="Environment: PORT (8080), DATASTORE_PORT (8081, else any free one), "
-        "MEMCACHED_PORT (11211, else any free one), PROTECTION (lock, fencing or none), THINK_MS "
-        "(0: pause between get and put, for demonstrations), LOG_DIR (.run).",
+        "MEMCACHED_PORT (11211, else any free one), PROTECTION (lock, lock-only, fencing or "
+        "none), THINK_MS (0: pause between get and put, for demonstrations), LOG_DIR (.run).",
     )
     runner.set_defaults(command=run)
     return int(parser.parse_args().command())

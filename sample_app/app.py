@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import flask
-from userlock.contrib.flask import UserLock
 
-from sample_app import problems
+from sample_app import lock_notes, problems
 from sample_app.api import api
-from sample_app.config import Protection, Settings
+from sample_app.config import Settings
 from sample_app.protection import lock_service, ndb_client
 from sample_app.tasks import tasks
 from sample_app.views import views
 from sample_app.web import utc_today
+from userlock import LockService
+from userlock.contrib.flask import UserLock
 
 
 def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
@@ -21,8 +22,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
 
     Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION,
     THINK_MS and SECRET_KEY (see `sample_app.config`), and for tests TODAY (a
-    function that returns a date), NDB_CLIENT and LOCK_SERVICE. The rest goes to
-    Flask.
+    function that returns a date) and LOCK_SERVICE. The rest goes to Flask.
 
     Opens connections: call it in the process that serves, not in one that forks
     afterwards. A gRPC channel does not survive a fork.
@@ -37,15 +37,17 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         THINK_MS=settings.think_ms,
         PROTECTION=settings.protection,
     )
+    service = config.get("LOCK_SERVICE")
     UserLock(
         app,
-        client=config.get("NDB_CLIENT") or ndb_client(settings),
-        service=config.get("LOCK_SERVICE") or lock_service(settings),
+        client=ndb_client(settings),
+        service=service if isinstance(service, LockService) else lock_service(settings),
         batch_prefixes=("/tasks/",),
-        enforcement="raise" if settings.protection is Protection.LOCK else "off",
-        fencing=settings.protection is not Protection.NONE,
+        enforcement="raise" if settings.protection.locked else "off",
+        fencing=settings.protection.fenced,
     )
     for blueprint in (views, api, tasks):
         app.register_blueprint(blueprint)
     problems.install(app)
+    lock_notes.install(app)
     return app

@@ -14,15 +14,26 @@ MAX_THINK_MS = 10_000
 class Protection(enum.StrEnum):
     """What stands between two requests that change one learner at the same time.
 
-    `lock` is how the library is meant to be used. The other two exist to show
-    what it is for: `fencing` takes no lock and lets Datastore refuse the stale
-    write, `none` takes no lock and loses updates, as the site would without the
-    library.
+    `lock` is how the library is meant to be used: the lock and fenced writes. The
+    others exist to show what each half is for. `lock-only` trusts the lock, and
+    so loses updates when memcached is gone; `fencing` takes no lock and lets
+    Datastore refuse the stale write; `none` is the site without the library.
     """
 
     LOCK = "lock"
+    LOCK_ONLY = "lock-only"
     FENCING = "fencing"
     NONE = "none"
+
+    @property
+    def locked(self) -> bool:
+        """Whether the lock is taken, and the model layer checks that it was."""
+        return self in {Protection.LOCK, Protection.LOCK_ONLY}
+
+    @property
+    def fenced(self) -> bool:
+        """Whether Datastore refuses a write that is based on a stale read."""
+        return self in {Protection.LOCK, Protection.FENCING}
 
 
 class ConfigError(ValueError):

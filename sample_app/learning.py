@@ -28,7 +28,7 @@ from sample_app.models import Certificate, ExerciseLog, Learner, VideoLog
 
 def find_learner(learner_id: str) -> Learner:
     """The learner with this id, or `Unknown`. Reading needs no lock."""
-    learner = Learner.get_by_id(learner_id)
+    learner: Learner | None = Learner.get_by_id(learner_id)
     if learner is None:
         raise Unknown("learner", learner_id)
     return learner
@@ -73,7 +73,7 @@ def watch_video(
     return learner, points
 
 
-@ndb.transactional()
+@ndb.transactional()  # type: ignore[untyped-decorator]  # ndb has no types
 def award_certificate(learner_id: str, course: catalogue.Course) -> tuple[Learner, bool]:
     """Spend points on a certificate: both happen or neither.
 

@@ -59,13 +59,19 @@ def _refused(error: Refused) -> Answer:
 
 
 def _http_error(error: HTTPException) -> Answer:
-    status = error.code or 500
-    if error.response is not None or status < 400:
-        return error.get_response()
+    answer = flask.Response(status=error.code, headers=_kept(error))
     if _for_a_program():
         code = error.name.lower().replace(" ", "_")
-        return flask.jsonify(error=code, message=error.description), status
-    return _page(error.name, error.description or ""), status
+        answer.data = flask.json.dumps({"error": code, "message": error.description})
+        answer.mimetype = "application/json"
+    else:
+        answer.data = _page(error.name, error.description or "")
+    return answer
+
+
+def _kept(error: HTTPException) -> list[tuple[str, str]]:
+    """The error's headers (Allow, Location), without those of the body that is replaced."""
+    return [(name, value) for name, value in error.get_headers() if name != "Content-Type"]
 
 
 def _page(title: str, message: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from google.cloud import ndb
 
 import userlock
-from sample_app.config import Protection, Settings
+from sample_app.config import Settings
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.lease import Claim, Free, Granted, Lease, Released
 
@@ -26,7 +26,7 @@ def ndb_client(settings: Settings) -> ndb.Client:
 
 def lock_service(settings: Settings) -> userlock.LockService:
     """memcached behind the lock; for the demonstrations without a lock, nothing at all."""
-    if settings.protection is Protection.LOCK:
+    if settings.protection.locked:
         return userlock.LockService.from_url(f"memcache://{settings.memcached}?prefix=learn")
     return userlock.LockService(GrantsEverybody())
 

@@ -31,6 +31,7 @@ class BadgeRun:
     badges_awarded: int = 0
     skipped: int = 0
     longest_wait_ms: float = 0.0
+    mean_wait_ms: float = 0.0
     longest_hold_ms: float = 0.0
     seconds: float = 0.0
 
@@ -43,6 +44,7 @@ def award_badges() -> BadgeRun:
     had is skipped, so that one stuck lock does not stop the night.
     """
     run = BadgeRun()
+    waits: list[float] = []
     started = time.perf_counter()
     for key in Learner.query().iter(keys_only=True):
         run.learners += 1
@@ -63,8 +65,11 @@ def award_badges() -> BadgeRun:
             run.skipped += 1
             continue
         run.badges_awarded += len(earned)
-        run.longest_wait_ms = max(run.longest_wait_ms, (granted - asked) * 1000)
+        waits.append((granted - asked) * 1000)
         run.longest_hold_ms = max(run.longest_hold_ms, held * 1000)
+    if waits:
+        run.longest_wait_ms = max(waits)
+        run.mean_wait_ms = sum(waits) / len(waits)
     run.seconds = time.perf_counter() - started
     return run
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import flask
+from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
 from werkzeug.wrappers import Response
 
-from sample_app import badges, catalogue, learning, streaks, validation
+from sample_app import badges, catalogue, learning, lock_notes, streaks, validation
 from sample_app.models import Certificate, ExerciseLog, Learner, VideoLog
 from sample_app.tasks import award_badges
 from sample_app.web import field, today
@@ -21,12 +22,11 @@ LOG_LINES = 8
 def home() -> str:
     """All learners, a page at a time, and a form to add one."""
     after = flask.request.args.get("after", "")
-    query = Learner.query().order(Learner.name)
-    learners, cursor, more = query.fetch_page(LEARNERS_PER_PAGE, start_cursor=_cursor(after))
+    learners, next_page = _page_of_learners(after)
     return flask.render_template(
         "home.html",
         learners=learners,
-        next_page=cursor.urlsafe().decode() if more and cursor else None,
+        next_page=next_page,
         first_page=not after,
         shown_streak=_shown_streak,
     )
@@ -37,7 +37,7 @@ def create() -> Response:
     """Add a learner and show the new page."""
     name = validation.name(field("name"))
     learner = learning.create_learner(validation.id_from_name(name), name)
-    flask.flash(f"Welcome, {learner.name}.", "done")
+    _done(f"Welcome, {learner.name}.")
     return _to_learner(learner.id)
 
 
@@ -66,7 +66,7 @@ def finish_exercise(learner_id: str) -> Response:
     """The button next to an exercise."""
     exercise = catalogue.exercise(str(field("exercise")))
     _, points = learning.finish_exercise(validation.learner_id(learner_id), exercise, today())
-    flask.flash(f"“{exercise.title}” finished: {points} points.", "done")
+    _done(f"“{exercise.title}” finished: {points} points.")
     return _to_learner(learner_id)
 
 
@@ -76,7 +76,7 @@ def watch_video(learner_id: str) -> Response:
     video = catalogue.video(str(field("video")))
     seconds = validation.seconds(field("seconds"), longest=video.seconds)
     _, points = learning.watch_video(validation.learner_id(learner_id), video, seconds, today())
-    flask.flash(f"Watched {seconds} s of “{video.title}”: {points} points.", "done")
+    _done(f"Watched {seconds} s of “{video.title}”: {points} points.")
     return _to_learner(learner_id)
 
 
@@ -85,11 +85,10 @@ def award_certificate(learner_id: str) -> Response:
     """The button next to a certificate."""
     course = catalogue.course(str(field("course")))
     _, new = learning.award_certificate(validation.learner_id(learner_id), course)
-    flask.flash(
+    _done(
         f"Certificate “{course.title}” awarded for {course.price} points."
         if new
-        else f"The certificate “{course.title}” is there already.",
-        "done",
+        else f"The certificate “{course.title}” is there already."
     )
     return _to_learner(learner_id)
 
@@ -99,11 +98,15 @@ def run_badge_job() -> Response:
     """The nightly job, for those who do not want to wait for the night."""
     run = award_badges()
     flask.flash(
-        f"Badge job: {run.badges_awarded} badges for {run.learners} learners"
-        f" in {run.seconds:.2f} s; longest wait for a lock {run.longest_wait_ms:.0f} ms.",
+        f"Badge job done in {run.seconds:.2f} s: new badges {run.badges_awarded},"
+        f" learners {run.learners}, longest wait for a lock {run.longest_wait_ms:.0f} ms.",
         "done",
     )
     return flask.redirect(flask.url_for("views.home"), 303)
+
+
+def _done(message: str) -> None:
+    flask.flash(f"{message} {lock_notes.in_words()}", "done")
 
 
 def _to_learner(learner_id: str) -> Response:
@@ -119,8 +122,13 @@ def _latest(kind: type[ndb.Model], learner_id: str) -> list[ndb.Model]:
     return list(query.fetch(LOG_LINES))
 
 
-def _cursor(urlsafe: str) -> ndb.Cursor | None:
+def _page_of_learners(after: str) -> tuple[list[Learner], str | None]:
+    """Learners by name, and where the next page begins; a made-up `after` is a 404."""
     try:
-        return ndb.Cursor(urlsafe=urlsafe.encode("ascii")) if urlsafe else None
-    except ValueError:  # what base64 and UnicodeEncodeError both are
+        start = ndb.Cursor(urlsafe=after.encode("ascii")) if after else None
+        learners, cursor, more = (
+            Learner.query().order(Learner.name).fetch_page(LEARNERS_PER_PAGE, start_cursor=start)
+        )
+    except (ValueError, InvalidArgument):  # no cursor to us, or none to Datastore
         flask.abort(404)
+    return learners, cursor.urlsafe().decode() if more and cursor else None

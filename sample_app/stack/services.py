@@ -67,7 +67,7 @@ def site(
 ) -> Child:
     """The site under gunicorn. No preloading: each worker builds its own app after the fork."""
     command = [
-        *(sys.executable, "-m", "gunicorn", "sample_app:create_app()"),
+        *(sys.executable, "-m", "gunicorn", "sample_app.wsgi:app"),
         *("--bind", f"{LOOPBACK}:{port}", "--worker-class", "gthread"),
         *("--workers", str(workers), "--threads", str(threads)),
         *("--graceful-timeout", "3", "--access-logfile", "-", "--no-control-socket"),

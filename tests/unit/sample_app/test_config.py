@@ -27,7 +27,7 @@ def test_the_mapping_goes_before_the_environment() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"PROTECTION": "hope"}, "PROTECTION is 'hope'; it is one of: lock, fencing, none"),
+        ({"PROTECTION": "hope"}, "'hope'; it is one of: lock, lock-only, fencing, none"),
         ({"THINK_MS": "soon"}, "THINK_MS is 'soon'"),
         ({"THINK_MS": -1}, "between 0 and 10000"),
     ],

@@ -1,0 +1,59 @@
+"""What the lock did for this request, told to the client.
+
+Every answer to a request that took a lock carries a `Server-Timing` header
+(browsers show it in their network panel), and the pages say it in words.
+"""
+
+from __future__ import annotations
+
+import flask
+
+from userlock.events import LISTENERS, Acquired, Event
+
+
+def install(app: flask.Flask) -> None:
+    """Add the header to the answers of `app`."""
+    app.after_request(_add_header)
+
+
+def in_words() -> str:
+    """One short sentence on the locks that this request has taken."""
+    if not flask.current_app.config["PROTECTION"].locked:
+        return "No lock was taken."
+    taken = _taken()
+    if not taken:
+        return ""
+    if any(event.degraded for event in taken):
+        return "memcached does not answer, so the lock was taken on trust."
+    longest = max(taken, key=_waited)
+    waited = f"{_waited(longest) * 1000:.0f} ms"
+    return f"Waited {waited} for the lock." if longest.in_the_way else f"Lock free, {waited}."
+
+
+def _note(event: Event) -> None:
+    # Listeners run in the thread that takes the lock, so this is its request.
+    if isinstance(event, Acquired) and flask.has_request_context():
+        flask.g.setdefault("locks_taken", []).append(event)
+
+
+# Once in a process, however many apps it builds.
+LISTENERS.add(_note)
+
+
+def _taken() -> list[Acquired]:
+    taken: list[Acquired] = flask.g.get("locks_taken", [])
+    return taken
+
+
+def _add_header(response: flask.Response) -> flask.Response:
+    if taken := _taken():
+        # The longest one: a batch job takes hundreds.
+        longest = max(taken, key=_waited)
+        how = "degraded" if longest.degraded else "contended" if longest.in_the_way else "free"
+        header = f'lock;desc="{how}";dur={_waited(longest) * 1000:.1f}'
+        response.headers["Server-Timing"] = header
+    return response
+
+
+def _waited(event: Acquired) -> float:
+    return event.waited_seconds

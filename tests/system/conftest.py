@@ -1,0 +1,53 @@
+"""The real thing: the emulator, the real memcached and the site in two processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from sample_app.config import Protection
+from sample_app.stack import Stack, services
+
+
+class StartStack(Protocol):
+    """Starts a stack that the test's end stops."""
+
+    def __call__(self, protection: Protection = Protection.LOCK, *, think_ms: int = 0) -> Stack: ...
+
+
+@pytest.fixture
+def memcached_binary() -> str:
+    """The real memcached; missing it fails in CI and skips elsewhere."""
+    binary = services.memcached_binary()
+    if binary is None:
+        message = "the real memcached is needed: apt-get install memcached"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return binary
+
+
+@pytest.fixture
+def start_stack(memcached_binary: str, tmp_path: Path) -> Iterator[StartStack]:
+    started: list[Stack] = []
+
+    def start(protection: Protection = Protection.LOCK, *, think_ms: int = 0) -> Stack:
+        stack = Stack(
+            protection=protection,
+            think_ms=think_ms,
+            workers=2,
+            threads=12,
+            log_dir=tmp_path / f"stack-{len(started)}",
+            memcached_binary=memcached_binary,
+        )
+        stack.start()
+        started.append(stack)
+        return stack
+
+    yield start
+    for stack in started:
+        stack.stop()

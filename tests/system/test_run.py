@@ -1,0 +1,156 @@
+"""`python -m sample_app run`, as `make run` starts it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_app.stack import ports, services
+from tests.system.load import call
+
+pytestmark = pytest.mark.slow
+
+
+class Run:
+    """The command, with what it has printed up to its summary."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.port = ports.any_free()
+        environ = {**os.environ, "PORT": str(self.port), "LOG_DIR": str(log_dir)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sample_app", "run"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environ,
+            cwd=services.ROOT,
+        )
+        self.said = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if line.startswith("Ctrl-C stops everything"):
+                return
+        pytest.fail(f"ended with {self.process.wait()}:\n{self.said}")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def descendants(self) -> list[int]:
+        found, todo = [], [self.process.pid]
+        while todo:
+            pid = todo.pop()
+            listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            children = [int(each) for each in listing.split()]
+            found += children
+            todo += children
+        return found
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path)
+    yield run
+    if run.process.poll() is None:
+        run.process.terminate()
+    run.process.communicate()
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 15
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_it_starts_says_where_everything_is_and_stops_on_ctrl_c(running: Run) -> None:
+    ready = re.search(r"Ready in ([\d.]+) s", running.said)
+    assert ready is not None
+    print(f"\nmake run was ready in {ready[1]} s")
+    assert float(ready[1]) < 5
+    assert running.url in running.said
+    assert "export DATASTORE_EMULATOR_HOST=127.0.0.1:" in running.said
+    assert "2 worker processes" in running.said
+
+    # A living site at once, and what it says to try works.
+    home = call(running.url, "GET", "/")
+    assert "Ada Lindqvist" in home.body
+    for method, path in re.findall(
+        r"curl (?:-X (\w+) )?" + re.escape(running.url) + r"(\S+)", running.said
+    ):
+        assert call(running.url, method or "GET", path).status == 200, path
+
+    pids = running.descendants()
+    assert len(pids) >= 5, "emulator, memcached, gunicorn and two workers"
+    running.process.send_signal(signal.SIGINT)
+    rest, _ = running.process.communicate(timeout=30)
+    assert running.process.returncode == 0, rest
+    assert "Goodbye" in rest
+    assert not [pid for pid in pids if alive(pid)]
+
+
+def test_it_leaves_nothing_behind_when_it_is_killed(running: Run) -> None:
+    pids = running.descendants()
+    running.process.kill()
+    assert eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_memcached_comes_back_and_the_site_stays(running: Run) -> None:
+    match = re.search(r"kill (\d+)", running.said)
+    assert match is not None
+    os.kill(int(match[1]), signal.SIGTERM)
+    assert running.process.stdout is not None
+    said = running.process.stdout.readline()
+    while "goes on without it" not in said:
+        said += running.process.stdout.readline()
+    finished = call(running.url, "POST", "/api/learners/ada/exercises/primes/finish")
+    assert finished.status == 200
+    assert finished.lock == "degraded"
+    while "memcached is back" not in said:
+        said += running.process.stdout.readline()
+
+
+def test_a_dead_emulator_ends_it_with_exit_code_1(running: Run, tmp_path: Path) -> None:
+    emulator = next(
+        pid
+        for pid in running.descendants()
+        if b"emulator\0start" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    pids = running.descendants()
+    os.kill(emulator, signal.SIGKILL)
+    rest, _ = running.process.communicate(timeout=30)
+    assert running.process.returncode == 1
+    assert "the Datastore emulator ended (SIGKILL)" in rest
+    assert not [pid for pid in pids if alive(pid)]
+
+
+def test_a_taken_port_is_exit_code_2(running: Run) -> None:
+    again = subprocess.run(
+        [sys.executable, "-m", "sample_app", "run"],
+        env={**os.environ, "PORT": str(running.port)},
+        cwd=services.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 2
+    assert f"Port {running.port} is taken; the site needs it" in again.stderr

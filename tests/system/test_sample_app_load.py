@@ -1,0 +1,68 @@
+"""Acceptance 1: eight clients, fifty times each, one learner, two processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from sample_app.config import Protection, Settings
+from sample_app.models import ExerciseLog
+from sample_app.protection import ndb_client
+from sample_app.stack import Stack
+from tests.system.conftest import StartStack
+from tests.system.load import FINISH, POINTS, Answer, learner, new_learner, run_clients, statuses
+
+pytestmark = pytest.mark.slow
+
+CLIENTS = 8
+EACH = 50
+#: Between get and put, the same in every run: what differs is the protection.
+THINK_MS = 2
+
+
+def load(stack: Stack) -> list[Answer]:
+    new_learner(stack.app_url, "ada")
+    return run_clients(stack.app_url, [FINISH.format("ada")] * CLIENTS, requests_each=EACH)
+
+
+def log_lines(stack: Stack) -> int:
+    settings = Settings.load({"DATASTORE_EMULATOR_HOST": stack.datastore_host}, environ={})
+    with ndb_client(settings).context():
+        return len(ExerciseLog.query(ExerciseLog.learner_id == "ada").fetch(keys_only=True))
+
+
+def test_with_the_lock_every_update_counts(start_stack: StartStack) -> None:
+    stack = start_stack(Protection.LOCK, think_ms=THINK_MS)
+    answers = load(stack)
+    assert statuses(answers) == {200: CLIENTS * EACH}
+    ada = learner(stack.app_url, "ada")
+    assert ada["points"] == CLIENTS * EACH * POINTS
+    assert ada["exercises_done"] == CLIENTS * EACH
+    assert log_lines(stack) == CLIENTS * EACH
+    contended = sum(answer.lock == "contended" for answer in answers)
+    longest = max(answer.lock_ms for answer in answers)
+    assert contended > CLIENTS, "the clients hardly met: this run proves nothing"
+    print(f"\nlock: {len(answers)} updates, {contended} waited, longest wait {longest:.0f} ms")
+
+
+def test_without_lock_and_fencing_updates_are_lost(start_stack: StartStack) -> None:
+    """The negative control: the same handlers, the same load."""
+    stack = start_stack(Protection.NONE, think_ms=THINK_MS)
+    answers = load(stack)
+    assert statuses(answers) == {200: CLIENTS * EACH}
+    lost = len(answers) - learner(stack.app_url, "ada")["exercises_done"]
+    print(f"\nno protection: {lost} of {len(answers)} updates lost, all answered 200")
+    assert lost > 0
+
+
+def test_without_the_lock_fencing_refuses_every_lost_race(start_stack: StartStack) -> None:
+    stack = start_stack(Protection.FENCING, think_ms=THINK_MS)
+    answers = load(stack)
+    accepted = [answer for answer in answers if answer.accepted]
+    refused = [answer for answer in answers if answer.status == 409]
+    assert len(accepted) + len(refused) == CLIENTS * EACH, statuses(answers)
+    ada = learner(stack.app_url, "ada")
+    assert ada["points"] == len(accepted) * POINTS
+    assert log_lines(stack) == len(accepted)
+    print(f"\nfencing alone: {len(accepted)} accepted, {len(refused)} refused, none lost")
+    assert refused, "no race was lost: this run proves nothing"
+    assert all(answer.body["error"] == "StaleWriteError" for answer in refused), refused[0]

@@ -1,0 +1,91 @@
+"""The site in this process, against the emulator in this process."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import flask
+import pytest
+from flask.testing import FlaskClient
+
+import emulator
+import userlock
+from sample_app import create_app
+from userlock.stores.memory import MemoryStore
+
+TODAY = datetime.date(2024, 3, 14)
+
+
+class LeapingClock:
+    """A clock that does not wait: whoever sleeps finds that the time has passed."""
+
+    def __init__(self) -> None:
+        self._seconds = 1000.0
+
+    def now(self) -> float:
+        return self._seconds
+
+    def wall(self) -> float:
+        return self._seconds
+
+    def sleep(self, seconds: float) -> None:
+        self._seconds += seconds
+
+
+@dataclass
+class Site:
+    """The app, a client for it, and the date it believes in."""
+
+    app: flask.Flask
+    client: FlaskClient
+    service: userlock.LockService
+    day: list[datetime.date] = field(default_factory=lambda: [TODAY])
+
+    def the_next_day(self, days: int = 1) -> None:
+        self.day[0] += datetime.timedelta(days=days)
+
+    def learner(self, learner_id: str = "ada") -> dict[str, object]:
+        answer = self.client.get(f"/api/learners/{learner_id}")
+        assert answer.status_code == 200, answer.text
+        told: dict[str, object] = answer.get_json()["learner"]
+        return told
+
+    @contextmanager
+    def somebody_else_holds(self, learner_id: str) -> Iterator[None]:
+        lease = self.service.acquire(learner_id, lock_timeout=3600, request="another request")
+        try:
+            yield
+        finally:
+            self.service.release(lease)
+
+
+@pytest.fixture(scope="session")
+def datastore() -> Iterator[emulator.Emulator]:
+    server = emulator.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def site(datastore: emulator.Emulator) -> Site:
+    """An empty site with one learner, ada."""
+    datastore.reset()
+    day = [TODAY]
+    clock = LeapingClock()
+    service = userlock.LockService(MemoryStore(clock=clock), clock=clock)
+    app = create_app(
+        {
+            "TESTING": True,
+            "DATASTORE_EMULATOR_HOST": datastore.host,
+            "LOCK_SERVICE": service,
+            "TODAY": lambda: day[0],
+        }
+    )
+    client = app.test_client()
+    made = Site(app, client, service, day)
+    answer = client.post("/api/learners", json={"id": "ada", "name": "Ada Lindqvist"})
+    assert answer.status_code == 201, answer.text
+    return made

@@ -1,0 +1,175 @@
+"""The JSON endpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.sample_app.conftest import Site
+
+FINISH = "/api/learners/ada/exercises/primes/finish"
+WATCH = "/api/learners/ada/videos/tides/watch"
+
+
+def test_a_new_learner_has_nothing_yet(site: Site) -> None:
+    assert site.learner() == {
+        "id": "ada",
+        "name": "Ada Lindqvist",
+        "points": 0,
+        "streak": 0,
+        "best_streak": 0,
+        "last_active": None,
+        "exercises_done": 0,
+        "seconds_watched": 0,
+        "badges": [],
+    }
+
+
+def test_an_id_is_made_from_the_name(site: Site) -> None:
+    answer = site.client.post("/api/learners", json={"name": "Zoë Ångström"})
+    assert answer.status_code == 201
+    assert answer.get_json()["learner"]["id"] == "zoe-angstrom"
+
+
+def test_an_id_that_is_taken_is_refused(site: Site) -> None:
+    site.client.post(FINISH)
+    answer = site.client.post("/api/learners", json={"id": "ada", "name": "Another"})
+    assert answer.status_code == 409
+    assert answer.get_json()["error"] == "learner_exists"
+    assert site.learner()["points"] == 15
+
+
+def test_finishing_exercises_adds_up(site: Site) -> None:
+    for _ in range(3):
+        answer = site.client.post(FINISH)
+        assert answer.status_code == 200, answer.text
+        assert answer.get_json()["points_earned"] == 15
+    told = site.learner()
+    assert (told["points"], told["exercises_done"], told["streak"]) == (45, 3, 1)
+
+
+def test_watching_videos_adds_up(site: Site) -> None:
+    assert site.client.post(WATCH, json={"seconds": 89}).get_json()["points_earned"] == 2
+    assert site.client.post(WATCH, data={"seconds": "245"}).get_json()["points_earned"] == 8
+    told = site.learner()
+    assert (told["points"], told["seconds_watched"]) == (10, 334)
+
+
+def test_a_streak_grows_by_the_day_and_ends(site: Site) -> None:
+    site.client.post(FINISH)
+    site.the_next_day()
+    site.client.post(WATCH, json={"seconds": 1})
+    assert site.learner()["streak"] == 2
+    site.the_next_day()
+    assert site.learner()["streak"] == 2, "today is not over"
+    site.the_next_day()
+    assert site.learner()["streak"] == 0
+    site.client.post(FINISH)
+    told = site.learner()
+    assert (told["streak"], told["best_streak"]) == (1, 2)
+
+
+def test_a_certificate_costs_points_once(site: Site) -> None:
+    path = "/api/learners/ada/certificates/numbers"
+    for _ in range(5):
+        site.client.post(FINISH)
+    first = site.client.post(path)
+    assert first.status_code == 201, first.text
+    assert first.get_json()["learner"]["points"] == 15
+    again = site.client.post(path)
+    assert again.status_code == 200
+    assert again.get_json()["learner"]["points"] == 15
+    assert site.learner()["points"] == 15
+
+
+def test_a_certificate_that_is_too_dear_costs_nothing(site: Site) -> None:
+    site.client.post(FINISH)
+    answer = site.client.post("/api/learners/ada/certificates/numbers")
+    assert answer.status_code == 409
+    assert answer.get_json() == {
+        "error": "not_enough_points",
+        "message": "This certificate costs 60 points; 15 are there to spend.",
+    }
+    assert site.learner()["points"] == 15
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "error"),
+    [
+        ("GET", "/api/learners/nobody", "unknown_learner"),
+        ("POST", "/api/learners/nobody/exercises/primes/finish", "unknown_learner"),
+        ("POST", "/api/learners/ada/exercises/alchemy/finish", "unknown_exercise"),
+        ("POST", "/api/learners/ada/videos/primes/watch", "unknown_video"),
+        ("POST", "/api/learners/nobody/certificates/numbers", "unknown_learner"),
+        ("POST", "/api/learners/ada/certificates/nothing", "unknown_course"),
+        ("GET", "/api/nothing", "not_found"),
+    ],
+)
+def test_what_is_not_there_is_a_404(site: Site, method: str, path: str, error: str) -> None:
+    answer = site.client.open(path, method=method, json={"seconds": 1})
+    assert answer.status_code == 404, answer.text
+    assert answer.get_json()["error"] == error
+
+
+@pytest.mark.parametrize("body", [{}, {"seconds": 0}, {"seconds": 246}, {"seconds": "x"}, [], 7])
+def test_bad_seconds_are_a_400_that_says_what_is_wrong(site: Site, body: object) -> None:
+    answer = site.client.post(WATCH, json=body)
+    assert answer.status_code == 400
+    assert answer.get_json() == {
+        "error": "bad_input",
+        "message": "seconds: a whole number from 1 to 245, the video's length",
+    }
+    assert site.learner()["points"] == 0
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"name": " "}, {"name": "A", "id": "No!"}, {"name": "A", "id": ""}, {"name": 5}]
+)
+def test_a_bad_learner_is_a_400(site: Site, body: object) -> None:
+    answer = site.client.post("/api/learners", json=body)
+    assert answer.status_code == 400
+    assert answer.get_json()["error"] == "bad_input"
+
+
+@pytest.mark.parametrize("bad", ["ADA", "a%20b", "x" * 41, "%F0%9F%98%80", "__x__"])
+def test_a_bad_id_in_the_path_is_a_400(site: Site, bad: str) -> None:
+    assert site.client.get(f"/api/learners/{bad}").status_code == 400
+    assert site.client.post(f"/api/learners/{bad}/exercises/primes/finish").status_code == 400
+
+
+def test_broken_json_is_a_400_in_json(site: Site) -> None:
+    answer = site.client.post(WATCH, data="{", content_type="application/json")
+    assert answer.status_code == 400
+    assert answer.get_json()["error"] == "bad_request"
+
+
+def test_the_wrong_method_is_a_405_in_json(site: Site) -> None:
+    answer = site.client.get(FINISH)
+    assert answer.status_code == 405
+    assert answer.get_json()["error"] == "method_not_allowed"
+    assert "POST" in answer.headers["Allow"]
+
+
+def test_a_learner_who_is_locked_all_the_time_is_a_503(site: Site) -> None:
+    with site.somebody_else_holds("ada"):
+        answer = site.client.post(FINISH)
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert site.learner()["points"] == 0
+
+
+def test_reading_does_not_wait_for_the_lock(site: Site) -> None:
+    with site.somebody_else_holds("ada"):
+        assert site.learner()["points"] == 0
+        assert site.client.get("/learners/ada").status_code == 200
+
+
+def test_the_answer_says_what_the_lock_did(site: Site) -> None:
+    answer = site.client.post(FINISH)
+    assert answer.headers["Server-Timing"].startswith('lock;desc="free";dur=')
+    assert "Server-Timing" not in site.client.get("/api/learners/ada").headers
+
+
+def test_health(site: Site) -> None:
+    answer = site.client.get("/healthz")
+    assert answer.status_code == 200
+    assert answer.get_json()["status"] == "ok"

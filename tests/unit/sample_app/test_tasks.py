@@ -1,0 +1,62 @@
+"""The badge job and the demo learners."""
+
+from __future__ import annotations
+
+from sample_app.catalogue import EXERCISES
+from tests.unit.sample_app.conftest import Site
+
+FINISH = "/api/learners/{}/exercises/primes/finish"
+
+
+def test_the_job_gives_what_was_earned_and_only_once(site: Site) -> None:
+    site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
+    site.client.post(FINISH.format("ada"))
+    first = site.client.post("/tasks/award-badges").get_json()
+    assert (first["learners"], first["badges_awarded"], first["skipped"]) == (2, 1, 0)
+    assert site.learner("ada")["badges"] == ["first-step"]
+    assert site.learner("bruno")["badges"] == []
+    assert site.client.post("/tasks/award-badges").get_json()["badges_awarded"] == 0
+
+
+def test_a_badge_for_a_streak_is_given_after_the_streak_has_ended(site: Site) -> None:
+    for _ in range(3):
+        site.client.post(FINISH.format("ada"))
+        site.the_next_day()
+    site.the_next_day(5)
+    site.client.post("/tasks/award-badges")
+    assert site.learner("ada")["badges"] == ["first-step", "steady"]
+
+
+def test_a_learner_who_cannot_be_had_is_skipped(site: Site) -> None:
+    site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
+    for each in ("ada", "bruno"):
+        site.client.post(FINISH.format(each))
+    with site.somebody_else_holds("ada"):
+        report = site.client.post("/tasks/award-badges").get_json()
+    assert (report["learners"], report["badges_awarded"], report["skipped"]) == (2, 1, 1)
+    assert site.learner("ada")["badges"] == []
+    assert site.learner("bruno")["badges"] == ["first-step"]
+
+
+def test_an_empty_site_is_no_trouble(site: Site, datastore: object) -> None:
+    getattr(datastore, "reset")()  # noqa: B009
+    report = site.client.post("/tasks/award-badges").get_json()
+    assert report["learners"] == 0
+    assert report["longest_wait_ms"] == 0
+
+
+def test_the_demo_learners_are_added_once(site: Site) -> None:
+    first = site.client.post("/tasks/seed").get_json()["created"]
+    # ada is there already, and stays as she is.
+    assert first == ["bruno", "chen", "dalia"]
+    assert site.learner("ada")["points"] == 0
+    assert site.client.post("/tasks/seed").get_json()["created"] == []
+
+
+def test_the_demo_learners_have_a_past_that_adds_up(site: Site) -> None:
+    site.client.post("/tasks/seed")
+    chen = site.learner("chen")
+    exercises = sum(EXERCISES[day % len(EXERCISES)].points for day in range(9))
+    assert chen["points"] == exercises + 360 // 30
+    assert (chen["streak"], chen["best_streak"], chen["exercises_done"]) == (0, 9, 9)
+    assert site.learner("bruno")["streak"] == 2
