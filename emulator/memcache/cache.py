@@ -82,9 +82,7 @@ class Cache:
         self._items: OrderedDict[bytes, Item] = OrderedDict()
         self._used_bytes = 0
         self._last_cas = 0
-        # Flushing marks a time and a CAS number; items die when they are next met.
         self._flushed_until = 0
-        self._flushed_cas = 0
         self._memory_limit_bytes = memory_limit_bytes
         self.counters = Counters()
 
@@ -276,17 +274,20 @@ class Cache:
     def flush(self, exptime: int) -> None:
         """Drop all items now, or those that are not written again before `exptime`.
 
-        A later flush replaces one that is still to come.
+        A later flush replaces one that is still to come. (In memcached it replaces
+        a past one too, and items that nobody has asked for since come back.)
         """
         now = self.now
+        # Seconds are coarse: a flush that is due one second from now drops what
+        # is written for the rest of this second.
         self._flushed_until = (self.expiry(exptime) if exptime > 0 else now) - 1
         if self._flushed_until <= now:
-            self._flushed_cas = self.next_cas()
+            self._last_cas += 1  # memcached uses one up here.
+            for item in list(self._items.values()):
+                self.unlink(item)
 
     def _is_flushed(self, item: Item) -> bool:
-        if self._flushed_until == 0 or self._flushed_until > self.now:
-            return False
-        return item.touched_at <= self._flushed_until or item.cas < self._flushed_cas
+        return item.touched_at <= self._flushed_until <= self.now
 
     def _to_young_end(self, item: Item) -> None:
         if item.linked:
