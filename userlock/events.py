@@ -75,8 +75,9 @@ class Released(Event):
 
     Attributes:
         held_seconds: from the grant to the release.
-        outcome: "released"; "not confirmed" when the store did not answer (the lease then ends
-            by itself, or when the store answers this process again).
+        outcome: "released", "released (degraded)", or "left (not confirmed)" when the store did
+            not answer: the lease then ends by itself, or is given back when the store answers
+            this process again.
     """
 
     held_seconds: float

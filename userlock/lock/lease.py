@@ -105,8 +105,10 @@ class Holder:
 
     def describe(self) -> str:
         """One phrase that names the holder, safe to log."""
-        doing = f"{self.request} " if self.request else ""
-        return f"{doing}({self.priority}, {self.process}, lease of {self.lock_timeout:g} s)"
+        facts = f"{self.priority}, lease of {self.lock_timeout:g} s"
+        if self.request:
+            return f"{self.request} ({facts}, on {self.process})"
+        return f"{self.process} ({facts})"
 
     def encode(self) -> bytes:
         """The record as stored."""

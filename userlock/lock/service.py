@@ -211,7 +211,7 @@ class LockService:
                 self._emit(Released(lease.lock_id, held_seconds, "released"))
             case Unavailable():
                 self._strays.append(lease)
-                self._emit(Released(lease.lock_id, held_seconds, "not confirmed"))
+                self._emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case Lost(holder):
                 if lease.degraded:  # never confirmed, so nothing was lost
                     self._emit(Released(lease.lock_id, held_seconds, "released (degraded)"))

@@ -223,17 +223,31 @@ class MemcacheStore:
         server was restarted; then the add is simply sent again. That is safe
         at any time: it carries the same token.
         """
+        key = self._keys.lock(claim.lock_id)
         slow = isinstance(error, TimeoutError)
         with self._connections.use(
             fresh=True, timeout=READ_BACK_TIMEOUT if slow else None
         ) as connection:
-            record, cas = connection.gets(self._keys.lock(claim.lock_id))
-            if record is None:
-                return self._add(connection, claim, asked_at, announce=False)
-            holder = Holder.decode(record)
-            if holder.token == claim.token:
-                return self._granted(claim, cas, asked_at)
-            return Held(holder)
+            found = self._look_for(connection, key, claim, asked_at)
+            if found is not None:
+                return found
+            again = self._add(connection, claim, asked_at, announce=False)
+            if isinstance(again, Held):
+                # It may be the first add, landed just now, that stands in the way.
+                return self._look_for(connection, key, claim, asked_at) or again
+            return again
+
+    def _look_for(
+        self, connection: Connection, key: bytes, claim: Claim, asked_at: float
+    ) -> Granted | Held | None:
+        """Whose the lock is, by the stored token; None when nothing is stored."""
+        record, cas = connection.gets(key)
+        if record is None:
+            return None
+        holder = Holder.decode(record)
+        if holder.token == claim.token and cas:
+            return self._granted(claim, cas, asked_at)
+        return Held(holder)
 
     # --- release and extend -----------------------------------------------------------------
 

@@ -1,0 +1,44 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.register_assert_rewrite("userlock.testing")
+
+from tests.servers import Memcached  # noqa: E402
+from userlock.lock import scope  # noqa: E402
+from userlock.settings import Settings  # noqa: E402
+from userlock.testing import ManualClock  # noqa: E402
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(scope="session")
+def memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
+    """A real memcached for tests that do it no harm; each uses a prefix of its own."""
+    server = Memcached(tmp_path_factory.mktemp("memcached"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
+    """A real memcached for a test that kills it."""
+    server = Memcached(tmp_path_factory.mktemp("own-memcached"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_defaults() -> Iterator[None]:
+    """No test leaves its configuration, or a scope, to the next."""
+    yield
+    assert scope.current_scope() is None, "the test left a scope open"
+    scope.defaults.service = None
+    scope.defaults.settings = Settings()

@@ -1,0 +1,75 @@
+"""Bad arguments get a clear error at the call where they are made."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import userlock
+from userlock.lock.lease import check_lock_id, check_lock_timeout, check_wait_timeout
+
+
+@pytest.mark.parametrize("lock_id", ["a", "ü 漢字 🔒", " ", "x" * 10_000, "\n", "\ud800"])
+def test_any_non_empty_string_is_a_lock_id(lock_id: str) -> None:
+    assert check_lock_id(lock_id) == lock_id
+
+
+def test_an_int_is_turned_into_a_string() -> None:
+    assert check_lock_id(17) == "17"
+
+
+def test_an_empty_lock_id_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        userlock.global_lock("")
+
+
+@pytest.mark.parametrize("lock_id", [None, b"learner", 1.5, True, ["learner"], object()])
+def test_what_is_no_string_is_refused(lock_id: Any) -> None:
+    with pytest.raises(TypeError, match="a lock id must be a non-empty str"):
+        userlock.global_lock(lock_id)
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, math.inf, -math.inf, 1e9])
+def test_waits_that_make_no_sense_are_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="wait_timeout must be at least 0"):
+        userlock.global_lock("learner", wait_timeout=seconds)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 40 * 86400])
+def test_leases_that_make_no_sense_are_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="lock_timeout must be more than 0"):
+        userlock.global_lock("learner", lock_timeout=seconds)
+
+
+@pytest.mark.parametrize("seconds", ["5", None, True, [5]])
+def test_times_that_are_no_numbers_are_refused(seconds: Any) -> None:
+    with pytest.raises(TypeError, match="must be a number of seconds"):
+        check_lock_timeout(seconds)
+    with pytest.raises(TypeError, match="must be a number of seconds"):
+        check_wait_timeout(seconds)
+
+
+def test_a_priority_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="'interactive' or 'batch', not 'urgent'"):
+        userlock.global_lock("learner", priority="urgent")
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("redis-typo://x", "names no lease store"),
+        ("127.0.0.1:11211", "names no lease store"),
+        ("memcache://", "must look like"),
+        ("memcache://h:99999", "port 99999 does not exist"),
+        ("memcache://h:x", "is not a memcached address"),
+        ("memcache://h1,h2", "names several servers"),
+        ("memcache://h?prefix=a%20b", "key prefix"),
+        ("memcache://h?timeout=3", "unknown option timeout"),
+        ("memory://x", "takes no options"),
+    ],
+)
+def test_urls_that_name_no_store_are_refused(url: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        userlock.LockService.from_url(url)
