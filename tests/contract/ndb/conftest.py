@@ -1,0 +1,80 @@
+"""ndb against the emulator in this process, locks in memory, time by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import emulator
+import userlock
+from userlock.events import LISTENERS, Event
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture(scope="session")
+def datastore() -> Iterator[emulator.Emulator]:
+    with emulator.start() as server:
+        yield server
+
+
+@pytest.fixture
+def client(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
+    datastore.reset()
+    for name, value in datastore.env.items():
+        monkeypatch.setenv(name, value)
+    return ndb.Client()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    service = userlock.LockService(store, clock=clock)
+    userlock.configure(service=service)
+    return service
+
+
+@pytest.fixture
+def context(client: ndb.Client, service: userlock.LockService) -> Iterator[Any]:
+    """An ndb context, and the lock service as the process's default."""
+    with client.context() as context:
+        yield context
+
+
+@pytest.fixture
+def elsewhere(client: ndb.Client) -> Callable[[Callable[[], None]], None]:
+    """Run something as another process would: another thread, ndb context and scope."""
+
+    def run(action: Callable[[], None]) -> None:
+        errors: list[BaseException] = []
+
+        def target() -> None:
+            try:
+                with client.context():
+                    action()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+
+    return run
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """Every event, of the model layer and of the locks."""
+    seen: list[Event] = []
+    monkeypatch.setattr(LISTENERS, "_listeners", (*LISTENERS._listeners, seen.append))
+    return seen

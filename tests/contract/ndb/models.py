@@ -1,0 +1,42 @@
+"""Models for the tests of the model layer."""
+
+from __future__ import annotations
+
+from google.cloud import ndb
+
+import userlock
+
+
+class Learner(userlock.UserModel):
+    """Locked by its own key's name."""
+
+    _lock_id_from_key = userlock.key_id
+
+    points = ndb.IntegerProperty(default=0)
+    name = ndb.StringProperty()
+
+
+class VideoLog(userlock.UserModel):
+    """Locked by what a property says."""
+
+    _lock_id = "learner_id"
+
+    learner_id = ndb.StringProperty(required=True)
+    seconds = ndb.IntegerProperty(default=0)
+
+
+class Note(userlock.UserModel):
+    """Below the learner; locked by what a method computes, and by the root of a bare key."""
+
+    _lock_id_from_key = userlock.root_id
+
+    text = ndb.StringProperty()
+
+    def _lock_id(self) -> str:
+        return str(self.key.root().id())
+
+
+class Plain(ndb.Model):
+    """Not ours: nothing is checked."""
+
+    number = ndb.IntegerProperty(default=0)

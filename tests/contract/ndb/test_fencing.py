@@ -1,0 +1,309 @@
+"""No stale write lands: what the lock fails to prevent, the commit refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.models import Learner, VideoLog
+from userlock.events import Event, LeaseLost, StaleWrite
+from userlock.lock.lease import Claim
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("context")
+
+Elsewhere = Callable[[Callable[[], None]], None]
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann").put()
+    context.clear_cache()
+
+
+def add_five() -> None:
+    """What every handler does."""
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        learner.points += 5
+        learner.put()
+
+
+def stored_points() -> int:
+    points: int = Learner.get_by_id("ann", use_cache=False).points
+    return points
+
+
+@pytest.fixture(params=["evicted", "degraded"])
+def without_exclusion(
+    request: pytest.FixtureRequest, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ways in which a lock does not exclude."""
+    if request.param == "degraded":
+        store.go_down("connection refused")
+        return
+    add = store.add
+
+    def add_after_eviction(claim: Claim, *, announce: bool = False) -> object:
+        store.evict(claim.lock_id)
+        return add(claim, announce=announce)
+
+    monkeypatch.setattr(store, "add", add_after_eviction)
+
+
+@pytest.mark.usefixtures("without_exclusion")
+def test_a_stale_write_is_refused_and_nothing_is_lost(
+    elsewhere: Elsewhere, events: list[Event]
+) -> None:
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        elsewhere(add_five)
+        learner.points += 100
+        with pytest.raises(userlock.StaleWriteError) as caught:
+            learner.put()
+    assert stored_points() == 5
+    error = caught.value
+    assert error.key == ndb.Key(Learner, "ann")
+    assert error.lock_id == "ann"
+    assert 0 < error.read_version < error.found_version
+    assert "test_fencing.py" in str(error.read_at)
+    assert "test_fencing.py" in str(error.put_at)
+    assert any(isinstance(event, StaleWrite) for event in events)
+
+
+@pytest.mark.usefixtures("without_exclusion")
+def test_without_fencing_the_update_would_be_lost(elsewhere: Elsewhere) -> None:
+    """The negative control."""
+    userlock.configure(fencing=False)
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        elsewhere(add_five)
+        learner.points += 100
+        learner.put()
+    assert stored_points() == 100, "the other's five points are gone"
+
+
+def test_a_write_without_any_lock_is_fenced_as_well(elsewhere: Elsewhere) -> None:
+    userlock.configure(enforcement="off")
+    learner = Learner.get_by_id("ann")
+    elsewhere(add_five)
+    learner.points += 100
+    with pytest.raises(userlock.StaleWriteError):
+        learner.put()
+    assert stored_points() == 5
+
+
+def test_a_lease_that_ran_out_and_was_taken_by_another(
+    elsewhere: Elsewhere, clock: ManualClock, events: list[Event]
+) -> None:
+    with userlock.global_lock("ann", lock_timeout=5):
+        learner = Learner.get_by_id("ann")
+        clock.advance(6)
+        elsewhere(add_five)
+        learner.points += 100
+        with (
+            userlock.suppress("to show that fencing does not rely on the check"),
+            pytest.raises(userlock.StaleWriteError),
+        ):
+            learner.put()
+    assert stored_points() == 5
+    assert any(isinstance(event, LeaseLost) for event in events)
+
+
+def test_after_a_refusal_the_next_read_is_fresh(store: MemoryStore, elsewhere: Elsewhere) -> None:
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        store.evict("ann")
+        elsewhere(add_five)
+        with pytest.raises(userlock.StaleWriteError):
+            learner.put()
+        again = Learner.get_by_id("ann")
+        assert again.points == 5
+        again.points += 1
+        again.put()
+    assert stored_points() == 6
+
+
+def test_after_a_put_the_object_carries_the_new_version(elsewhere: Elsewhere) -> None:
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        learner.points = 1
+        learner.put()
+        learner.points = 2
+        learner.put()
+        learner.points = 3
+        learner.put_async()
+        learner.points = 4
+        learner.put_async()
+    assert stored_points() == 4
+
+
+def test_only_the_stale_one_of_a_batch_is_refused(store: MemoryStore, elsewhere: Elsewhere) -> None:
+    names = [f"learner-{number}" for number in range(50)]
+    with userlock.suppress("arranging data"):
+        ndb.put_multi([Learner(id=name) for name in names])
+        keys = [ndb.Key(Learner, name) for name in names]
+        learners = ndb.get_multi(keys, use_cache=False)
+
+        def change_one() -> None:
+            with userlock.suppress("another writer"):
+                other = Learner.get_by_id("learner-17")
+                other.points = 1000
+                other.put()
+
+        elsewhere(change_one)
+        for learner in learners:
+            learner.points = 1
+        futures = ndb.put_multi_async(learners)
+        errors = [future.exception() for future in futures if future.wait() is None]
+    assert [name for name, error in zip(names, errors, strict=True) if error] == ["learner-17"]
+    assert isinstance(errors[17], userlock.StaleWriteError)
+    stored = {learner.key.id(): learner.points for learner in ndb.get_multi(keys, use_cache=False)}
+    assert stored.pop("learner-17") == 1000
+    assert set(stored.values()) == {1}
+
+
+def test_entities_from_queries_are_fenced(store: MemoryStore, elsewhere: Elsewhere) -> None:
+    with userlock.global_lock("ann"):
+        (learner,) = Learner.query(Learner.points == 0).fetch()
+        store.evict("ann")
+        elsewhere(add_five)
+        with pytest.raises(userlock.StaleWriteError):
+            learner.put()
+
+
+def test_an_object_that_was_just_created_is_fenced(
+    store: MemoryStore, elsewhere: Elsewhere
+) -> None:
+    with userlock.global_lock("bob"):
+        learner = Learner(id="bob")
+        learner.put()
+        store.evict("bob")
+
+        def change() -> None:
+            with userlock.global_lock("bob"):
+                other = Learner.get_by_id("bob")
+                other.points = 7
+                other.put()
+
+        elsewhere(change)
+        with pytest.raises(userlock.StaleWriteError):
+            learner.put()
+    assert Learner.get_by_id("bob", use_cache=False).points == 7
+
+
+def test_a_refused_put_async_that_nobody_waits_for_is_raised_on_leaving(
+    store: MemoryStore, elsewhere: Elsewhere
+) -> None:
+    def handler() -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            store.evict("ann")
+            elsewhere(add_five)
+            learner.put_async()
+
+    with pytest.raises(userlock.StaleWriteError):
+        handler()
+    assert stored_points() == 5
+
+
+def test_a_refusal_that_was_handled_is_not_raised_again(
+    store: MemoryStore, elsewhere: Elsewhere
+) -> None:
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        store.evict("ann")
+        elsewhere(add_five)
+        future = learner.put_async()
+        with pytest.raises(userlock.StaleWriteError):
+            future.get_result()
+
+
+def test_leaving_the_lock_waits_for_its_puts(store: MemoryStore, elsewhere: Elsewhere) -> None:
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        learner.points = 5
+        future = learner.put_async()
+        log = VideoLog(learner_id="ann")
+        log.put_async()
+    assert future.done()
+    found: list[tuple[int, int]] = []
+    elsewhere(lambda: found.append((Learner.get_by_id("ann").points, VideoLog.query().count())))
+    assert found == [(5, 1)]
+
+
+def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
+    store: MemoryStore, elsewhere: Elsewhere, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler() -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            store.evict("ann")
+            elsewhere(add_five)
+            learner.put_async()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        handler()
+    assert "StaleWriteError" in caplog.text
+
+
+class _GlobalCache(ndb.global_cache._InProcessGlobalCache):
+    """ndb's own in-process global cache, for one test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: dict[bytes, Any] = {}
+
+
+class TestGlobalCache:
+    @pytest.fixture
+    def cache(self) -> Any:
+        return _GlobalCache()
+
+    def test_reads_under_the_lock_go_past_it(
+        self, client: ndb.Client, service: userlock.LockService, cache: Any
+    ) -> None:
+        key = ndb.Key(Learner, "ann")
+        cache_key = ndb._cache.global_cache_key(key._key)
+        outer = ndb.context.get_context()
+        with outer.new(global_cache=cache, cache=None).use():
+            key.get()  # fills the cache
+            (value, _) = cache.cache[cache_key][:2]
+            assert value
+            entity_pb = value
+            cache.cache[cache_key] = (entity_pb, *cache.cache[cache_key][1:])
+            userlock.configure(fencing=False)
+            with userlock.global_lock("ann"):
+                learner = key.get()
+                learner.points = 9
+                learner.put()
+            # Somebody's late fill of the cache with what was there before.
+            cache.cache[cache_key] = (entity_pb, None)
+            assert key.get(use_cache=False).points == 0, "reads without the lock are free to"
+            with userlock.global_lock("ann"):
+                assert key.get().points == 9
+
+    def test_what_comes_from_it_carries_its_version(
+        self, client: ndb.Client, cache: Any, elsewhere: Elsewhere
+    ) -> None:
+        key = ndb.Key(Learner, "ann")
+        outer = ndb.context.get_context()
+        with outer.new(global_cache=cache, cache=None).use():
+            key.get()
+            learner = key.get(use_cache=False)
+            assert learner._userlock_stamp is not None
+            assert learner._userlock_stamp.version > 0
+            elsewhere(add_five)
+            with (
+                userlock.suppress("to see what fencing does"),
+                pytest.raises(userlock.StaleWriteError),
+            ):
+                learner.put()
+        assert stored_points() == 5
