@@ -21,11 +21,11 @@ pytestmark = pytest.mark.slow
 
 LEARNERS = 500
 BUSY = 20
-CLIENTS = 10
+CLIENTS = 5
 #: Makes the critical sections long enough to run into.
 THINK_MS = 15
 #: For two cores that run clients, site, emulator and memcached at once.
-SCHEDULING_MS = 150
+SCHEDULING_MS = 100
 #: What the 2016 scheme slept before every batch attempt.
 FIXED_DELAY_2016 = 1.1
 
@@ -52,9 +52,11 @@ def run_job(stack: Stack) -> dict[str, Any]:
 
 
 def run_job_among_people(stack: Stack, ids: list[str]) -> tuple[dict[str, Any], list[Answer]]:
-    """The job, with ten clients on twenty learners from before its start until its end.
+    """The job, with five clients on twenty learners from before its start until its end.
 
     Only one client works on each learner, so whoever makes it wait is the job.
+    The job goes through the learners in the order of their ids, and each client
+    stays with a learner until the badge is there, so that the two do meet.
     """
     done = threading.Event()
     busy = ids[:: LEARNERS // BUSY]
@@ -62,11 +64,13 @@ def run_job_among_people(stack: Stack, ids: list[str]) -> tuple[dict[str, Any], 
     begun = threading.Semaphore(0)
 
     def person(mine: list[str]) -> None:
-        while not done.is_set():
-            for each in mine:
+        for each in mine:
+            badges: list[str] = []
+            while not badges and not done.is_set():
                 answer = call(stack.app_url, "POST", FINISH.format(each))
                 answers.append(answer)
-            begun.release()
+                badges = answer.body["learner"]["badges"]
+                begun.release()
 
     people = [
         threading.Thread(target=person, args=(busy[number::CLIENTS],)) for number in range(CLIENTS)
@@ -99,7 +103,8 @@ def test_nobody_waits_longer_than_one_critical_section(start_stack: StartStack) 
         f"{quiet['seconds']:.1f} s alone; its longest critical section "
         f"{report['longest_hold_ms']:.0f} ms, its longest wait {report['longest_wait_ms']:.0f} ms; "
         f"{len(answers)} requests of people, {len(met)} met the batch, "
-        f"longest wait {longest:.0f} ms"
+        f"longest wait {longest:.0f} ms; alone, a lock took {quiet['mean_wait_ms']:.1f} ms "
+        "on average"
     )
     assert statuses(answers) == {200: len(answers)}
     assert met, "nobody met the batch: this run proves nothing"
@@ -115,8 +120,11 @@ def test_nobody_waits_longer_than_one_critical_section(start_stack: StartStack) 
     # Alone, taking a lock costs two round trips. Any delay for each learner,
     # were it only one first poll, would show in the mean.
     assert quiet["mean_wait_ms"] < 5.0
+    # Among people it shares two cores with them and has the badges to write
+    # (hence twice), and it waits for those whom it meets, and for nobody else.
+    waits = BUSY * report["longest_wait_ms"] / 1000
+    assert report["seconds"] < 2 * quiet["seconds"] + waits
     assert report["seconds"] < LEARNERS * FIXED_DELAY_2016 / 10
-    assert report["seconds"] < quiet["seconds"] * 4
 
 
 def test_the_job_can_be_run_twice(start_stack: StartStack) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sample_app.config import Protection, Settings
@@ -66,3 +68,14 @@ def test_without_the_lock_fencing_refuses_every_lost_race(start_stack: StartStac
     print(f"\nfencing alone: {len(accepted)} accepted, {len(refused)} refused, none lost")
     assert refused, "no race was lost: this run proves nothing"
     assert all(answer.body["error"] == "StaleWriteError" for answer in refused), refused[0]
+
+
+def test_the_embedded_memcached_will_do(tmp_path: Path) -> None:
+    """For the first five minutes on a machine without memcached."""
+    with Stack(memcached_binary=None, log_dir=tmp_path) as stack:
+        assert stack.memcached_kind == "embedded"
+        new_learner(stack.app_url, "ada")
+        answers = run_clients(stack.app_url, [FINISH.format("ada")] * 4, requests_each=10)
+        assert statuses(answers) == {200: 40}
+        assert {answer.lock for answer in answers} <= {"free", "contended"}
+        assert learner(stack.app_url, "ada")["points"] == 40 * POINTS

@@ -118,7 +118,7 @@ def test_a_locked_learner_is_explained_to_people(site: Site) -> None:
 
 def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
     with site.client.get("/static/almanac.css") as answer:
-        css = answer.text
+        css = answer.get_data(as_text=True)
     for text in (site.client.get("/").text, site.client.get("/learners/ada").text, css):
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text
