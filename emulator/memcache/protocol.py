@@ -80,6 +80,11 @@ class Connection:
         self._read_items: list[Item] = []
         self.closed = False
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of the input waits for the rest of its line or value."""
+        return len(self._input)
+
     def receive(self, data: bytes) -> list[bytes]:
         """Take what the client sent and return what to send, in pieces.
 

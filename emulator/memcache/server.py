@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import selectors
 import socket
 import threading
@@ -18,6 +19,8 @@ from typing import Self
 
 from emulator.memcache.cache import DEFAULT_MEMORY_LIMIT_BYTES, Cache
 from emulator.memcache.protocol import Connection, Protocol
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 11211
@@ -160,6 +163,10 @@ class Server:
         except BlockingIOError:
             return
         except OSError:
+            self._hang_up(client)
+        except Exception:
+            # A mistake in one command costs one connection, not the server.
+            _log.exception("hanging up on a client", extra={"action": "memcache_hang_up"})
             self._hang_up(client)
 
     def _read(self, client: _Client) -> None:

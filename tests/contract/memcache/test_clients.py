@@ -1,0 +1,150 @@
+"""What clients do with memcached they can do with the embedded one: each test runs on both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.cloud.ndb.global_cache import MemcacheCache
+from pymemcache import Client, HashClient, PooledClient
+from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
+
+_TIMEOUT_SECONDS = 5.0
+
+
+@pytest.fixture(params=[Client, PooledClient, lambda address, **kw: HashClient([address], **kw)])
+def client(request: pytest.FixtureRequest, address: str) -> Iterator[Any]:
+    made = request.param(address, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
+    made.flush_all(noreply=False)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def raw(address: str) -> Iterator[Client]:
+    made = Client(address, timeout=_TIMEOUT_SECONDS)
+    made.flush_all(noreply=False)
+    yield made
+    made.close()
+
+
+def test_store_and_fetch(client: Any) -> None:
+    assert client.get("k") is None
+    assert client.set("k", b"v", noreply=False)
+    assert client.get("k") == b"v"
+    assert client.add("k", b"w", noreply=False) is False
+    assert client.replace("k", b"w", noreply=False) is True
+    assert client.replace("absent", b"w", noreply=False) is False
+    assert client.append("k", b">", noreply=False)
+    assert client.prepend("k", b"<", noreply=False)
+    assert client.get("k") == b"<w>"
+
+
+def test_many_keys_and_quiet_stores(client: Any) -> None:
+    keys = [f"key{number}" for number in range(40)]
+    assert client.set_many(dict.fromkeys(keys, b"value")) == []
+    found = client.get_many([*keys, "absent"])
+    assert found == dict.fromkeys(keys, b"value")
+    client.delete_many(keys[:20])
+    assert sorted(client.get_many(keys)) == sorted(keys[20:])
+
+
+def test_binary_values_of_every_size(client: Any) -> None:
+    for size in (0, 1, 4095, 65536, 1_000_000):
+        value = bytes(range(256)) * (size // 256) + b"\r\n" * (size % 256 // 2)
+        assert client.set("k", value, noreply=False)
+        assert client.get("k") == value
+
+
+def test_a_value_over_the_limit_is_refused_and_the_connection_goes_on(raw: Client) -> None:
+    with pytest.raises(MemcacheServerError, match="too large"):
+        raw.set("k", b"x" * 2_000_000, noreply=False)
+    assert raw.set("k", b"small", noreply=False)
+    assert raw.get("k") == b"small"
+
+
+def test_compare_and_swap(client: Any) -> None:
+    client.set("k", b"1", noreply=False)
+    value, cas = client.gets("k")
+    assert value == b"1"
+    assert client.cas("k", b"2", cas, noreply=False) is True
+    assert client.cas("k", b"3", cas, noreply=False) is False
+    assert client.cas("absent", b"3", cas, noreply=False) is None
+    assert client.get("k") == b"2"
+
+
+def test_compare_and_delete_by_an_expiry_in_the_past(client: Any) -> None:
+    client.set("k", b"mine", noreply=False)
+    _, cas = client.gets("k")
+    assert client.cas("k", b"", cas, expire=-1, noreply=False) is True
+    assert client.get("k") is None
+    assert client.add("k", b"next", noreply=False) is True
+    assert client.cas("k", b"", cas, expire=-1, noreply=False) is False
+    assert client.get("k") == b"next"
+
+
+def test_counters_touch_and_delete(client: Any) -> None:
+    assert client.incr("n", 1) is None
+    client.set("n", b"8", noreply=False)
+    assert client.incr("n", 4) == 12
+    assert client.decr("n", 20) == 0
+    assert client.touch("n", 60, noreply=False) is True
+    assert client.touch("absent", 60, noreply=False) is False
+    assert client.delete("n", noreply=False) is True
+    assert client.delete("n", noreply=False) is False
+
+
+def test_get_and_touch(raw: Client) -> None:
+    raw.set("k", b"v", noreply=False)
+    assert raw.raw_command(b"gat 100 k", b"END\r\n") == b"VALUE k 0 1\r\nv\r\n"
+    assert raw.raw_command(b"gats -1 k", b"END\r\n").startswith(b"VALUE k 0 1 ")
+    assert raw.get("k") is None
+
+
+def test_version_stats_and_verbosity(raw: Client) -> None:
+    assert raw.version() == b"1.6.18"
+    stats = raw.stats()
+    assert stats[b"version"] == b"1.6.18"
+    assert stats[b"limit_maxbytes"] == 64 * 1024 * 1024
+    assert stats[b"curr_connections"] >= 1
+    assert stats[b"cmd_get"] >= 0
+    assert raw.stats("settings")[b"item_size_max"] == 1024 * 1024
+    assert raw.raw_command(b"verbosity 1") == b"OK"
+    assert raw.cache_memlimit(64) is True
+
+
+def test_a_bad_key_is_the_clients_error(raw: Client) -> None:
+    with pytest.raises(MemcacheClientError):
+        raw.raw_command(b"get " + b"k" * 251)
+    assert raw.version() == b"1.6.18"
+
+
+def test_a_lease_through_the_meta_protocol(raw: Client) -> None:
+    granted = raw.raw_command(b"ms lock 5 ME T30 c\r\ntoken")
+    assert granted.startswith(b"HD c")
+    cas = granted.removeprefix(b"HD c")
+    assert raw.raw_command(b"ms lock 5 ME T30 c\r\nother") == b"NS c0"
+    held = raw.raw_command(b"mg lock v c t\r\nmn", b"MN\r\n")
+    assert held in (b"VA 5 c%b t%d\r\ntoken\r\n" % (cas, left) for left in (30, 29, 28))
+    assert raw.raw_command(b"md lock C%d q\r\nmn" % (int(cas) + 1), b"MN\r\n") == b"EX\r\n"
+    assert raw.raw_command(b"md lock C%b q\r\nmn" % cas, b"MN\r\n") == b""
+    assert raw.raw_command(b"mg lock v") == b"EN"
+    assert raw.raw_command(b"md lock C%b" % cas) == b"NF"
+
+
+def test_the_global_cache_of_ndb(address: str) -> None:
+    client = PooledClient(address, timeout=_TIMEOUT_SECONDS, max_pool_size=2)
+    cache = MemcacheCache(client)
+    cache.clear()
+    key, other = b"\x08\x01 a key \xff", b"x" * 400
+    assert cache.get([key, other]) == [None, None]
+    assert cache.set({key: b"1", other: b"2"}, expires=100) is None
+    assert cache.get([key, other]) == [b"1", b"2"]
+    assert cache.set_if_not_exists({key: b"3", b"new": b"4"}) == {key: False, b"new": True}
+    cache.watch({key: b"1", other: b"2"})
+    client.set(MemcacheCache._key(other), b"changed", noreply=False)
+    assert cache.compare_and_swap({key: b"5", other: b"6"}) == {key: True, other: False}
+    cache.delete([key])
+    assert cache.get([key, other, b"new"]) == [None, b"changed", b"4"]
+    client.close()

@@ -1,0 +1,13 @@
+"""Fixtures of the embedded memcached's unit tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.memcache.support import Talk
+
+
+@pytest.fixture
+def talk() -> Talk:
+    """A client of a fresh cache."""
+    return Talk()

@@ -1,0 +1,215 @@
+"""The store: expiry on a manual clock, CAS numbers, the memory limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.memcache.cache import Cache, Mode, Refused, Stored, steady_clock
+from emulator.memcache.item import MAX_ITEM_BYTES, Item, item_size_bytes
+from emulator.memcache.slabs import slab_class
+from tests.unit.memcache.support import START, ManualClock
+
+DAY = 24 * 60 * 60
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def cache(clock: ManualClock) -> Cache:
+    return Cache(clock=clock)
+
+
+def put(cache: Cache, key: bytes, value: bytes = b"v", exptime: int = 0) -> Item:
+    item = Item(key, value, expires_at=cache.expiry(exptime))
+    assert cache.store(Mode.SET, item) is Stored.STORED
+    return item
+
+
+def test_a_relative_expiry(cache: Cache, clock: ManualClock) -> None:
+    put(cache, b"k", exptime=10)
+    clock.advance(9.9)
+    item = cache.find(b"k")
+    assert item is not None
+    assert cache.seconds_left(item) == 1
+    clock.advance(0.1)
+    assert cache.find(b"k") is None
+    assert len(cache) == 0
+    assert cache.counters.get_expired == 1
+
+
+def test_seconds_are_coarse_as_in_memcached(cache: Cache, clock: ManualClock) -> None:
+    clock.advance(0.9)
+    put(cache, b"k", exptime=1)
+    clock.advance(0.1)
+    assert cache.find(b"k") is None
+
+
+def test_thirty_days_are_relative_and_a_second_more_is_a_date(
+    cache: Cache, clock: ManualClock
+) -> None:
+    put(cache, b"month", exptime=30 * DAY)
+    put(cache, b"past", exptime=30 * DAY + 1)
+    put(cache, b"date", exptime=START + 100)
+    assert cache.find(b"past") is None
+    clock.advance(99)
+    assert cache.find(b"date") is not None
+    clock.advance(1)
+    assert cache.find(b"date") is None
+    clock.advance(30 * DAY - 101)
+    assert cache.find(b"month") is not None
+    clock.advance(1)
+    assert cache.find(b"month") is None
+
+
+@pytest.mark.parametrize("exptime", [-1, -(2**31)])
+def test_a_negative_expiry_is_at_once(cache: Cache, exptime: int) -> None:
+    put(cache, b"k", exptime=exptime)
+    assert cache.find(b"k") is None
+
+
+def test_zero_is_never(cache: Cache, clock: ManualClock) -> None:
+    item = put(cache, b"k", exptime=0)
+    clock.advance(10_000 * DAY)
+    assert cache.find(b"k") is item
+    assert cache.seconds_left(item) == -1
+
+
+def test_every_store_takes_the_next_cas_number(cache: Cache) -> None:
+    assert put(cache, b"a").cas == 1
+    assert put(cache, b"b").cas == 2
+    assert put(cache, b"a").cas == 3
+    assert cache.store(Mode.ADD, Item(b"a", b"")) is Stored.NOT_STORED
+    assert put(cache, b"c").cas == 4
+
+
+def test_cas_stores_only_over_the_same_number(cache: Cache) -> None:
+    old = put(cache, b"k", b"old")
+    assert cache.store(Mode.CAS, Item(b"k", b"x"), old.cas + 1) is Stored.EXISTS
+    assert cache.store(Mode.CAS, Item(b"k", b"x"), 0) is Stored.EXISTS
+    assert cache.find(b"k") is old
+    assert cache.store(Mode.CAS, Item(b"k", b"new"), old.cas) is Stored.STORED
+    assert cache.store(Mode.CAS, Item(b"k", b"x"), old.cas) is Stored.EXISTS
+    assert cache.store(Mode.CAS, Item(b"absent", b"x"), 1) is Stored.NOT_FOUND
+    found = cache.find(b"k")
+    assert found is not None
+    assert found.value == b"new"
+
+
+def test_appending_keeps_flags_and_expiry(cache: Cache, clock: ManualClock) -> None:
+    old = Item(b"k", b"12", flags=7, expires_at=cache.expiry(10))
+    cache.store(Mode.SET, old)
+    assert cache.store(Mode.APPEND, Item(b"k", b"3", flags=9)) is Stored.STORED
+    assert cache.store(Mode.PREPEND, Item(b"k", b"0", flags=9)) is Stored.STORED
+    found = cache.find(b"k")
+    assert found is not None
+    assert (found.value, found.flags, found.expires_at) == (b"0123", 7, old.expires_at)
+    clock.advance(10)
+    assert cache.store(Mode.APPEND, Item(b"k", b"4")) is Stored.NOT_STORED
+
+
+def test_appending_stops_at_the_item_limit(cache: Cache) -> None:
+    put(cache, b"k", b"x" * (MAX_ITEM_BYTES - item_size_bytes(b"k", 0, 0)))
+    assert cache.store(Mode.APPEND, Item(b"k", b"x")) is Stored.NOT_STORED
+
+
+def test_arithmetic(cache: Cache) -> None:
+    assert cache.add_delta(b"n", 1, increment=True) is Refused.NOT_FOUND
+    put(cache, b"n", b"10")
+    up = cache.add_delta(b"n", 2**64 - 1, increment=True)
+    assert isinstance(up, Item)
+    assert (up.value, up.cas) == (b"9 ", 2)
+    down = cache.add_delta(b"n", 100, increment=False)
+    assert isinstance(down, Item)
+    assert (down.value, down.cas) == (b"0 ", 3)
+    assert cache.add_delta(b"n", 1, increment=True, compare=2) is Refused.CAS_MISMATCH
+    put(cache, b"n", b"x")
+    assert cache.add_delta(b"n", 1, increment=True) is Refused.NON_NUMERIC
+    put(cache, b"n", b"")
+    assert cache.add_delta(b"n", 1, increment=True) is Refused.NON_NUMERIC
+
+
+def test_a_value_of_a_million_digits_is_no_number(cache: Cache) -> None:
+    put(cache, b"n", b"9" * 1_000_000)
+    assert cache.add_delta(b"n", 1, increment=True) is Refused.NON_NUMERIC
+
+
+def test_flush_now(cache: Cache) -> None:
+    put(cache, b"a")
+    cache.flush(0)
+    assert cache.find(b"a") is None
+    assert cache.used_bytes == 0
+    put(cache, b"b")
+    cache.flush(1000)
+    assert cache.find(b"a") is None
+    assert cache.find(b"b") is not None
+
+
+def test_flush_later_spares_what_is_written_afterwards(cache: Cache, clock: ManualClock) -> None:
+    put(cache, b"old")
+    cache.flush(5)
+    clock.advance(3)
+    put(cache, b"touched")
+    clock.advance(1)
+    assert cache.find(b"old") is None
+    assert cache.find(b"touched") is None
+    put(cache, b"new")
+    clock.advance(1)
+    put(cache, b"newer")
+    assert cache.find(b"newer") is not None
+
+
+def test_the_least_recently_used_items_go_when_memory_is_full(clock: ManualClock) -> None:
+    one = Item(b"key0", b"x" * 100).cost_bytes
+    cache = Cache(clock=clock, memory_limit_bytes=10 * one)
+    for number in range(10):
+        put(cache, b"key%d" % number, b"x" * 100)
+    assert len(cache) == 10
+    used = cache.find(b"key0")
+    assert used is not None
+    cache.bump(used)
+    for number in range(10, 15):
+        put(cache, b"k%d" % number, b"x" * 101)
+    assert cache.find(b"key0") is used
+    assert cache.find(b"key1") is None
+    assert cache.find(b"key9") is not None
+    assert cache.used_bytes <= 10 * one
+    assert cache.counters.evictions == 5
+
+
+def test_memory_stays_bounded_under_churn(clock: ManualClock) -> None:
+    limit = 100_000
+    cache = Cache(clock=clock, memory_limit_bytes=limit)
+    for number in range(5_000):
+        put(cache, b"key%d" % (number % 997), b"x" * (number % 300))
+        if number % 7 == 0:
+            cache.add_delta(b"key%d" % (number % 997), 1, increment=True)
+    assert cache.used_bytes <= limit
+    assert cache.used_bytes == sum(
+        item.cost_bytes
+        for item in (cache.find(b"key%d" % number) for number in range(997))
+        if item is not None
+    )
+    cache.set_memory_limit(1_000)
+    assert cache.used_bytes <= 1_000
+
+
+def test_the_item_size_is_counted_as_memcached_does() -> None:
+    assert item_size_bytes(b"b", 0, 1) == 61
+    assert item_size_bytes(b"b", 5, 1) == 65
+
+
+@pytest.mark.parametrize(
+    ("size", "number"),
+    [(1, 1), (96, 1), (97, 2), (120, 2), (121, 3), (153, 4), (192, 4), (2**19, 39), (2**20, 39)],
+)
+def test_size_classes(size: int, number: int) -> None:
+    assert slab_class(size) == number
+
+
+def test_the_steady_clock_does_not_go_back() -> None:
+    clock = steady_clock()
+    readings = [clock() for _ in range(1000)]
+    assert readings == sorted(readings)

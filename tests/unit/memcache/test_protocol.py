@@ -1,0 +1,121 @@
+"""The conversation: bytes cut anywhere, pipelining, limits, hanging up."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.memcache.protocol import MAX_UNFINISHED_GET_BYTES
+from tests.unit.memcache.support import Talk
+
+SCRIPT = (
+    b"set k 5 0 13\r\nline\r\nget k\r\n\r\nget k\r\nms m 3 ME T30 c\r\nabc\r\nmg m v t\r\n"
+    b"add k 0 0 1\r\nx\r\nbogus\r\nset k 0 0 2\r\nxyz\r\nmd m C2 q\r\nmn\r\ngets k m\r\n"
+)
+
+
+def hung_up(talk: Talk) -> bool:
+    return talk.connection.closed
+
+
+@given(st.lists(st.integers(0, len(SCRIPT)), max_size=12))
+def test_the_answer_does_not_depend_on_where_the_bytes_are_cut(cuts: list[int]) -> None:
+    whole = Talk()(SCRIPT)
+    talk = Talk()
+    edges = [0, *sorted(cuts), len(SCRIPT)]
+    parts = [SCRIPT[start:end] for start, end in itertools.pairwise(edges)]
+    assert b"".join(talk(part) for part in parts) == whole
+    assert b"VALUE k 5 13\r\nline\r\nget k\r\n" in whole
+
+
+def test_byte_by_byte() -> None:
+    talk = Talk()
+    answer = b"".join(talk(SCRIPT[at : at + 1]) for at in range(len(SCRIPT)))
+    assert answer == Talk()(SCRIPT)
+
+
+@given(
+    st.binary(max_size=300), st.sampled_from([b"", b"get ", b"mg a ", b"ms a 1 ", b"set a 0 0 "])
+)
+def test_any_bytes_are_survived(noise: bytes, start: bytes) -> None:
+    talk = Talk()
+    talk(start + noise + b"\r\n" + noise + b"\r\n")
+    assert talk(b"mn\r\n", talk.protocol.connect()) == b"MN\r\n"
+
+
+def test_lines_may_end_without_cr(talk: Talk) -> None:
+    assert talk(b"set k 0 0 1\nx\r\nget k\n") == b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n"
+
+
+def test_replies_wait_while_a_data_block_is_incomplete(talk: Talk) -> None:
+    assert talk(b"version\r\nset k 0 0 5\r\nab") == b""
+    assert talk(b"cde\r\n") == b"VERSION 1.6.18\r\nSTORED\r\n"
+    assert talk(b"version\r\nge") == b"VERSION 1.6.18\r\n"
+
+
+def test_a_get_with_a_key_too_long_drops_the_waiting_replies(talk: Talk) -> None:
+    error = b"CLIENT_ERROR bad command line format\r\n"
+    assert talk(b"version\r\nget " + b"k" * 251 + b"\r\nmn\r\n") == error + b"MN\r\n"
+
+
+def test_a_number_that_a_waiting_reply_refers_to_is_replaced(talk: Talk) -> None:
+    talk(b"set n 0 0 2\r\n10\r\n")
+    assert talk(b"mg n v\r\ndecr n 1\r\nmg n v\r\n") == b"VA 2\r\n10\r\n9\r\nVA 1\r\n9\r\n"
+    talk(b"set n 0 0 2\r\n10\r\n")
+    assert talk(b"mg n v\r\n") == b"VA 2\r\n10\r\n"
+    assert talk(b"decr n 1\r\nmg n v\r\n") == b"9\r\nVA 2\r\n9 \r\n"
+
+
+def test_a_client_that_leaves_no_longer_refers_to_items(talk: Talk) -> None:
+    talk(b"set n 0 0 2\r\n10\r\n")
+    leaver = talk.protocol.connect()
+    assert talk(b"mg n v\r\nset x 0 0 9\r\n", leaver) == b""
+    talk.protocol.disconnect(leaver)
+    assert talk(b"decr n 1\r\nmg n v\r\n") == b"9\r\nVA 2\r\n9 \r\n"
+
+
+def test_a_line_without_end_closes_the_connection(talk: Talk) -> None:
+    assert talk(b"x" * 2048) == b""
+    assert not hung_up(talk)
+    assert talk(b"x") == b""
+    assert hung_up(talk)
+    assert talk(b"\r\nversion\r\n") == b""
+
+
+def test_a_get_may_name_many_keys_but_not_without_limit(talk: Talk) -> None:
+    keys = b" key" * 20_000
+    assert talk(b"set key 0 0 1\r\nx\r\nget" + keys) == b"STORED\r\n"
+    answer = talk(b"\r\n")
+    assert answer == b"VALUE key 0 1\r\nx\r\n" * 20_000 + b"END\r\n"
+    talk(b"get " + b"k " * (MAX_UNFINISHED_GET_BYTES // 2))
+    assert talk.connection.closed
+
+
+def test_refused_data_is_not_kept(talk: Talk) -> None:
+    talk(b"set k 0 0 1000000000\r\n")
+    for _ in range(100):
+        assert talk(b"x" * 10_000) == b""
+    assert talk.connection.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("last", [b"quit\r\n", b"quit noreply\r\n"])
+def test_quit_sends_what_waits_and_ignores_what_follows(talk: Talk, last: bytes) -> None:
+    assert talk(b"version\r\n" + last + b"version\r\n") == b"VERSION 1.6.18\r\n"
+    assert talk.connection.closed
+
+
+def test_the_binary_protocol_is_refused(talk: Talk) -> None:
+    assert talk(b"\x80\x00\x00\x01") == b""
+    assert talk.connection.closed
+
+
+def test_clients_share_the_cache(talk: Talk) -> None:
+    other = talk.protocol.connect()
+    talk(b"set k 0 0 1\r\nx\r\n")
+    assert talk(b"get k\r\n", other) == b"VALUE k 0 1\r\nx\r\nEND\r\n"
+    assert b"STAT curr_connections 2\r\n" in talk(b"stats\r\n")
+    talk.protocol.disconnect(other)
+    assert b"STAT curr_connections 1\r\n" in talk(b"stats\r\n")
