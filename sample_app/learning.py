@@ -73,16 +73,18 @@ def watch_video(
     return learner, points
 
 
-@ndb.transactional()  # type: ignore[untyped-decorator]  # ndb has no types
 def award_certificate(learner_id: str, course: catalogue.Course) -> tuple[Learner, bool]:
     """Spend points on a certificate: both happen or neither.
 
-    Both transactional and locking. The lock makes others wait instead of
-    failing; it is held until the transaction has committed. Asking again gives
-    the certificate that is there and costs nothing: the second value says
-    whether it is new.
+    Takes the lock and is a transaction, in this order. The other way round
+    works too, but a transaction may read the state of its beginning, and what
+    it waits for the lock then makes its read stale and its commit fail.
+
+    Asking again gives the certificate that is there and costs nothing: the
+    second value says whether it is new.
     """
-    with userlock.global_lock(learner_id, wait_timeout=5):
+
+    def spend() -> tuple[Learner, bool]:
         learner = find_learner(learner_id)
         key = Certificate.key_of(learner_id, course.slug)
         if key.get():
@@ -95,4 +97,8 @@ def award_certificate(learner_id: str, course: catalogue.Course) -> tuple[Learne
             key=key, learner_id=learner_id, course=course.slug, price=course.price
         )
         ndb.put_multi([learner, certificate])
-    return learner, True
+        return learner, True
+
+    with userlock.global_lock(learner_id, wait_timeout=5):
+        awarded: tuple[Learner, bool] = ndb.transaction(spend)
+        return awarded

@@ -26,8 +26,10 @@ def in_words() -> str:
     if any(event.degraded for event in taken):
         return "memcached does not answer, so the lock was taken on trust."
     longest = max(taken, key=_waited)
-    waited = f"{_waited(longest) * 1000:.0f} ms"
-    return f"Waited {waited} for the lock." if longest.in_the_way else f"Lock free, {waited}."
+    waited = f"{_waited(longest) * 1000:.1f} ms"
+    return (
+        f"Waited {waited} for the lock." if longest.in_the_way else f"The lock was free: {waited}."
+    )
 
 
 def _note(event: Event) -> None:

@@ -6,13 +6,18 @@ get the same status with a page that says in their words what happened.
 
 from __future__ import annotations
 
+import logging
+
 import flask
+from google.api_core.exceptions import GoogleAPIError
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import userlock
 from sample_app.errors import Refused, Unknown
 from sample_app.views import views
+
+log = logging.getLogger(__name__)
 
 Answer = Response | tuple[Response, int] | tuple[str, int] | tuple[str, int, dict[str, str]]
 
@@ -21,15 +26,24 @@ def install(app: flask.Flask) -> None:
     """Register the error handlers."""
     app.register_error_handler(Refused, _refused)
     app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(GoogleAPIError, _datastore_trouble)
 
 
 @views.errorhandler(userlock.LockTimeout)
-@views.errorhandler(userlock.LockServiceUnavailable)
-def _busy(error: userlock.UserLockError) -> Answer:
+def _busy(error: userlock.LockTimeout) -> Answer:
     page = _page(
         "One moment, please",
         "Somebody else is changing this learner right now. "
         "Nothing of yours was changed: go back and try again.",
+    )
+    return page, 503, {"Retry-After": "1"}
+
+
+@views.errorhandler(userlock.LockServiceUnavailable)
+def _no_locks(error: userlock.LockServiceUnavailable) -> Answer:
+    page = _page(
+        "One moment, please",
+        "Changes cannot be made safely right now, so none was made: try again in a moment.",
     )
     return page, 503, {"Retry-After": "1"}
 
@@ -56,6 +70,22 @@ def _refused(error: Refused) -> Answer:
             return flask.redirect(flask.url_for("views.home"), 303)
         return flask.redirect(flask.url_for("views.learner", learner_id=learner_id), 303)
     return _page("Not here", str(error)), error.status
+
+
+def _datastore_trouble(error: GoogleAPIError) -> Answer:
+    """Datastore does not answer, or a transaction lost too many races while memcached is away."""
+    log.error("Datastore: %s", error, exc_info=error)
+    message = (
+        "The data cannot be reached right now, so it is not certain that this was saved. "
+        "Look again in a moment."
+    )
+    if _for_a_program():
+        answer = flask.jsonify(error="datastore_unavailable", message=message)
+    else:
+        answer = flask.Response(_page("One moment, please", message))
+    answer.status_code = 503
+    answer.headers["Retry-After"] = "1"
+    return answer
 
 
 def _http_error(error: HTTPException) -> Answer:

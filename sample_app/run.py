@@ -112,7 +112,7 @@ def _supervise(stack: Stack) -> None:
                 f"refused. Starting it again in {MEMCACHED_PAUSE_SECONDS:.0f} s."
             )
             time.sleep(MEMCACHED_PAUSE_SECONDS)
-            stack.restart_memcached()
+            stack.memcached.restart()
             _say("memcached is back.")
         time.sleep(POLL_SECONDS)
 
@@ -123,7 +123,7 @@ def _summary(stack: Stack, seconds: float) -> str:
         kind = "the embedded server; `apt-get install memcached` gives the real one"
     else:
         kind = f"{stack.memcached_kind}, pid {stack.memcached.pid}"
-    workers = len(stack.site.child_pids())
+    workers = len(stack.worker_pids)
     return f"""
 Ready in {seconds:.1f} s.
 
@@ -138,6 +138,7 @@ Try this:
   curl -X POST {url}/api/learners/ada/exercises/primes/finish
   curl {url}/api/learners/ada
   curl -X POST {url}/tasks/award-badges        the nightly job
+  tail -f {_short(stack.log_dir)}/site.log        who waited for which lock
   kill {stack.memcached.pid}        memcached goes, the site stays
   PROTECTION=none THINK_MS=50 make run        the site as it would be without a lock
 

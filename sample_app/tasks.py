@@ -66,11 +66,11 @@ def award_badges() -> BadgeRun:
             continue
         run.badges_awarded += len(earned)
         waits.append((granted - asked) * 1000)
-        run.longest_hold_ms = max(run.longest_hold_ms, held * 1000)
+        run.longest_hold_ms = max(run.longest_hold_ms, round(held * 1000, 2))
     if waits:
-        run.longest_wait_ms = max(waits)
-        run.mean_wait_ms = sum(waits) / len(waits)
-    run.seconds = time.perf_counter() - started
+        run.longest_wait_ms = round(max(waits), 2)
+        run.mean_wait_ms = round(sum(waits) / len(waits), 2)
+    run.seconds = round(time.perf_counter() - started, 3)
     return run
 
 

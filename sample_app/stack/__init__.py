@@ -3,7 +3,7 @@
 with Stack() as stack:
     urllib.request.urlopen(stack.app_url)
     stack.memcached.kill()
-    stack.restart_memcached()
+    stack.memcached.restart()
 """
 
 from sample_app.stack.children import Child, ChildDied

@@ -14,6 +14,9 @@ from pathlib import Path
 _TETHER = Path(__file__).with_name("tether.py")
 _POLL_SECONDS = 0.02
 
+#: Long enough for a busy machine; a child that fails to start says so much sooner.
+START_SECONDS = 20.0
+
 
 class ChildDied(Exception):
     """A child ended, or did not answer in time; the message carries its last output."""
@@ -81,7 +84,7 @@ class Child:
         """How it ended: as in `subprocess`, negative for a signal; None while it runs."""
         return None if self._process is None else self._process.poll()
 
-    def wait_until_it_answers(self, timeout: float) -> None:
+    def wait_until_it_answers(self, timeout: float = START_SECONDS) -> None:
         """Ask again and again until it answers; raises `ChildDied` if it ends or takes too long."""
         deadline = time.monotonic() + timeout
         while True:
@@ -117,6 +120,12 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+    def restart(self) -> None:
+        """Stop it if it runs, start it again and wait until it answers."""
+        self.stop()
+        self.start()
+        self.wait_until_it_answers()
 
     def child_pids(self) -> list[int]:
         """The process ids of its own children (gunicorn's workers). Linux only."""

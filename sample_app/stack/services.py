@@ -28,7 +28,11 @@ _ANSWER_SECONDS = 1.0
 
 
 def emulator(port: int, *, log_file: Path) -> Child:
-    """The Datastore emulator, in memory."""
+    """The Datastore emulator, in memory.
+
+    That it accepts connections is all that is asked here; the site's health
+    check then reads from it.
+    """
     return Child(
         "the Datastore emulator",
         [sys.executable, "-m", "emulator", "start", "--port", str(port)],

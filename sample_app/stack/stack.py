@@ -12,8 +12,6 @@ from sample_app.config import Protection
 from sample_app.stack import ports, services
 from sample_app.stack.children import Child, ChildDied
 
-START_SECONDS = 20.0
-
 
 class Stack:
     """The emulator, memcached and the site under gunicorn, all on the loopback interface.
@@ -91,6 +89,11 @@ class Stack:
         return f"{ports.LOOPBACK}:{self.memcached_port}"
 
     @property
+    def worker_pids(self) -> list[int]:
+        """The process ids of the site's workers. Linux only."""
+        return self.site.child_pids()
+
+    @property
     def children(self) -> tuple[Child, ...]:
         """All three, in the order in which they are stopped."""
         return self.site, self.memcached, self.emulator
@@ -103,7 +106,7 @@ class Stack:
                 child.log_file.unlink(missing_ok=True)
                 child.start()
             for child in reversed(self.children):
-                child.wait_until_it_answers(START_SECONDS)
+                child.wait_until_it_answers()
         except BaseException:
             self.stop()
             raise
@@ -113,12 +116,6 @@ class Stack:
         with contextlib.ExitStack() as stopping:
             for child in reversed(self.children):
                 stopping.callback(child.stop)
-
-    def restart_memcached(self) -> None:
-        """Start memcached again, empty, at the same port, and wait until it answers."""
-        self.memcached.stop()
-        self.memcached.start()
-        self.memcached.wait_until_it_answers(START_SECONDS)
 
     def check(self) -> None:
         """Raise `ChildDied` when the site or the emulator has ended."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -45,11 +47,11 @@ def load_through_two_outages(stack: Stack) -> list[Answer]:
         progress.wait_for(fifth)
         stack.memcached.kill()
         progress.wait_for(2 * fifth)
-        stack.restart_memcached()
+        stack.memcached.restart()
         progress.wait_for(3 * fifth)
         stack.memcached.kill()
         progress.wait_for(4 * fifth)
-        stack.restart_memcached()
+        stack.memcached.restart()
         return load.result()
 
 
@@ -79,6 +81,21 @@ def test_with_the_lock_alone_the_outage_loses_updates(start_stack: StartStack) -
     assert lost > 0
 
 
+def test_a_memcached_that_hangs_makes_no_answer_late(start_stack: StartStack) -> None:
+    stack = start_stack(Protection.LOCK)
+    new_learner(stack.app_url, "ada")
+    os.kill(stack.memcached.pid, signal.SIGSTOP)
+    try:
+        answers = run_clients(stack.app_url, [FINISH.format("ada")] * CLIENTS, requests_each=10)
+    finally:
+        os.kill(stack.memcached.pid, signal.SIGCONT)
+    accepted = [answer for answer in answers if answer.accepted]
+    slowest = max(answer.seconds for answer in answers)
+    print(f"\nhanging memcached: {statuses(answers)}, slowest answer {slowest:.2f} s")
+    assert learner(stack.app_url, "ada")["points"] == len(accepted) * POINTS
+    assert slowest <= WAIT_SECONDS + 1.0
+
+
 def test_the_lock_is_back_when_memcached_is(start_stack: StartStack) -> None:
     stack = start_stack(Protection.LOCK)
     new_learner(stack.app_url, "ada")
@@ -86,7 +103,7 @@ def test_the_lock_is_back_when_memcached_is(start_stack: StartStack) -> None:
     finish = FINISH.format("ada")
     during = run_clients(stack.app_url, [finish], requests_each=3)
     assert [answer.lock for answer in during] == ["degraded"] * 3
-    stack.restart_memcached()
+    stack.memcached.restart()
     seen: list[Answer] = []
 
     def confirmed() -> bool:

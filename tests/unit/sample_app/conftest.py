@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import flask
 import pytest
@@ -69,23 +70,38 @@ def datastore() -> Iterator[emulator.Emulator]:
     server.stop()
 
 
+class OpenSite(Protocol):
+    """Opens a site on the emulator, with one learner, ada."""
+
+    def __call__(self, **config: object) -> Site: ...
+
+
 @pytest.fixture
-def site(datastore: emulator.Emulator) -> Site:
-    """An empty site with one learner, ada."""
+def open_site(datastore: emulator.Emulator) -> OpenSite:
     datastore.reset()
-    day = [TODAY]
-    clock = LeapingClock()
-    service = userlock.LockService(MemoryStore(clock=clock), clock=clock)
-    app = create_app(
-        {
-            "TESTING": True,
-            "DATASTORE_EMULATOR_HOST": datastore.host,
-            "LOCK_SERVICE": service,
-            "TODAY": lambda: day[0],
-        }
-    )
-    client = app.test_client()
-    made = Site(app, client, service, day)
-    answer = client.post("/api/learners", json={"id": "ada", "name": "Ada Lindqvist"})
-    assert answer.status_code == 201, answer.text
-    return made
+
+    def open_(**config: object) -> Site:
+        day = [TODAY]
+        clock = LeapingClock()
+        service = userlock.LockService(MemoryStore(clock=clock), clock=clock)
+        app = create_app(
+            {
+                "TESTING": True,
+                "DATASTORE_EMULATOR_HOST": datastore.host,
+                "LOCK_SERVICE": service,
+                "TODAY": lambda: day[0],
+                **config,
+            }
+        )
+        site = Site(app, app.test_client(), service, day)
+        answer = site.client.post("/api/learners", json={"id": "ada", "name": "Ada Lindqvist"})
+        assert answer.status_code == 201, answer.text
+        return site
+
+    return open_
+
+
+@pytest.fixture
+def site(open_site: OpenSite) -> Site:
+    """The site as it is meant to be."""
+    return open_site()

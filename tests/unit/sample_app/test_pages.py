@@ -44,7 +44,7 @@ def test_an_exercise_is_post_redirect_get(site: Site) -> None:
     assert answer.status_code == 303
     assert answer.location == "/learners/ada"
     page = site.client.get(answer.location)
-    assert "“Hunting for primes” finished: 15 points. Lock free, " in page.text
+    assert "“Hunting for primes” finished: 15 points. The lock was free: " in page.text
     assert '<dd id="points">15</dd>' in page.text
     assert page.text.count("<time ") == 1
     assert "finished" not in site.client.get(answer.location).text, "said once"
