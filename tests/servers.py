@@ -58,6 +58,10 @@ class Memcached:
     def paused(self) -> Iterator[None]:
         """SIGSTOP: it accepts connections (the kernel does) and answers nothing."""
         os.kill(self._child.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self._child.pid}/task")
+        # The signal stops one thread after the other.
+        while any(_state(thread) != "T" for thread in threads.iterdir()):
+            os.sched_yield()
         try:
             yield
         finally:
@@ -65,3 +69,8 @@ class Memcached:
 
     def stop(self) -> None:
         self._child.stop()
+
+
+def _state(thread: Path) -> str:
+    """A thread's state as the kernel has it: T when it is stopped."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]

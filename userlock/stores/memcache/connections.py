@@ -20,6 +20,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import os
+import select
 import socket
 import threading
 import weakref
@@ -54,6 +55,20 @@ class Connection:
     @property
     def connected(self) -> bool:
         return self.client.sock is not None
+
+    @property
+    def stale(self) -> bool:
+        """Whether something has come in on this idle connection: its end, most likely.
+
+        Seen before anything is sent, a dead connection is simply replaced,
+        and nobody need wonder whether a command on it was carried out.
+        """
+        sock = self.client.sock
+        if sock is None:
+            return False
+        poll = select.poll()  # unlike select.select, for any file number
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def older_than(self, grant: int) -> bool:
         """Whether this connection has stood, unbroken, since before `grant`."""
@@ -116,7 +131,9 @@ class Connections:
         # be told which came first. `next` on a count is atomic in CPython.
         self.sequence = itertools.count()
         self._idle: list[Connection] = []
-        _after_fork(self)
+        # A store that is dropped leaves no open sockets behind.
+        weakref.finalize(self, _close_all, self._idle)
+        _all.add(self)
 
     @contextmanager
     def use(self, *, fresh: bool = False, timeout: float | None = None) -> Iterator[Connection]:
@@ -139,9 +156,14 @@ class Connections:
 
     def _take(self) -> Connection:
         try:
-            return self._idle.pop()  # atomic; the latest used is the likeliest alive
+            connection = self._idle.pop()  # atomic; the latest used is the likeliest alive
         except IndexError:
             return self._make(None)
+        if not connection.stale:
+            return connection
+        connection.close()
+        self.drop_idle()
+        return self._make(None)
 
     def _make(self, timeout: float | None) -> Connection:
         server = self._address.resolve(self._connect_timeout)
@@ -152,19 +174,15 @@ class Connections:
 
     def drop_idle(self) -> None:
         """Close what stands idle: after one has broken, the others are likely broken too."""
-        while self._idle:
-            try:
-                self._idle.pop().close()
-            except IndexError:  # another thread took the last one
-                return
+        _close_all(self._idle)
 
-    def forget(self) -> None:
-        """In a forked child: let go of the parent's connections without a word on them."""
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            # Closing this process's descriptor leaves the parent's open, and
-            # pymemcache sends nothing on close.
-            connection.close()
+
+def _close_all(idle: list[Connection]) -> None:
+    while idle:
+        try:
+            idle.pop().close()
+        except IndexError:  # another thread took the last one
+            return
 
 
 class Address:
@@ -220,7 +238,7 @@ class _Lookup:
             # IPv4 address, and `localhost` names both.
             found.sort(key=lambda entry: entry[0] != socket.AF_INET)
             self._answer = (str(found[0][4][0]), self._port)
-        except (OSError, UnicodeError) as error:
+        except Exception as error:  # UnicodeError for names that cannot be one, for instance
             self._answer = OSError(f"cannot find {self._host!r}: {error}")
         finally:
             self._finished.set()
@@ -245,13 +263,11 @@ def _is_numeric(host: str) -> bool:
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 
 
-def _after_fork(connections: Connections) -> None:
-    _all.add(connections)
-
-
-def _forget_all() -> None:
+def _forget_parents_connections() -> None:
+    # Closing the child's descriptors leaves the parent's open, and pymemcache
+    # sends nothing on close.
     for connections in list(_all):
-        connections.forget()
+        connections.drop_idle()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_forget_parents_connections)

@@ -1,0 +1,128 @@
+"""A TCP proxy that misbehaves on demand, one command at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Fault(enum.Enum):
+    """What happens to one command that passes."""
+
+    #: The server carries it out; the reply never arrives, the connection stays open.
+    DROP_REPLY = "drop reply"
+    #: The server carries it out; the connection is closed instead of a reply.
+    CUT_AFTER = "cut after"
+    #: The server never sees it; the connection is closed.
+    CUT_BEFORE = "cut before"
+    #: The server never sees it; nothing is answered.
+    SWALLOW = "swallow"
+    #: Half of the reply arrives, then the connection is closed.
+    CUT_REPLY = "cut reply"
+
+
+class FaultProxy:
+    """Stands between a client and `127.0.0.1:target_port`. Use as a context manager.
+
+    `faults` maps the first bytes of a command to what happens to the next
+    command that begins so; each entry is used once. `seen` lists the
+    commands that came.
+    """
+
+    def __init__(self, target_port: int) -> None:
+        self._target = ("127.0.0.1", target_port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.faults: dict[bytes, Fault] = {}
+        self.seen: list[bytes] = []
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> FaultProxy:
+        self._spawn(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+        for sock in self._sockets:
+            sock.close()
+
+    @contextmanager
+    def fault(self, command: bytes, fault: Fault) -> Iterator[None]:
+        """Let `fault` happen to the next command that begins with `command`; it must come."""
+        self.faults[command] = fault
+        yield
+        assert command not in self.faults, f"no {command!r} came: {self.seen}"
+
+    def _spawn(self, target: object, *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            if not select.select([self._listener], [], [], 0.05)[0]:
+                continue
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            self._sockets += [client, server]
+            self._spawn(self._serve, client, server)
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        """One command at a time: the clients under test never send ahead of replies."""
+        while not self._stopping.is_set():
+            ready, _, _ = select.select([client, server], [], [], 0.05)
+            for sock in ready:
+                try:
+                    data = sock.recv(65536)
+                except OSError:
+                    data = b""
+                if not data or (sock is client and not self._pass(data, client, server)):
+                    self._close(client)
+                    self._close(server)
+                    return
+                if sock is server:
+                    with contextlib.suppress(OSError):
+                        client.sendall(data)
+
+    def _pass(self, data: bytes, client: socket.socket, server: socket.socket) -> bool:
+        """Send a command on, with its fault. False: close both ends."""
+        self.seen.append(data)
+        fault = next((self.faults.pop(c) for c in list(self.faults) if data.startswith(c)), None)
+        if fault is Fault.CUT_BEFORE:
+            return False
+        if fault is Fault.SWALLOW:
+            return True
+        server.sendall(data)
+        if fault in (Fault.DROP_REPLY, Fault.CUT_AFTER, Fault.CUT_REPLY):
+            reply = server.recv(65536)
+            if fault is Fault.CUT_REPLY:
+                client.sendall(reply[: len(reply) // 2])
+            return fault is Fault.DROP_REPLY
+        return True
+
+    @staticmethod
+    def _close(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
