@@ -33,7 +33,7 @@ from emulator.datastore.protos import (
     microseconds,
     timestamp,
 )
-from emulator.datastore.query_batch import BatchBuilder
+from emulator.datastore.query_batch import MAX_BATCH_BYTES, BatchBuilder
 from emulator.datastore.storage import Storage
 from emulator.datastore.transactions import State, Transaction, TransactionTable
 
@@ -68,7 +68,11 @@ class Engine:
             if transaction is not None and not transaction.read_only:
                 self._control.reading(transaction, wanted)
             with self._storage.read(time) as reader:
+                size = 0
                 for key, (partition, encoded) in zip(request.keys, wanted, strict=True):
+                    if size > MAX_BATCH_BYTES:
+                        response.deferred.add().CopyFrom(key)
+                        continue
                     number = reader.catalog.find_partition(partition)
                     stored = None if number is None else reader.get(number, encoded)
                     if stored is None:
@@ -76,6 +80,7 @@ class Engine:
                     else:
                         result = response.found.add(version=stored.version)
                         result.entity.MergeFromString(stored.data)
+                        size += len(stored.data)
                         result.create_time.CopyFrom(timestamp(stored.created))
                         result.update_time.CopyFrom(timestamp(stored.version))
                     result.entity.key.CopyFrom(key)
@@ -136,8 +141,6 @@ class Engine:
             if transaction is not None:
                 self._finish(transaction, State.ABORTED)
             raise
-        if transaction is not None:
-            self._finish(transaction, State.COMMITTED)
         if not transactional:
             response.ClearField("commit_time")
         return response
@@ -211,7 +214,9 @@ class Engine:
     ) -> Message:
         response = CommitResponse()
         if transaction is not None and not prepared:
-            # A commit without mutations is serializable at its snapshot.
+            # Without mutations it is serializable at its snapshot.
+            self._transactions.check_active(transaction)
+            self._finish(transaction, State.COMMITTED)
             response.commit_time.CopyFrom(timestamp(self._storage.clock.read_time()))
             return response
         self._control.writing(
@@ -220,6 +225,7 @@ class Engine:
         )
         with self._id_commit():
             if transaction is not None:
+                self._transactions.check_active(transaction)
                 self._control.validate(transaction)
             with self._storage.write() as writer:
                 applier = mutation_module.CommitApplier(writer, self._ids)
@@ -228,6 +234,8 @@ class Engine:
                 # Before the rows become visible, so that no transaction can begin
                 # in between whose validation would miss them.
                 self._control.committed(writer.version, applier.changes)
+            if transaction is not None:
+                self._finish(transaction, State.COMMITTED)
         response.mutation_results.extend(applier.results)
         response.index_updates = writer.index_updates
         response.commit_time.CopyFrom(timestamp(writer.version))
@@ -292,8 +300,13 @@ class Engine:
         if read_time.nanos % 1000:
             raise invalid("read_time must have microsecond precision.")
         time = microseconds(read_time)
-        if time > self._storage.clock.now():
-            raise invalid("read_time cannot be in the future.")
+        latest = self._storage.clock.read_time()
+        if time > latest:
+            if time > self._storage.clock.now():
+                raise invalid("read_time cannot be in the future.")
+            # A commit is under way that may be older than the time asked for.
+            with self._storage.writer_lock:
+                pass
         if time < self._storage.oldest_readable:
             raise DatastoreError(
                 Code.FAILED_PRECONDITION, "read_time is too far in the past (over one hour)."

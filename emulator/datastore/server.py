@@ -144,6 +144,8 @@ def start(
         handlers=[handlers(engine)],
         options=_OPTIONS,
     )
+    if ":" in host:
+        host = f"[{host}]"
     try:
         bound = server.add_insecure_port(f"{host}:{port}")
         if bound == 0:

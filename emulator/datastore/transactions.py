@@ -163,6 +163,20 @@ class TransactionTable:
             transaction.last_used = now
             return transaction
 
+    def check_active(self, transaction: Transaction) -> None:
+        """The transaction may still commit.
+
+        A commit calls this under the writer lock: while it waited for that, the
+        transaction may have expired, or been committed by the same request sent
+        twice.
+
+        Raises:
+            DatastoreError: INVALID_ARGUMENT.
+        """
+        with self._lock:
+            if transaction.id not in self._active:
+                raise expired_transaction()
+
     def finish(self, transaction: Transaction, state: State) -> None:
         """The transaction is over; its id is of no use any more."""
         with self._lock:

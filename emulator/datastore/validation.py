@@ -99,8 +99,13 @@ def _check_name(what: str, name: str, *, allow_reserved: bool) -> None:
     # A character takes at most four bytes in UTF-8.
     if len(name) * 4 > MAX_NAME_BYTES and len(name.encode()) > MAX_NAME_BYTES:
         raise invalid(f"The {what} is longer than {MAX_NAME_BYTES} bytes.")
-    if not allow_reserved and name.startswith("__") and _RESERVED.fullmatch(name):
+    if not allow_reserved and is_reserved(name):
         raise invalid(f'The {what} "{name}" is reserved.')
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a kind, name or property is of the form `__…__`."""
+    return name.startswith("__") and _RESERVED.fullmatch(name) is not None
 
 
 def check_query_kind(kind: str) -> None:

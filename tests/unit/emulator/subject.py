@@ -1,0 +1,154 @@
+"""An engine in memory with short ways to call it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from emulator.datastore.concurrency import Optimistic
+from emulator.datastore.engine import Engine
+from emulator.datastore.protos import (
+    BeginTransactionRequest,
+    CommitRequest,
+    EntityPb,
+    Filter,
+    KeyPb,
+    LookupRequest,
+    Message,
+    PropertyFilter,
+    PropertyOrder,
+    Query,
+    QueryPb,
+    RollbackRequest,
+    RunQueryRequest,
+)
+from emulator.datastore.storage import Storage
+from tests.unit.emulator.builders import PROJECT, value
+
+OPERATORS = {
+    "=": PropertyFilter.EQUAL,
+    "<": PropertyFilter.LESS_THAN,
+    "<=": PropertyFilter.LESS_THAN_OR_EQUAL,
+    ">": PropertyFilter.GREATER_THAN,
+    ">=": PropertyFilter.GREATER_THAN_OR_EQUAL,
+    "!=": PropertyFilter.NOT_EQUAL,
+    "in": PropertyFilter.IN,
+    "not in": PropertyFilter.NOT_IN,
+    "ancestor": PropertyFilter.HAS_ANCESTOR,
+}
+
+
+def where(*filters: tuple[str, str, Any], any_of: bool = False) -> Message:
+    """A filter message: all of `filters` (name, operator, value), or any of them."""
+    message = Filter()
+    composite = message.composite_filter
+    composite.op = composite.OR if any_of else composite.AND
+    for name, op, operand in filters:
+        leaf = composite.filters.add().property_filter
+        leaf.property.name, leaf.op = name, OPERATORS[op]
+        leaf.value.CopyFrom(value(operand))
+    return message
+
+
+def query(
+    kind: str | None = "K",
+    filters: Message | None = None,
+    orders: tuple[str, ...] = (),
+    projection: tuple[str, ...] = (),
+    **fields: Any,
+) -> QueryPb:
+    """A query message; a descending order starts with "-"."""
+    limit = fields.pop("limit", None)
+    message = Query(**fields)
+    if limit is not None:
+        message.limit.value = limit
+    if kind is not None:
+        message.kind.add(name=kind)
+    if filters is not None:
+        message.filter.CopyFrom(filters)
+    for name in orders:
+        order = message.order.add()
+        order.property.name = name.removeprefix("-")
+        order.direction = (
+            PropertyOrder.DESCENDING if name.startswith("-") else PropertyOrder.ASCENDING
+        )
+    for name in projection:
+        message.projection.add().property.name = name
+    return message
+
+
+class Subject:
+    """An engine and its storage."""
+
+    def __init__(self, storage: Storage, control: type[Optimistic] = Optimistic) -> None:
+        self.storage = storage
+        self.engine = Engine(storage, control)
+
+    def commit(
+        self, *mutations: Message, transaction: bytes = b"", transactional: bool = False
+    ) -> Message:
+        """Commit; non-transactional unless told otherwise."""
+        request = CommitRequest(project_id=PROJECT, mutations=mutations)
+        if transaction:
+            request.transaction = transaction
+        elif transactional:
+            request.single_use_transaction.read_write.SetInParent()
+        else:
+            request.mode = CommitRequest.NON_TRANSACTIONAL
+        return self.engine.commit(request)
+
+    def put(self, *entities: EntityPb) -> Message:
+        """Upsert entities, each in a commit of its own; the last one's response."""
+        response: Message = None
+        for item in entities:
+            request = CommitRequest(project_id=PROJECT, mode=CommitRequest.NON_TRANSACTIONAL)
+            request.mutations.add().upsert.CopyFrom(item)
+            response = self.engine.commit(request)
+        return response
+
+    def delete(self, key: KeyPb) -> Message:
+        request = CommitRequest(project_id=PROJECT, mode=CommitRequest.NON_TRANSACTIONAL)
+        request.mutations.add().delete.CopyFrom(key)
+        return self.engine.commit(request)
+
+    def lookup(self, *keys: KeyPb, transaction: bytes = b"") -> Message:
+        request = LookupRequest(project_id=PROJECT, keys=keys)
+        if transaction:
+            request.read_options.transaction = transaction
+        return self.engine.lookup(request)
+
+    def run(self, message: QueryPb, *, transaction: bytes = b"", namespace: str = "") -> Message:
+        """The first batch of a query."""
+        request = RunQueryRequest(project_id=PROJECT, query=message)
+        request.partition_id.namespace_id = namespace
+        if transaction:
+            request.read_options.transaction = transaction
+        return self.engine.run_query(request).batch
+
+    def identifiers(self, message: QueryPb) -> list[int | str]:
+        """The last identifiers of a query's results."""
+        return [
+            result.entity.key.path[-1].name or result.entity.key.path[-1].id
+            for result in self.run(message).entity_results
+        ]
+
+    def begin(self, *, read_only: bool = False) -> bytes:
+        request = BeginTransactionRequest(project_id=PROJECT)
+        if read_only:
+            request.transaction_options.read_only.SetInParent()
+        transaction: bytes = self.engine.begin_transaction(request).transaction
+        return transaction
+
+    def rollback(self, transaction: bytes) -> Message:
+        return self.engine.rollback(RollbackRequest(project_id=PROJECT, transaction=transaction))
+
+
+@contextmanager
+def subject(control: type[Optimistic] = Optimistic) -> Iterator[Subject]:
+    """An engine on an empty database in memory."""
+    storage = Storage()
+    try:
+        yield Subject(storage, control)
+    finally:
+        storage.close()

@@ -1,0 +1,92 @@
+"""count, sum and avg, with their corner cases from the proto's comments."""
+
+import math
+
+import pytest
+
+from emulator.datastore.errors import Code, DatastoreError
+from emulator.datastore.protos import Message, QueryPb, RunAggregationQueryRequest, ValuePb
+from tests.unit.emulator.builders import PROJECT, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+
+
+def request(nested: QueryPb, *aggregations: tuple[str, object, str]) -> Message:
+    message = RunAggregationQueryRequest(project_id=PROJECT)
+    message.aggregation_query.nested_query.CopyFrom(nested)
+    for operator, operand, alias in aggregations:
+        aggregation = message.aggregation_query.aggregations.add(alias=alias)
+        if operator == "count":
+            aggregation.count.SetInParent()
+            if operand is not None:
+                aggregation.count.up_to.value = operand
+        else:
+            getattr(aggregation, operator).property.name = operand
+    return message
+
+
+def run(engine: Subject, *aggregations: tuple[str, object, str]) -> dict[str, ValuePb]:
+    batch = engine.engine.run_aggregation_query(request(query(), *aggregations)).batch
+    (result,) = batch.aggregation_results
+    return dict(result.aggregate_properties)
+
+
+def put(engine: Subject, *numbers: object) -> None:
+    engine.put(*(entity(key("K", i + 1), n=value(n)) for i, n in enumerate(numbers)))
+
+
+def test_counts(engine: Subject) -> None:
+    put(engine, 1, 2, 3)
+    found = run(engine, ("count", None, "all"), ("count", 2, "two"), ("count", 0, ""))
+    assert {alias: v.integer_value for alias, v in found.items()} == {
+        "all": 3,
+        "two": 2,
+        "property_1": 0,
+    }
+
+
+def test_the_nested_querys_filters_offset_and_limit_count(engine: Subject) -> None:
+    put(engine, 1, 2, 3, 4)
+    nested = query(filters=where(("n", ">", 1)), limit=2, offset=1)
+    batch = engine.engine.run_aggregation_query(request(nested, ("sum", "n", "s"))).batch
+    assert batch.aggregation_results[0].aggregate_properties["s"].integer_value == 7
+
+
+@pytest.mark.parametrize(
+    ("numbers", "total", "average"),
+    [
+        ([], 0, None),
+        ([1, 2, 3], 6, 2.0),
+        ([1, 2.5], 3.5, 1.75),
+        ([1, "x", None, [5]], 1, 1.0),
+        ([2**63 - 1, 1], float(2**63), float(2**62)),
+        ([math.inf, 1], math.inf, math.inf),
+        ([math.inf, -math.inf], math.nan, math.nan),
+        ([math.nan, 1], math.nan, math.nan),
+    ],
+)
+def test_sums_and_averages(
+    engine: Subject, numbers: list[object], total: object, average: object
+) -> None:
+    put(engine, *numbers)
+    found = run(engine, ("sum", "n", "s"), ("avg", "n", "a"))
+    for alias, expected in (("s", total), ("a", average)):
+        if isinstance(expected, float) and math.isnan(expected):
+            assert math.isnan(found[alias].double_value)
+        else:
+            assert found[alias] == value(expected)
+
+
+@pytest.mark.parametrize(
+    ("aggregations", "text"),
+    [
+        ([], "between 1 and 5"),
+        ([("count", None, f"c{i}") for i in range(6)], "between 1 and 5"),
+        ([("count", None, "x"), ("sum", "n", "x")], "distinct"),
+        ([("count", -1, "x")], "negative"),
+        ([("sum", "", "x")], "names no property"),
+    ],
+)
+def test_refused(engine: Subject, aggregations: list[tuple[str, object, str]], text: str) -> None:
+    with pytest.raises(DatastoreError, match=text) as caught:
+        run(engine, *aggregations)
+    assert caught.value.code is Code.INVALID_ARGUMENT

@@ -1,0 +1,346 @@
+"""Mutations: versions, conflicts, errors, atomicity, ids."""
+
+import itertools
+
+import pytest
+
+from emulator.datastore.errors import Code, DatastoreError
+from emulator.datastore.ids import scatter
+from emulator.datastore.protos import (
+    AllocateIdsRequest,
+    CommitRequest,
+    Entity,
+    Message,
+    Mutation,
+    ReserveIdsRequest,
+)
+from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+
+KEY = key("K", 1)
+
+
+def upsert(n: int, **detection: object) -> Message:
+    return Mutation(upsert=entity(KEY, n=n), **detection)
+
+
+def stored_n(engine: Subject) -> int | None:
+    found = engine.lookup(KEY).found
+    return found[0].entity.properties["n"].integer_value if found else None
+
+
+class TestVersions:
+    def test_they_grow_with_each_change(self, engine: Subject) -> None:
+        versions = [engine.put(entity(KEY, n=n)).mutation_results[0].version for n in range(20)]
+        assert versions[0] > 0
+        assert versions == sorted(set(versions))
+        assert engine.lookup(KEY).found[0].version == versions[-1]
+
+    def test_a_missing_entity_reports_the_snapshot(self, engine: Subject) -> None:
+        before = engine.put(entity(key("K", 2), n=1)).mutation_results[0].version
+        missing = engine.lookup(KEY).missing[0]
+        after = engine.put(entity(KEY, n=1)).mutation_results[0].version
+        assert before <= missing.version < after
+        assert missing.entity == Entity(key=KEY)
+        assert not missing.HasField("update_time")
+
+    def test_an_unchanged_entity_keeps_its_version(self, engine: Subject) -> None:
+        first = engine.put(entity(KEY, n=1, s="a")).mutation_results[0]
+        again = engine.put(entity(KEY, s="a", n=1)).mutation_results[0]
+        assert again == first
+
+    def test_a_deletion_has_a_version_between_those_around_it(self, engine: Subject) -> None:
+        first = engine.put(entity(KEY, n=1)).mutation_results[0]
+        deleted = engine.delete(KEY).mutation_results[0]
+        second = engine.put(entity(KEY, n=1)).mutation_results[0]
+        assert first.version < deleted.version < second.version
+        assert not deleted.HasField("update_time")
+        assert not deleted.HasField("create_time")
+        assert second.create_time != first.create_time
+
+    def test_times_are_those_of_creation_and_of_the_last_change(self, engine: Subject) -> None:
+        first = engine.put(entity(KEY, n=1)).mutation_results[0]
+        second = engine.put(entity(KEY, n=2)).mutation_results[0]
+        assert first.create_time == first.update_time == second.create_time
+        assert second.update_time.ToMicroseconds() > first.update_time.ToMicroseconds()
+        found = engine.lookup(KEY).found[0]
+        assert (found.create_time, found.update_time) == (second.create_time, second.update_time)
+
+
+class TestConflicts:
+    def test_a_matching_base_version_lands(self, engine: Subject) -> None:
+        version = engine.put(entity(KEY, n=1)).mutation_results[0].version
+        (result,) = engine.commit(upsert(2, base_version=version)).mutation_results
+        assert not result.conflict_detected
+        assert result.version > version
+        assert stored_n(engine) == 2
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_a_stale_one_keeps_the_servers_value_and_the_rest_lands(
+        self, engine: Subject, transactional: bool
+    ) -> None:
+        stale = engine.put(entity(KEY, n=1)).mutation_results[0].version
+        current = engine.put(entity(KEY, n=2)).mutation_results[0]
+        response = engine.commit(
+            Mutation(upsert=entity(key("K", 2), n=0)),
+            upsert(99, base_version=stale),
+            Mutation(upsert=entity(key("K", 3), n=0)),
+            transactional=transactional,
+        )
+        conflicts = [result.conflict_detected for result in response.mutation_results]
+        assert conflicts == [False, True, False]
+        conflict = response.mutation_results[1]
+        assert (conflict.version, conflict.update_time) == (current.version, current.update_time)
+        assert stored_n(engine) == 2
+        assert len(engine.lookup(key("K", 2), key("K", 3)).found) == 2
+
+    def test_it_holds_for_update_and_delete_and_for_update_times(self, engine: Subject) -> None:
+        stale = engine.put(entity(KEY, n=1)).mutation_results[0]
+        current = engine.put(entity(KEY, n=2)).mutation_results[0]
+        for mutation in (
+            Mutation(update=entity(KEY, n=9), base_version=stale.version),
+            Mutation(delete=KEY, base_version=stale.version),
+            Mutation(upsert=entity(KEY, n=9), update_time=stale.update_time),
+        ):
+            (result,) = engine.commit(mutation).mutation_results
+            assert result.conflict_detected
+            assert stored_n(engine) == 2
+        update = Mutation(update=entity(KEY, n=3), update_time=current.update_time)
+        (result,) = engine.commit(update).mutation_results
+        assert not result.conflict_detected
+        delete = Mutation(delete=KEY, base_version=result.version)
+        (result,) = engine.commit(delete).mutation_results
+        assert not result.conflict_detected
+        assert stored_n(engine) is None
+
+    def test_an_entity_deleted_since_is_a_conflict(self, engine: Subject) -> None:
+        version = engine.put(entity(KEY, n=1)).mutation_results[0].version
+        deleted = engine.delete(KEY).mutation_results[0].version
+        for operation in ("upsert", "update"):
+            mutation = Mutation(**{operation: entity(KEY, n=2)}, base_version=version)
+            (result,) = engine.commit(mutation).mutation_results
+            assert result.conflict_detected
+            assert result.version > deleted
+        assert stored_n(engine) is None
+
+    def test_a_miss_can_be_a_base(self, engine: Subject) -> None:
+        missing = engine.lookup(KEY).missing[0].version
+        (result,) = engine.commit(upsert(1, base_version=missing)).mutation_results
+        assert not result.conflict_detected
+        (result,) = engine.commit(upsert(2, base_version=missing)).mutation_results
+        assert result.conflict_detected
+        engine.delete(KEY)
+        (result,) = engine.commit(upsert(3, base_version=missing)).mutation_results
+        assert result.conflict_detected, "it came and went in between"
+
+    def test_strategy_fail_fails_the_whole_commit(self, engine: Subject) -> None:
+        stale = engine.put(entity(KEY, n=1)).mutation_results[0].version
+        engine.put(entity(KEY, n=2))
+        with pytest.raises(DatastoreError) as caught:
+            engine.commit(
+                Mutation(upsert=entity(key("K", 2), n=0)),
+                upsert(9, base_version=stale, conflict_resolution_strategy=Mutation.FAIL),
+            )
+        assert caught.value.code is Code.ABORTED
+        assert len(engine.lookup(key("K", 2)).missing) == 1
+
+    def test_no_conflict_is_reported_without_a_base(self, engine: Subject) -> None:
+        engine.put(entity(KEY, n=1))
+        assert not engine.put(entity(KEY, n=2)).mutation_results[0].conflict_detected
+
+    def test_a_strategy_needs_a_base(self, engine: Subject) -> None:
+        with pytest.raises(DatastoreError, match="base version"):
+            engine.commit(upsert(1, conflict_resolution_strategy=Mutation.SERVER_VALUE))
+        with pytest.raises(DatastoreError, match="negative"):
+            engine.commit(upsert(1, base_version=-1))
+
+
+class TestExistence:
+    def test_insert_of_what_exists(self, engine: Subject) -> None:
+        engine.put(entity(KEY, n=1))
+        with pytest.raises(DatastoreError, match="entity already exists") as caught:
+            engine.commit(Mutation(upsert=entity(key("K", 2))), Mutation(insert=entity(KEY, n=2)))
+        assert caught.value.code is Code.ALREADY_EXISTS
+        assert stored_n(engine) == 1
+        assert len(engine.lookup(key("K", 2)).missing) == 1, "half a commit landed"
+
+    def test_update_of_what_is_missing(self, engine: Subject) -> None:
+        with pytest.raises(DatastoreError) as caught:
+            engine.commit(Mutation(update=entity(KEY, n=2)))
+        assert caught.value.code is Code.NOT_FOUND
+
+    def test_deleting_nothing_is_fine(self, engine: Subject) -> None:
+        assert engine.delete(KEY).mutation_results[0].version > 0
+
+    def test_a_failed_commit_leaves_no_trace_in_queries(self, engine: Subject) -> None:
+        with pytest.raises(DatastoreError):
+            engine.commit(
+                Mutation(upsert=entity(key("New", 1), fresh=1)), Mutation(update=entity(KEY))
+            )
+        assert engine.identifiers(query("New", orders=("fresh",))) == []
+        engine.put(entity(key("New", 2), fresh=2))
+        assert engine.identifiers(query("New", orders=("fresh",))) == [2]
+
+
+OPERATIONS = ["insert", "update", "upsert", "delete"]
+FORBIDDEN = {
+    ("insert", "insert"),
+    ("update", "insert"),
+    ("upsert", "insert"),
+    ("delete", "update"),
+}
+
+
+def mutate(operation: str, n: int) -> Message:
+    if operation == "delete":
+        return Mutation(delete=KEY)
+    return Mutation(**{operation: entity(KEY, n=n)})
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(OPERATIONS, repeat=2)))
+def test_two_mutations_of_one_entity(engine: Subject, first: str, second: str) -> None:
+    if first == "update":
+        engine.put(entity(KEY, n=0))
+    pair = (mutate(first, 1), mutate(second, 2))
+    with pytest.raises(DatastoreError, match="non-transactional"):
+        engine.commit(*pair)
+    if (first, second) in FORBIDDEN:
+        with pytest.raises(DatastoreError, match="not permitted"):
+            engine.commit(*pair, transactional=True)
+        return
+    response = engine.commit(*pair, transactional=True)
+    assert len(response.mutation_results) == 2
+    assert stored_n(engine) == (None if second == "delete" else 2)
+    by_index = engine.identifiers(query(filters=where(("n", "=", 2))))
+    assert by_index == ([] if second == "delete" else [1])
+    assert engine.identifiers(query(filters=where(("n", "<", 2)))) == []
+
+
+class TestIds:
+    def test_an_incomplete_key_is_completed(self, engine: Subject) -> None:
+        response = engine.commit(
+            Mutation(insert=entity(key("P", "p", "K"), n=1)),
+            Mutation(upsert=entity(key("K"), n=2)),
+            Mutation(upsert=entity(KEY, n=3)),
+        )
+        inserted, upserted, complete = response.mutation_results
+        assert inserted.key.path[0].name == "p"
+        assert 0 < inserted.key.path[1].id < 2**52
+        assert engine.lookup(inserted.key, upserted.key).found[0].version == inserted.version
+        assert not complete.HasField("key"), "only for allocated keys"
+
+    def test_allocated_ids_are_never_given_out_again(self, engine: Subject) -> None:
+        request = AllocateIdsRequest(project_id=PROJECT, keys=[key("K")] * 300)
+        allocated = {
+            k.path[0].id for _ in range(5) for k in engine.engine.allocate_ids(request).keys
+        }
+        assert len(allocated) == 1500
+        inserted = engine.commit(*[Mutation(insert=entity(key("K")))] * 300).mutation_results
+        assert not allocated & {result.key.path[0].id for result in inserted}
+
+    def test_reserved_ids_are_passed_over(self, engine: Subject) -> None:
+        next_ids = [scatter(number) for number in range(1, 6)]
+        engine.engine.reserve_ids(
+            ReserveIdsRequest(project_id=PROJECT, keys=[key("K", i) for i in next_ids[:2]])
+        )
+        engine.put(entity(key("K", next_ids[2])))
+        (allocated,) = engine.engine.allocate_ids(
+            AllocateIdsRequest(project_id=PROJECT, keys=[key("K")])
+        ).keys
+        assert allocated.path[0].id == next_ids[3]
+
+    def test_a_complete_key_cannot_be_allocated(self, engine: Subject) -> None:
+        with pytest.raises(DatastoreError, match="no identifier"):
+            engine.engine.allocate_ids(AllocateIdsRequest(project_id=PROJECT, keys=[KEY]))
+
+
+def test_entities_come_back_as_they_were_sent(engine: Subject) -> None:
+    sent = entity(
+        key("P", "ü\x00", "K", -5, namespace="space"),
+        nothing=None,
+        number=2**63 - 1,
+        real=-0.0,
+        text="snow ☃",
+        blob=b"\x00\xff",
+        at=Timestamp(-1_234_567),
+        flags=[True, None, 1.5, "x"],
+        empty=[],
+        nested={"inner": {"list": [1, 2]}, "key": key("A", 1)},
+        hidden=value("y" * 5000, indexed=False),
+    )
+    sent.properties["number"].meaning = 7
+    sent.properties["nested"].entity_value.key.path.add(kind="Incomplete")
+    engine.put(sent)
+    (found,) = engine.lookup(sent.key).found
+    assert found.entity == sent
+    assert found.entity.key.SerializeToString() == sent.key.SerializeToString()
+
+
+def test_dates_are_rounded_down_to_microseconds(engine: Subject) -> None:
+    sent = entity(KEY, at=Timestamp(1_000_001))
+    sent.properties["at"].timestamp_value.nanos += 999
+    engine.put(sent)
+    stored = engine.lookup(KEY).found[0].entity.properties["at"].timestamp_value
+    assert (stored.seconds, stored.nanos) == (1, 1000)
+
+
+def test_a_key_is_echoed_exactly_as_asked(engine: Subject) -> None:
+    engine.put(entity(KEY, n=1))
+    bare = key("K", 1)
+    bare.ClearField("partition_id")
+    nowhere = key("K", 2)
+    nowhere.ClearField("partition_id")
+    response = engine.lookup(bare, nowhere)
+    assert response.found[0].entity.key == bare
+    assert response.missing[0].entity.key == nowhere
+
+
+def test_a_commit_time_is_for_transactions_only(engine: Subject) -> None:
+    assert not engine.commit(upsert(1)).HasField("commit_time")
+    response = engine.commit(upsert(2), transactional=True)
+    assert response.commit_time == response.mutation_results[0].update_time
+
+
+def test_index_updates_are_counted(engine: Subject) -> None:
+    assert engine.put(entity(KEY, a=1, b=[1, 2])).index_updates == 4
+    assert engine.put(entity(KEY, a=2, b=[1, 2])).index_updates == 2
+    assert engine.delete(KEY).index_updates == 4
+
+
+def test_lookups_too_big_for_a_message_are_deferred(engine: Subject) -> None:
+    keys = [key("K", index) for index in range(1, 7)]
+    for k in keys:
+        engine.put(entity(k, blob=value(b"x" * 1_000_000, indexed=False)))
+    response = engine.lookup(*keys)
+    assert response.ByteSize() < 4 * 1024 * 1024
+    assert len(response.found) + len(response.deferred) == 6
+    rest = engine.lookup(*response.deferred)
+    assert {f.entity.key.path[0].id for f in [*response.found, *rest.found]} == {1, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"mode": CommitRequest.TRANSACTIONAL}, "needs a transaction"),
+        ({"mode": CommitRequest.NON_TRANSACTIONAL, "transaction": b"x"}, "must not name"),
+        ({"project_id": ""}, "project"),
+        ({"database_id": "(default)"}, "not allowed"),
+        ({"mutations": [Mutation()]}, "no operation"),
+    ],
+)
+def test_malformed_commits(engine: Subject, change: dict[str, object], text: str) -> None:
+    fields = {"project_id": PROJECT, "mode": CommitRequest.NON_TRANSACTIONAL, **change}
+    with pytest.raises(DatastoreError, match=text) as caught:
+        engine.engine.commit(CommitRequest(**fields))
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_what_is_not_supported_says_so(engine: Subject) -> None:
+    masked = upsert(1)
+    masked.property_mask.paths.append("n")
+    transformed = upsert(1)
+    transformed.property_transforms.add(property="n").increment.integer_value = 1
+    for mutation in (masked, transformed):
+        with pytest.raises(DatastoreError, match="does not support") as caught:
+            engine.commit(mutation)
+        assert caught.value.code is Code.UNIMPLEMENTED

@@ -1,0 +1,281 @@
+"""Storage: files, restarts, history, and that nothing scans a kind."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.datastore.errors import StorageError
+from emulator.datastore.protos import (
+    AllocateIdsRequest,
+    LookupRequest,
+    Mutation,
+    QueryPb,
+    ReadOptions,
+    RunQueryRequest,
+)
+from emulator.datastore.storage import FILE_NAME, Storage
+from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key
+from tests.unit.emulator.subject import Subject, query, where
+
+KEY = key("K", 1)
+
+
+@pytest.fixture
+def clock() -> list[int]:
+    """The time of day in microseconds, set by the test."""
+    return [1_700_000_000_000_000]
+
+
+@pytest.fixture
+def timed(clock: list[int]) -> Iterator[Subject]:
+    storage = Storage(history_seconds=3600, now=lambda: clock[0])
+    yield Subject(storage)
+    storage.close()
+
+
+class TestFiles:
+    def test_data_survives_a_restart(self, tmp_path: Path) -> None:
+        storage = Storage(tmp_path / "new" / "folder")
+        engine = Subject(storage)
+        version = engine.put(entity(KEY, n=1, at=Timestamp(5))).mutation_results[0].version
+        allocate = AllocateIdsRequest(project_id=PROJECT, keys=[key("K")])
+        allocated = engine.engine.allocate_ids(allocate).keys[0]
+        storage.close()
+
+        storage = Storage(tmp_path / "new" / "folder")
+        engine = Subject(storage)
+        (found,) = engine.lookup(KEY).found
+        assert (found.version, found.entity) == (version, entity(KEY, n=1, at=Timestamp(5)))
+        assert engine.identifiers(query(filters=where(("n", "=", 1)))) == [1]
+        assert engine.put(entity(KEY, n=2)).mutation_results[0].version > version
+        assert engine.engine.allocate_ids(allocate).keys[0] != allocated
+        storage.close()
+
+    def test_versions_grow_even_if_the_clock_was_set_back(self, tmp_path: Path) -> None:
+        storage = Storage(tmp_path, now=lambda: 2_000_000)
+        version = Subject(storage).put(entity(KEY, n=1)).mutation_results[0].version
+        storage.close()
+        storage = Storage(tmp_path, now=lambda: 1_000_000)
+        engine = Subject(storage)
+        assert engine.lookup(KEY).found[0].version == version
+        assert engine.put(entity(KEY, n=2)).mutation_results[0].version > version
+        storage.close()
+
+    def test_readers_do_not_wait_for_a_commit(self, tmp_path: Path) -> None:
+        storage = Storage(tmp_path)
+        engine = Subject(storage)
+        engine.put(entity(KEY, n=1))
+        answered = []
+        with storage.write() as writer:
+            writer.write_meta("unrelated", 1)
+            reader = threading.Thread(target=lambda: answered.append(engine.lookup(KEY)))
+            reader.start()
+            reader.join(10)
+            assert len(answered) == 1
+        assert len(answered[0].found) == 1
+        storage.close()
+
+    def test_a_file_from_a_newer_version_is_refused(self, tmp_path: Path) -> None:
+        Storage(tmp_path).close()
+        connection = sqlite3.connect(tmp_path / FILE_NAME)
+        connection.execute("PRAGMA user_version = 99")
+        connection.close()
+        with pytest.raises(StorageError, match="newer version") as caught:
+            Storage(tmp_path)
+        assert "\n" not in str(caught.value)
+
+    def test_a_file_of_something_else_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).write_bytes(b"not a database" * 1000)
+        with pytest.raises(StorageError, match="not a database"):
+            Storage(tmp_path)
+        (tmp_path / FILE_NAME).unlink()
+        connection = sqlite3.connect(tmp_path / FILE_NAME)
+        connection.execute("CREATE TABLE somebody_elses (x)")
+        connection.close()
+        with pytest.raises(StorageError, match="not an emulator database"):
+            Storage(tmp_path)
+
+    def test_a_path_that_is_no_folder_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StorageError, match="cannot use"):
+            Storage(tmp_path / "file")
+
+    def test_two_emulators_cannot_share_a_folder(self, tmp_path: Path) -> None:
+        storage = Storage(tmp_path)
+        with pytest.raises(StorageError, match="another emulator"):
+            Storage(tmp_path)
+        storage.close()
+        Storage(tmp_path).close()
+
+
+class TestHistory:
+    def test_each_state_stays_readable(self, timed: Subject, clock: list[int]) -> None:
+        moments = []
+        for n in range(5):
+            timed.put(entity(KEY, n=n))
+            moments.append(clock[0])
+            clock[0] += 1000
+        for n, moment in enumerate(moments):
+            request = LookupRequest(project_id=PROJECT, keys=[KEY])
+            request.read_options.read_time.FromMicroseconds(moment)
+            (found,) = timed.engine.lookup(request).found
+            assert found.entity.properties["n"].integer_value == n
+            past = RunQueryRequest(
+                project_id=PROJECT,
+                query=query(filters=where(("n", ">=", 0))),
+                read_options=ReadOptions(read_time=request.read_options.read_time),
+            )
+            (result,) = timed.engine.run_query(past).batch.entity_results
+            assert result.entity.properties["n"].integer_value == n
+
+    def test_old_versions_are_removed(self, timed: Subject, clock: list[int]) -> None:
+        for n in range(10):
+            timed.put(entity(KEY, n=n))
+        timed.put(entity(key("K", 2)))
+        timed.delete(key("K", 2))
+        assert rows(timed, "entity_history") == 10
+        assert rows(timed, "index_history") == 10
+        clock[0] += 3_601_000_000
+        timed.put(entity(KEY, n=10))
+        assert rows(timed, "entity_history") == 1
+        assert rows(timed, "index_history") == 1
+        assert rows(timed, "deletions") == 0
+
+    def test_a_forgotten_deletion_is_still_a_conflict(
+        self, timed: Subject, clock: list[int]
+    ) -> None:
+        version = timed.put(entity(KEY, n=1)).mutation_results[0].version
+        timed.delete(KEY)
+        clock[0] += 3_601_000_000
+        timed.put(entity(key("K", 2)))
+        assert rows(timed, "deletions") == 0
+        stale = Mutation(upsert=entity(KEY, n=2), base_version=version)
+        assert timed.commit(stale).mutation_results[0].conflict_detected
+        fresh = Mutation(upsert=entity(KEY, n=2), base_version=timed.lookup(KEY).missing[0].version)
+        assert not timed.commit(fresh).mutation_results[0].conflict_detected
+
+    def test_one_commit_removes_a_bounded_number(self, timed: Subject, clock: list[int]) -> None:
+        for step in range(2):
+            timed.commit(*(Mutation(upsert=entity(key("K", i + 1), n=step)) for i in range(2500)))
+        clock[0] += 3_601_000_000
+        timed.put(entity(key("Other", 1)))
+        assert rows(timed, "entity_history") == 1500
+        timed.put(entity(key("Other", 2)))
+        timed.put(entity(key("Other", 3)))
+        assert rows(timed, "entity_history") == 0
+
+
+def rows(engine: Subject, table: str) -> int:
+    with engine.storage.write() as writer:
+        (count,) = writer._execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
+        assert isinstance(count, int)
+        return count
+
+
+class TestCost:
+    """Work in SQLite, in virtual machine steps, on kinds of different sizes."""
+
+    SMALL, LARGE = 100, 5000
+
+    def steps(self, size: int, *, act: str) -> int:
+        storage = Storage()
+        engine = Subject(storage)
+        engine.commit(
+            *(
+                Mutation(upsert=entity(key("K", i + 1), n=i, g=i % (size // 20)))
+                for i in range(size)
+            )
+        )
+        counted = [0]
+
+        def count() -> int:
+            counted[0] += 1
+            return 0
+
+        storage._connection.set_progress_handler(count, 1)
+        getattr(self, act)(engine)
+        storage._connection.set_progress_handler(None, 1)
+        storage.close()
+        return counted[0]
+
+    def look_up(self, engine: Subject) -> None:
+        assert len(engine.lookup(key("K", 50)).found) == 1
+
+    def look_up_a_gap(self, engine: Subject) -> None:
+        assert len(engine.lookup(key("K", 10**9)).missing) == 1
+
+    def change(self, engine: Subject) -> None:
+        engine.put(entity(key("K", 50), n=-1, g=-1))
+
+    def remove(self, engine: Subject) -> None:
+        engine.delete(key("K", 50))
+
+    def query_equality(self, engine: Subject) -> None:
+        self.expect(engine, query(filters=where(("n", "=", 50))), 1)
+
+    def query_range(self, engine: Subject) -> None:
+        self.expect(engine, query(filters=where(("n", ">", 10), ("n", "<", 31))), 20)
+
+    def query_order(self, engine: Subject) -> None:
+        self.expect(engine, query(orders=("-n",), limit=20), 20)
+
+    def query_two_orders(self, engine: Subject) -> None:
+        self.expect(engine, query(orders=("n", "g"), limit=20), 20)
+
+    def query_filter_and_order(self, engine: Subject) -> None:
+        self.expect(engine, query(filters=where(("g", "=", 3)), orders=("-n",)), 20)
+
+    def query_two_filters(self, engine: Subject) -> None:
+        self.expect(engine, query(filters=where(("g", "=", 3), ("n", "=", 3))), 1)
+
+    def query_page(self, engine: Subject) -> None:
+        self.expect(engine, query(limit=20), 20)
+
+    def expect(self, engine: Subject, message: QueryPb, count: int) -> None:
+        assert len(engine.run(message).entity_results) == count
+
+    @pytest.mark.parametrize(
+        "act",
+        [
+            "look_up",
+            "look_up_a_gap",
+            "change",
+            "remove",
+            "query_equality",
+            "query_range",
+            "query_order",
+            "query_two_orders",
+            "query_filter_and_order",
+            "query_two_filters",
+            "query_page",
+        ],
+    )
+    def test_it_does_not_grow_with_the_kind(self, act: str) -> None:
+        small = self.steps(self.SMALL, act=act)
+        large = self.steps(self.LARGE, act=act)
+        assert large <= 1.5 * small, f"{small} steps became {large}"
+
+
+class TestAtomicity:
+    def test_a_failing_commit_leaves_nothing(self, timed: Subject) -> None:
+        class Failure(Exception):
+            pass
+
+        def half_a_commit() -> None:
+            with timed.storage.write() as writer:
+                partition = writer.catalog.intern_partition(("p", "", "n"))  # type: ignore[arg-type]
+                writer.put(partition, "K", b"key", b"", {"n": (b"1",)}, None)
+                raise Failure
+
+        with pytest.raises(Failure):
+            half_a_commit()
+        for table in ("entities", "index_rows", "partitions", "scopes"):
+            assert rows(timed, table) == 0
+        assert timed.storage.catalog.partitions() == {}
+        timed.put(entity(KEY, n=1))
+        assert timed.identifiers(query(filters=where(("n", "=", 1)))) == [1]

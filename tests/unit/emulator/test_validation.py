@@ -1,0 +1,140 @@
+"""The documented limits, each with what is just allowed and what is not."""
+
+from typing import Any
+
+import pytest
+
+from emulator.datastore.errors import Code, DatastoreError
+from emulator.datastore.protos import Key, KeyPb, LookupRequest, Message, Mutation
+from tests.unit.emulator.builders import PROJECT, GeoPoint, entity, key, value
+from tests.unit.emulator.subject import Subject
+
+KEY = key("K", 1)
+
+
+def refused(engine: Subject, mutation: Message, text: str) -> None:
+    with pytest.raises(DatastoreError, match=text) as caught:
+        engine.commit(mutation)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def bare(*path: dict[str, Any]) -> KeyPb:
+    message = Key()
+    for element in path:
+        message.path.add(**element)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (bare(), "empty"),
+        (bare({"kind": "K", "id": 0}), "0"),
+        (bare({"kind": "K", "name": ""}), "empty string"),
+        (bare({"kind": "", "id": 1}), "empty string"),
+        (bare({"kind": "K"}), "incomplete"),
+        (bare({"kind": "P"}, {"kind": "K", "id": 1}), "incomplete"),
+        (bare({"kind": "k" * 1501, "id": 1}), "1500 bytes"),
+        (bare({"kind": "K", "name": "ü" * 751}), "1500 bytes"),
+        (bare(*[{"kind": "K", "id": 1}] * 101), "100 elements"),
+        (bare(*[{"kind": "K", "name": "n" * 700}] * 9), "6144 bytes"),
+        (key("K", 1, project="another-project"), "mismatched"),
+        (key("K", 1, namespace="no spaces please"), "namespace"),
+    ],
+)
+def test_malformed_keys(engine: Subject, wrong: KeyPb, text: str) -> None:
+    refused(engine, Mutation(delete=wrong), text)
+    with pytest.raises(DatastoreError, match=text):
+        engine.lookup(wrong)
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        key("k" * 1500, 1),
+        key("K", "ü" * 750),
+        key("K", -1),
+        key(*["K", 1] * 100),
+        key("K", "__almost", "__reserved_", 1),
+    ],
+    ids=["kind", "name", "negative", "path", "underscores"],
+)
+def test_extreme_keys(engine: Subject, allowed: KeyPb) -> None:
+    engine.put(entity(allowed))
+    assert len(engine.lookup(allowed).found) == 1
+
+
+@pytest.mark.parametrize("reserved", [key("__kind__", 1), key("K", "__name__")])
+def test_reserved_keys_can_be_read_but_not_written(engine: Subject, reserved: KeyPb) -> None:
+    assert len(engine.lookup(reserved).missing) == 1
+    refused(engine, Mutation(delete=reserved), "reserved")
+    refused(engine, Mutation(upsert=entity(reserved)), "reserved")
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"": 1}, "empty string"),
+        ({"n" * 1501: 1}, "1500 bytes"),
+        ({"__reserved__": 1}, "reserved"),
+        ({"s": "x" * 1501}, "longer than 1500"),
+        ({"s": "ü" * 751}, "longer than 1500"),
+        ({"s": ["a", "x" * 1501]}, "longer than 1500"),
+        ({"s": {"inner": "x" * 1501}}, "longer than 1500"),
+        ({"b": b"x" * 1501}, "longer than 1500"),
+        ({"b": value(b"x" * 1_048_488, indexed=False)}, "longer than 1048487"),
+        ({"a": [[1]]}, "another array"),
+        ({"g": GeoPoint((91.0, 0.0))}, "out of range"),
+        ({"many": list(range(20_001))}, "20000 index entries"),
+    ],
+)
+def test_refused_properties(engine: Subject, properties: dict[str, Any], text: str) -> None:
+    refused(engine, Mutation(upsert=entity(KEY, **properties)), text)
+
+
+def test_allowed_extremes(engine: Subject) -> None:
+    engine.put(
+        entity(
+            KEY,
+            indexed="x" * 1500,
+            unindexed=value(b"x" * 1_000_000, indexed=False),
+            inside=value({"text": "x" * 1501}, indexed=False),
+            nested=_nested(20),
+        )
+    )
+
+
+def test_nesting_is_limited(engine: Subject) -> None:
+    refused(engine, Mutation(upsert=entity(KEY, nested=_nested(21))), "20 levels")
+
+
+def test_entities_are_limited(engine: Subject) -> None:
+    halves = {name: value(b"x" * 600_000, indexed=False) for name in ("a", "b")}
+    refused(engine, Mutation(upsert=entity(KEY, **halves)), "larger than 1048572")
+
+
+def _nested(levels: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        inner = {"x": inner}
+    return inner
+
+
+def test_lookups_are_limited(engine: Subject) -> None:
+    thousand = [key("K", i + 1) for i in range(1000)]
+    assert len(engine.lookup(*thousand).missing) == 1000
+    with pytest.raises(DatastoreError, match="at most 1000"):
+        engine.lookup(*thousand, KEY)
+    with pytest.raises(DatastoreError, match="at least one"):
+        engine.lookup()
+
+
+def test_databases_and_projects_are_kept_apart(engine: Subject) -> None:
+    engine.put(entity(KEY, n=1))
+    for project, database in ((PROJECT, "named"), ("another", "")):
+        request = LookupRequest(project_id=project, database_id=database, keys=[bare_key()])
+        assert len(engine.engine.lookup(request).missing) == 1
+
+
+def bare_key() -> KeyPb:
+    return bare({"kind": "K", "id": 1})
