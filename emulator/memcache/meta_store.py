@@ -121,7 +121,7 @@ class MetaWrites:
                 case b"k":
                     fields += key_fields(item.key, binary=item.binary_key)
                 case b"c":
-                    fields.append(b"c%d" % (item.cas if stored else 0))
+                    fields.append(b"c%d" % item.cas)  # 0 unless it was stored
         return line(b" ".join(fields), quiet=flags.quiet and stored)
 
     def _delete(self, words: list[bytes]) -> Step:

@@ -169,5 +169,5 @@ class Connection:
 
 
 def _without_cr(data: bytearray, start: int, newline: int) -> bytes:
-    end = newline - 1 if newline - start > 1 and data[newline - 1] == 0x0D else newline
+    end = newline - 1 if newline > start and data[newline - 1] == 0x0D else newline
     return bytes(data[start:end])

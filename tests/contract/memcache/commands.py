@@ -189,8 +189,8 @@ def _meta(draw: st.DrawFn) -> bytes:
 
 
 def batches() -> Bytes:
-    """Up to twelve commands in one piece; sometimes the last one is cut short."""
+    """Up to sixteen commands in one piece; sometimes the last one is cut short."""
     command = st.one_of(_storage(), _retrieval(), _other_text(), _meta(), _meta(), _meta(), _rare)
-    whole = st.lists(command, min_size=1, max_size=12).map(b"".join)
+    whole = st.lists(command, min_size=2, max_size=16).map(b"".join)
     cut = st.tuples(whole, st.integers(1, 6)).map(lambda pair: pair[0][: -pair[1]])
     return st.one_of(whole, whole, whole, cut)

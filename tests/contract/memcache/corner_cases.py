@@ -7,7 +7,7 @@ from __future__ import annotations
 
 LONG_KEY = b"k" * 251
 
-PREPARED = b"set a 0 0 1\r\n1\r\nset b 5 0 1\r\nx\r\nset c 0 100 2\r\n10\r\nset n 0 0 1\r\n9\r\n"
+PREPARED = b"set a 0 0 1\r\n1\r\nset b 5 0 1\r\nx\r\nset c 0 100 1\r\n9\r\nset n 0 0 2\r\n10\r\n"
 
 CORNER_CASES = [
     (b"set " + LONG_KEY + b" 0 0 1\r\na\r\n"),
@@ -260,6 +260,9 @@ CORNER_CASES = [
     (b"version\r\nquit\r\n"),
     (b"version\r\r\nversion\r\r\r\n"),
     (b"mg c T30 t\r\nmg a T30 t O1 k v q\r\nmg zz k q O1\r\nmn\r\n"),
+    (b"ms a 1 C0 I\r\nz\r\nms a 1 C1 I c\r\nz\r\nms a 1 C999999999 I\r\nz\r\nmg a v c\r\n"),
+    (b"md a I\r\nmg a c\r\nmg a c\r\nmd a I\r\nmg a c\r\nmg a c\r\n"),
+    (b"ma c c v\r\nmg c c v\r\nma c c v\r\nmg c c v\r\n"),
     (
         b"stats detail on\r\nstats detail off\r\nstats detail x\r\nstats detail dump\r\n"
         b"stats reset\r\nstats bogus\r\n"

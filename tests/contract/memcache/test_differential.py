@@ -64,7 +64,7 @@ def pair(real_port: int) -> Iterator[Pair]:
 
 
 @settings(
-    max_examples=150,
+    max_examples=300,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
