@@ -59,7 +59,7 @@ def parse_query(query: QueryPb, partition: Partition, number: int | None) -> Par
         raise invalid("The limit must not be negative.")
     disjunction = _disjunction(query, partition)
     keys_only, projection = _projection(query, disjunction)
-    orders, key_descending = _orders(query, disjunction)
+    orders, key_descending = _orders(query, disjunction, projection)
     _check_kindless(kind, disjunction, orders, projection, key_descending)
     return ParsedQuery(
         partition=number,
@@ -117,7 +117,9 @@ def _distinct_on(query: QueryPb, projection: tuple[str, ...]) -> tuple[str, ...]
     return names
 
 
-def _orders(query: QueryPb, disjunction: list[Conjunction]) -> tuple[tuple[Order, ...], bool]:
+def _orders(
+    query: QueryPb, disjunction: list[Conjunction], projection: tuple[str, ...]
+) -> tuple[tuple[Order, ...], bool]:
     """Explicit orders without the useless ones, then those that filters imply."""
     orders: list[Order] = []
     for order in query.order:
@@ -139,6 +141,9 @@ def _orders(query: QueryPb, disjunction: list[Conjunction]) -> tuple[tuple[Order
     common = set.intersection(*(set(c.spans) for c in disjunction)) if disjunction else set()
     ordered = {order.name for order in orders}
     orders += [Order(name) for name in sorted(common - ordered)]
+    # A projection is answered from an index on its properties, hence in its order.
+    ordered |= common
+    orders += [Order(name) for name in projection if name not in ordered]
     return tuple(orders), False
 
 

@@ -1,6 +1,8 @@
 """Starting and stopping the emulator: the socket, the threads, the settings."""
 
+import errno
 import logging
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class PortInUseError(OSError):
-    """The address cannot be bound."""
+    """The address cannot be bound: the port is taken, or the host is not this machine."""
 
 
 class Emulator:
@@ -105,6 +107,22 @@ class Emulator:
         self.stop()
 
 
+def _check_address(host: str, port: int) -> None:
+    """Whether the address can be bound, with a better answer than gRPC's log lines."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        reason = "the port is taken" if taken else error.strerror
+        raise PortInUseError(f"cannot listen on {host}:{port}: {reason}") from None
+
+
 def start(
     port: int = 0,
     data_dir: str | Path | None = None,
@@ -132,6 +150,7 @@ def start(
         StorageError: the data folder cannot be used.
         ValueError: the concurrency mode is unknown.
     """
+    _check_address(host, port)
     control = MODES.get(concurrency_mode)
     if control is None:
         raise ValueError(
@@ -148,11 +167,9 @@ def start(
         host = f"[{host}]"
     try:
         bound = server.add_insecure_port(f"{host}:{port}")
-        if bound == 0:
-            raise RuntimeError
-    except RuntimeError:
+    except RuntimeError as error:
         storage.close()
-        raise PortInUseError(f"cannot listen on {host}:{port}: the port is taken") from None
+        raise PortInUseError(f"cannot listen on {host}:{port}: {error}") from None
     server.start()
     _log.info("Datastore emulator listens on %s:%d", host, bound)
     return Emulator(server, engine, storage, f"{host}:{bound}", project)

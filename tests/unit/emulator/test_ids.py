@@ -1,5 +1,7 @@
 """Automatic ids: spread out, and never the same twice."""
 
+import itertools
+
 from emulator.datastore.ids import scatter
 
 
@@ -11,7 +13,7 @@ def test_scattering_is_a_bijection_within_52_bits() -> None:
 
 def test_consecutive_ids_are_far_apart() -> None:
     ids = [scatter(number) for number in range(1, 1000)]
-    gaps = [abs(one - other) for one, other in zip(ids, ids[1:], strict=False)]
+    gaps = [abs(one - other) for one, other in itertools.pairwise(ids)]
     assert min(gaps) > 2**30
     # Spread over the whole range: each tenth of it gets its share.
     tenths = [number * 10 >> 52 for number in ids]

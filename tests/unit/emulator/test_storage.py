@@ -180,7 +180,7 @@ def rows(engine: Subject, table: str) -> int:
 class TestCost:
     """Work in SQLite, in virtual machine steps, on kinds of different sizes."""
 
-    SMALL, LARGE = 100, 5000
+    SMALL, LARGE = 100, 2000
 
     def steps(self, size: int, *, act: str) -> int:
         storage = Storage()

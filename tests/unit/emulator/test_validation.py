@@ -54,7 +54,7 @@ def test_malformed_keys(engine: Subject, wrong: KeyPb, text: str) -> None:
         key("k" * 1500, 1),
         key("K", "ü" * 750),
         key("K", -1),
-        key(*["K", 1] * 100),
+        bare(*[{"kind": "K", "id": 1}] * 100),
         key("K", "__almost", "__reserved_", 1),
     ],
     ids=["kind", "name", "negative", "path", "underscores"],

@@ -1,0 +1,68 @@
+"""One emulator for all contract tests, emptied before each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import google.cloud.ndb as ndb
+import grpc
+import pytest
+from google.cloud import datastore
+
+import emulator
+from emulator.datastore import protos
+from emulator.datastore.protos import Message
+from tests.unit.emulator.builders import PROJECT
+
+SERVICE = "/google.datastore.v1.Datastore/"
+
+
+class Stub:
+    """The service's RPCs on a plain channel: messages in, messages out, gRPC errors."""
+
+    def __init__(self, host: str) -> None:
+        self.channel = grpc.insecure_channel(host, options=[("grpc.use_local_subchannel_pool", 1)])
+
+    def call(self, rpc: str, request: Message, timeout_seconds: float = 20) -> Message:
+        method: Callable[..., Any] = self.channel.unary_unary(
+            SERVICE + rpc,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=getattr(protos, f"{rpc}Response").FromString,
+        )
+        return method(request, timeout=timeout_seconds, wait_for_ready=True)
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[emulator.Emulator]:
+    with emulator.start(project=PROJECT) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> emulator.Emulator:
+    """An empty emulator that the client libraries find through the environment."""
+    running.reset()
+    for name, setting in running.env.items():
+        monkeypatch.setenv(name, setting)
+    return running
+
+
+@pytest.fixture
+def stub(server: emulator.Emulator) -> Iterator[Stub]:
+    stub = Stub(server.host)
+    yield stub
+    stub.close()
+
+
+@pytest.fixture
+def ndb_client(server: emulator.Emulator) -> ndb.Client:
+    return ndb.Client()
+
+
+@pytest.fixture
+def datastore_client(server: emulator.Emulator) -> datastore.Client:
+    return datastore.Client()

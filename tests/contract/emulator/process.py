@@ -1,0 +1,59 @@
+"""`python -m emulator` as a child process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parents[3]
+_EXPORT = "export DATASTORE_EMULATOR_HOST="
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "emulator", *arguments]
+
+
+def run_to_end(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """For an emulator that does not start."""
+    return subprocess.run(
+        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
+    )
+
+
+class EmulatorProcess:
+    """A running emulator process; killed when the block is left."""
+
+    def __init__(self, *arguments: str, port: int = 0) -> None:
+        self.process = subprocess.Popen(
+            command("--port", str(port), *arguments),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
+        )
+        assert self.process.stdout is not None
+        # Returns when the emulator serves, or with nothing when it has died.
+        self.first_line = self.process.stdout.readline().rstrip("\n")
+        self.host = self.first_line.removeprefix(_EXPORT)
+
+    def stop(self, signal_number: int) -> int:
+        """Send a signal; returns the exit code."""
+        self.process.send_signal(signal_number)
+        return self.process.wait(20)
+
+    def __enter__(self) -> EmulatorProcess:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()

@@ -1,0 +1,190 @@
+"""google-cloud-datastore against the emulator."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import datastore
+from google.cloud.datastore.query import And, Or, PropertyFilter
+
+
+def put(client: datastore.Client, count: int = 5) -> list[Any]:
+    entities = []
+    for i in range(1, count + 1):
+        task = datastore.Entity(client.key("Task", i), exclude_from_indexes=("text",))
+        task.update(priority=i, done=i % 2 == 0, text="x" * 2000, tags=["a", f"t{i}"])
+        entities.append(task)
+    client.put_multi(entities)
+    return entities
+
+
+def ids(results: Any) -> list[int]:
+    return [result.key.id for result in results]
+
+
+def test_round_trip(datastore_client: datastore.Client) -> None:
+    client = datastore_client
+    task = datastore.Entity(client.key("List", "default", "Task", 7))
+    inner = datastore.Entity()
+    inner["x"] = [1, None]
+    task.update(
+        text="ü",
+        at=datetime.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=datetime.UTC),
+        number=-(2**63),
+        real=2.5,
+        blob=b"\x00",
+        nothing=None,
+        empty=[],
+        many=["a", 1, True],
+        inner=inner,
+        other=client.key("K", "n"),
+        where=datastore.helpers.GeoPoint(1.0, 2.0),
+    )
+    client.put(task)
+    assert client.get(task.key) == task
+    client.delete(task.key)
+    assert client.get(task.key) is None
+
+
+def test_get_multi_reports_missing(datastore_client: datastore.Client) -> None:
+    put(datastore_client, 2)
+    missing: list[Any] = []
+    keys = [datastore_client.key("Task", i) for i in (1, 2, 3)]
+    assert ids(datastore_client.get_multi(keys, missing=missing)) == [1, 2]
+    assert ids(missing) == [3]
+
+
+def test_incomplete_keys_and_allocation(datastore_client: datastore.Client) -> None:
+    task = datastore.Entity(datastore_client.key("Task"))
+    datastore_client.put(task)
+    assert datastore_client.get(task.key) == task
+    allocated = datastore_client.allocate_ids(datastore_client.key("Task"), 3)
+    assert len(set(ids_of_keys(allocated))) == 3
+    datastore_client.reserve_ids_sequential(datastore_client.key("Task", 1), 3)
+
+
+def ids_of_keys(keys: Any) -> list[int]:
+    return [key.id for key in keys]
+
+
+def test_queries(datastore_client: datastore.Client) -> None:
+    put(datastore_client)
+    query = datastore_client.query(kind="Task")
+    query.add_filter(filter=PropertyFilter("priority", ">", 1))
+    query.add_filter(filter=PropertyFilter("done", "=", False))
+    query.order = ["-priority"]
+    assert ids(query.fetch()) == [5, 3]
+
+    either = datastore_client.query(kind="Task")
+    either.add_filter(
+        filter=Or(
+            [
+                PropertyFilter("priority", "=", 1),
+                And([PropertyFilter("done", "=", True), PropertyFilter("priority", ">", 2)]),
+            ]
+        )
+    )
+    assert ids(either.fetch()) == [1, 4]
+
+    for operator, operand, expected in (
+        ("IN", [1, 3, 9], [1, 3]),
+        ("NOT_IN", [1, 3, 9], [2, 4, 5]),
+        ("!=", 3, [1, 2, 4, 5]),
+    ):
+        query = datastore_client.query(kind="Task")
+        query.add_filter(filter=PropertyFilter("priority", operator, operand))
+        assert ids(query.fetch()) == expected
+
+
+def test_key_filters_and_ancestors(datastore_client: datastore.Client) -> None:
+    put(datastore_client)
+    query = datastore_client.query(kind="Task")
+    query.add_filter(filter=PropertyFilter("__key__", ">", datastore_client.key("Task", 3)))
+    assert ids(query.fetch()) == [4, 5]
+    child = datastore.Entity(datastore_client.key("Task", 1, "Task", 100))
+    datastore_client.put(child)
+    below = datastore_client.query(ancestor=datastore_client.key("Task", 1))
+    assert ids(below.fetch()) == [1, 100]
+
+
+def test_cursors_offsets_and_keys_only(datastore_client: datastore.Client) -> None:
+    put(datastore_client)
+    query = datastore_client.query(kind="Task", order=["priority"])
+    query.keys_only()
+    pages = query.fetch(limit=2)
+    assert ids(pages) == [1, 2]
+    rest = query.fetch(start_cursor=pages.next_page_token)
+    assert ids(rest) == [3, 4, 5]
+    assert ids(query.fetch(offset=3)) == [4, 5]
+
+
+def test_projection_and_distinct(datastore_client: datastore.Client) -> None:
+    put(datastore_client)
+    query = datastore_client.query(kind="Task", projection=["done"], distinct_on=["done"])
+    assert [result["done"] for result in query.fetch()] == [False, True]
+
+
+def test_aggregation(datastore_client: datastore.Client) -> None:
+    put(datastore_client)
+    query = datastore_client.query(kind="Task")
+    aggregation = datastore_client.aggregation_query(query)
+    aggregation.count(alias="n").sum("priority", alias="total").avg("priority", alias="mean")
+    (results,) = list(aggregation.fetch())
+    assert {r.alias: r.value for r in results} == {"n": 5, "total": 15, "mean": 3.0}
+
+
+def test_results_larger_than_a_batch(datastore_client: datastore.Client) -> None:
+    big = []
+    for i in range(1, 9):
+        item = datastore.Entity(datastore_client.key("Big", i), exclude_from_indexes=("b",))
+        item["b"] = b"x" * 900_000
+        big.append(item)
+    datastore_client.put_multi(big)
+    assert ids(datastore_client.query(kind="Big").fetch()) == list(range(1, 9))
+    found = datastore_client.get_multi([item.key for item in big])
+    assert sorted(ids(found)) == list(range(1, 9))
+
+
+def test_transactions(datastore_client: datastore.Client) -> None:
+    client = datastore_client
+    key = client.key("Counter", "c")
+    with client.transaction():
+        counter = datastore.Entity(key)
+        counter["n"] = 1
+        client.put(counter)
+    transaction = client.transaction()
+    transaction.begin()
+    counter = client.get(key, transaction=transaction)
+    other = datastore.Entity(key)
+    other["n"] = 10
+    datastore.Client().put(other)
+    counter["n"] += 1
+    transaction.put(counter)
+    with pytest.raises(exceptions.Aborted, match="contention"):
+        transaction.commit()
+    assert client.get(key)["n"] == 10
+
+
+def test_a_transaction_that_begins_with_its_first_read(
+    datastore_client: datastore.Client,
+) -> None:
+    client = datastore_client
+    put(client, 1)
+    with client.transaction(begin_later=True) as transaction:
+        task = client.get(client.key("Task", 1))
+        assert transaction.id
+        task["priority"] = 50
+        transaction.put(task)
+    assert client.get(client.key("Task", 1))["priority"] == 50
+    with client.transaction(begin_later=True) as transaction:
+        transaction.put(datastore.Entity(client.key("Task", 2)))
+    assert client.get(client.key("Task", 2)) is not None
+
+
+def test_read_only_and_read_time(datastore_client: datastore.Client) -> None:
+    put(datastore_client, 1)
+    with datastore_client.transaction(read_only=True):
+        assert datastore_client.get(datastore_client.key("Task", 1))["priority"] == 1
