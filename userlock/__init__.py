@@ -19,6 +19,7 @@ from userlock.errors import (
     ConfigurationError,
     CreatedWithoutLock,
     DeletedWithoutLock,
+    EntityExistsError,
     EntityNotFound,
     InternalStomp,
     LeaseRanOut,
@@ -39,16 +40,10 @@ from userlock.errors import (
 )
 from userlock.lock.lease import Holder, Lease, LeaseStore, Priority
 from userlock.lock.policy import Backoff, LockPolicy, OutagePolicy, PriorityPolicy
-from userlock.lock.scope import (
-    LockScope,
-    Tenure,
-    acquire_lock,
-    current_scope,
-    global_lock,
-    release_lock,
-    scope,
-)
+from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
+from userlock.lock.tenure import Tenure
+from userlock.lock.verbs import acquire_lock, global_lock, release_lock
 from userlock.ndb.model import (
     UserModel,
     fetch_under_user_write_lock,
@@ -65,6 +60,7 @@ __all__ = [
     "CreatedWithoutLock",
     "DeletedWithoutLock",
     "Enforcement",
+    "EntityExistsError",
     "EntityNotFound",
     "Holder",
     "InternalStomp",

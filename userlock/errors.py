@@ -19,6 +19,7 @@
     │   ├── DeletedWithoutLock          an entity was deleted without the lock
     │   └── InternalStomp               an older object of an entity put after a newer one
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
+    │   └── EntityExistsError           a new entity was put where there is one already
     └── EntityNotFound                  the entity was deleted before it could be locked
 
 A `WriteViolation` is a bug in the calling code and is raised before anything
@@ -231,8 +232,11 @@ class InternalStomp(WriteViolation):
 class StaleWriteError(UserLockError):
     """The write was refused at the Datastore commit: the entity had changed since it was read.
 
-    Nothing was overwritten; the entity in Datastore is as the other writer
-    left it. Start again from the read.
+    Nothing was overwritten. Start again from the read.
+
+    Limit: when the reply to a put is lost, ndb sends it again, and meets its
+    own write; this error is raised then although the write has landed. So it
+    may be reported refused and yet be there, but never the other way round.
 
     Attributes:
         key: the entity's `ndb.Key`.
@@ -242,6 +246,9 @@ class StaleWriteError(UserLockError):
         put_at: where it was put.
         lock_id: the lock that should have prevented this.
     """
+
+    _problem = "was written by somebody else since it was read"
+    _remedy = "run the request again from its read"
 
     def __init__(
         self,
@@ -253,21 +260,36 @@ class StaleWriteError(UserLockError):
         read_at: object | None,
         put_at: object | None,
     ) -> None:
-        super().__init__(
-            f"{key!r} was written by somebody else since it was read, so this write was refused "
-            f"and nothing was overwritten.\n"
-            f"  lock id: {lock_id!r}\n"
-            f"  read at: {read_at or 'not known'} (version {read_version})\n"
-            f"  put at: {put_at or 'not known'} (the server has version "
-            f"{found_version or 'unknown'})\n"
-            f"  To mend it: run the request again from its read."
-        )
+        lines = [
+            f"{key!r} {self._problem}, so this write was refused and nothing was overwritten.",
+            f"  lock id: {lock_id!r}",
+        ]
+        if read_version:
+            lines.append(f"  read at: {read_at or 'not known'} (version {read_version})")
+        found = f" (the server has version {found_version})" if found_version else ""
+        lines.append(f"  put at: {put_at or 'not known'}{found}")
+        lines.append(f"  To mend it: {self._remedy}.")
+        super().__init__("\n".join(lines))
         self.key = key
         self.lock_id = lock_id
         self.read_version = read_version
         self.found_version = found_version
         self.read_at = read_at
         self.put_at = put_at
+
+
+class EntityExistsError(StaleWriteError):
+    """A new entity was put under a key that exists already; the existing one is unchanged.
+
+    Either two requests created it at once and the other one won, or the code
+    makes a new object where it should read the one that is there.
+    """
+
+    _problem = "exists already, and a new object was put under its key"
+    _remedy = (
+        "read it first and create it only when it is missing, under the lock; a model whose "
+        "entities are meant to be overwritten unread says `_overwrites = True`"
+    )
 
 
 class EntityNotFound(UserLockError, LookupError):

@@ -6,6 +6,7 @@ Needs the extra `flask` (`pip install userlock[flask]`).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -46,9 +47,9 @@ class UserLock:
 
     Args:
         app: the Flask app; or call `init_app` later.
-        client: the `ndb.Client` to open contexts with, or a function that gives it (called on
-            the first request, so that a forked worker makes its own). None: the app opens
-            contexts itself.
+        client: the `ndb.Client` to open contexts with, or a function that makes it (called
+            once in each process, on its first request: gRPC channels do not survive a fork).
+            None: the app opens contexts itself.
         service: where locks come from; by default the configured service.
         batch_prefixes: URL paths that begin with one of these are batch work. So are
             requests from App Engine task queues and cron, Cloud Tasks and Cloud Scheduler.
@@ -71,6 +72,7 @@ class UserLock:
         if isinstance(batch_prefixes, str):
             raise TypeError("batch_prefixes must be a list of paths, not one string")
         self._client = client
+        self._made: tuple[int, Any] = (0, None)
         self._service = service
         self._batch_prefixes = tuple(batch_prefixes)
         self._enforcement = None if enforcement is None else Enforcement.of(enforcement)
@@ -97,9 +99,18 @@ class UserLock:
             return Priority.BATCH
         return Priority.INTERACTIVE
 
+    def _client_of_this_process(self) -> Any:
+        if not callable(self._client):
+            return self._client
+        made_in, client = self._made
+        if made_in != os.getpid():
+            client = self._client()
+            self._made = os.getpid(), client
+        return client
+
     def _open(self) -> None:
         with ExitStack() as stack:
-            client = self._client() if callable(self._client) else self._client
+            client = self._client_of_this_process()
             if client is not None:
                 stack.enter_context(client.context(**self._context_options))
             stack.enter_context(

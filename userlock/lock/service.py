@@ -18,18 +18,14 @@ from random import Random
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import LockServiceUnavailable, LockTimeout
+from userlock.errors import LockServiceUnavailable
 from userlock.events import (
     LISTENERS,
-    Acquired,
-    Contended,
-    Degraded,
-    Event,
     LeaseLost,
     Listeners,
     Released,
-    TimedOut,
 )
+from userlock.lock.acquisition import Acquisition
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import (
     Claim,
@@ -97,7 +93,7 @@ class LockService:
         self.outage = OutagePolicy(outage)
         self.listeners = LISTENERS if listeners is None else listeners
         self.clock = clock
-        self._random = random or Random()
+        self.random = random or Random()
         self._breaker = CircuitBreaker(clock)
         self._strays: collections.deque[Lease] = collections.deque(maxlen=self.MAX_STRAYS)
 
@@ -167,9 +163,9 @@ class LockService:
             request=request[:200],
         )
         claim = Claim(lock_id=lock_id, holder=holder, ttl_seconds=ttl, priority=priority)
-        return _Acquisition(self, claim, wait).run()
+        return Acquisition(self, claim, wait).run()
 
-    def _ask(self, claim: Claim, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
+    def ask(self, claim: Claim, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
         """One attempt, unless the breaker is open."""
         if not self._breaker.allows():
             return Unavailable(self._breaker.reason, sent=False)
@@ -196,11 +192,10 @@ class LockService:
         What could not be confirmed is remembered, and tried again when the
         store answers this process next; until then the lease ends by itself.
         """
-        if not lease.maybe_stored:
-            self._emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
-            return
         outcome: StoreReleased | Lost | Unavailable
-        if self._breaker.allows():
+        if not lease.maybe_stored:
+            outcome = Lost(None)
+        elif self._breaker.allows():
             asked_at = self.clock.now()
             outcome = self.store.release(lease)
             self._note(outcome, asked_at)
@@ -208,13 +203,17 @@ class LockService:
             outcome = Unavailable(self._breaker.reason, sent=False)
         match outcome:
             case StoreReleased():
-                self._emit(Released(lease.lock_id, held_seconds, "released"))
+                self.listeners.emit(Released(lease.lock_id, held_seconds, "released"))
             case Unavailable():
-                self._strays.append(lease)
-                self._emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
+                self.remember_stray(lease)
+                self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case Lost(holder):
                 if lease.degraded:  # never confirmed, so nothing was lost
-                    self._emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
+                    if lease.maybe_stored and holder is None:
+                        self.remember_stray(lease)  # the command may land yet: look once more
+                    self.listeners.emit(
+                        Released(lease.lock_id, held_seconds, "released (degraded)")
+                    )
                     return
                 if self.clock.now() >= lease.deadline:
                     how = f"its lease of {lease.ttl_seconds:g} s ran out"
@@ -222,7 +221,11 @@ class LockService:
                     how = "the store forgot it (evicted, flushed or restarted)"
                 if holder is not None:
                     how += f"; it is now held by {holder.describe()}"
-                self._emit(LeaseLost(lease.lock_id, held_seconds, how))
+                self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, how))
+
+    def remember_stray(self, lease: Lease) -> None:
+        """Give this lease back when the store answers again."""
+        self._strays.append(lease)
 
     def _collect_strays(self) -> None:
         """Give back what could not be given back while the store was away.
@@ -277,135 +280,3 @@ class LockService:
     def close(self) -> None:
         """Give up the store's connections. Leases that are out stay out."""
         self.store.close()
-
-    def _emit(self, event: Event) -> None:
-        self.listeners.emit(event)
-
-
-class _Acquisition:
-    """One call of `acquire`, from its first attempt to a lease or an error."""
-
-    def __init__(self, service: LockService, claim: Claim, wait_seconds: float) -> None:
-        self._service = service
-        self._claim = claim
-        self._wait_seconds = wait_seconds
-        self._started = service.clock.now()
-        self._attempts = 0
-        self._holder: Holder | None = None
-        self._in_the_way = ""
-        self._maybe_stored = False
-
-    def run(self) -> Lease:
-        announced = False
-        try:
-            outcome = self._attempt(announce=False)
-            if isinstance(outcome, Held | Yielded) and self._wait_seconds > 0:
-                self._contended(outcome)
-                announced = True
-                outcome = self._wait()
-        except BaseException:
-            # The thread is being stopped (KeyboardInterrupt, a worker's
-            # timeout): the attempt may have been granted all the same.
-            self._service.store.release(self._lease(degraded=True))
-            raise
-        finally:
-            if announced:
-                self._service.store.withdraw(self._claim)
-        match outcome:
-            case Granted(lease):
-                return self._granted(lease)
-            case Unavailable(reason):
-                return self._unavailable(reason)
-            case _:
-                raise self._timed_out()
-
-    def _attempt(self, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
-        self._attempts += 1
-        outcome = self._service._ask(self._claim, announce=announce)
-        if isinstance(outcome, Unavailable) and outcome.sent:
-            self._maybe_stored = True
-        return outcome
-
-    def _wait(self) -> Granted | Held | Yielded | Unavailable:
-        """Poll until the lock is ours, the wait is over, or the store goes away.
-
-        The first poll follows at once: it is the one that announces that
-        somebody waits, and from then on batch stands back.
-        """
-        service = self._service
-        backoff = service.policy.of(self._claim.priority).backoff
-        for delay in backoff.delays(service._random):
-            outcome = self._attempt(announce=True)
-            if isinstance(outcome, Granted | Unavailable):
-                return outcome
-            left = self._wait_seconds - self._elapsed()
-            if left <= 0:
-                return outcome
-            service.clock.sleep(min(delay, left))
-        raise AssertionError("backoff delays do not end")
-
-    def _elapsed(self) -> float:
-        return self._service.clock.now() - self._started
-
-    def _contended(self, outcome: Held | Yielded) -> None:
-        self._look_who(outcome)
-        self._service._emit(
-            Contended(self._claim.lock_id, self._claim.priority.value, self._in_the_way)
-        )
-
-    def _look_who(self, outcome: Held | Yielded) -> None:
-        if isinstance(outcome, Yielded):
-            self._in_the_way = "a waiting interactive request"
-            return
-        seen = self._service.store.read(self._claim.lock_id)
-        if isinstance(seen, Held) and seen.holder is not None:
-            self._holder = seen.holder
-            self._in_the_way = seen.holder.describe()
-        elif not self._in_the_way:
-            self._in_the_way = "a holder that was gone at the second look"
-
-    def _granted(self, lease: Lease) -> Lease:
-        self._acquired(degraded=False)
-        return lease
-
-    def _acquired(self, *, degraded: bool) -> None:
-        self._service._emit(
-            Acquired(
-                self._claim.lock_id,
-                self._claim.priority.value,
-                self._elapsed(),
-                self._attempts,
-                self._in_the_way,
-                degraded,
-            )
-        )
-
-    def _unavailable(self, reason: str) -> Lease:
-        service = self._service
-        if service.outage is OutagePolicy.FAIL:
-            if self._maybe_stored:
-                service._strays.append(self._lease(degraded=True))
-            raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason)
-        service._emit(Degraded(self._claim.lock_id, reason))
-        self._acquired(degraded=True)
-        return self._lease(degraded=True)
-
-    def _timed_out(self) -> LockTimeout:
-        self._look_who(Held(None))
-        waited = self._elapsed()
-        self._service._emit(
-            TimedOut(self._claim.lock_id, self._claim.priority.value, waited, self._in_the_way)
-        )
-        return LockTimeout(lock_id=self._claim.lock_id, waited_seconds=waited, holder=self._holder)
-
-    def _lease(self, *, degraded: bool) -> Lease:
-        """A lease from now on, without the store's word for it."""
-        claim = self._claim
-        return Lease(
-            lock_id=claim.lock_id,
-            token=claim.token,
-            deadline=self._service.clock.now() + claim.ttl_seconds,
-            ttl_seconds=claim.ttl_seconds,
-            degraded=degraded,
-            maybe_stored=self._maybe_stored,
-        )

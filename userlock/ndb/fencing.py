@@ -12,15 +12,20 @@ Datastore itself, without another round trip:
                               v8 ◀────────────────────── put, base_version 7
     put, base_version 7 ────▶ conflict: v8 stays
     StaleWriteError
+
+A new object whose key is known is sent as an insert rather than ndb's upsert,
+so that of two requests that both found nothing and create it, one wins and
+the other is told.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from userlock.errors import LeaseRanOut, StaleWriteError
+from userlock.errors import EntityExistsError, LeaseRanOut, StaleWriteError
 from userlock.events import LISTENERS, StaleWrite
-from userlock.lock.scope import Tenure, current_scope
+from userlock.lock.scope import current_scope
+from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.places import Place
 from userlock.ndb.provenance import Stamp, current_settings, report
@@ -28,9 +33,17 @@ from userlock.settings import Enforcement
 
 
 class FencedWrite:
-    """One put from `put_async` to the commit's answer. Implements `hooks.Write`."""
+    """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
 
-    __slots__ = ("_entity", "_lock_id", "_put_at", "_stamp", "_tenure", "base_version")
+    __slots__ = (
+        "_entity",
+        "_lock_id",
+        "_put_at",
+        "_stamp",
+        "_tenure",
+        "base_version",
+        "must_be_new",
+    )
 
     def __init__(
         self,
@@ -46,6 +59,7 @@ class FencedWrite:
         self._tenure = tenure
         self._put_at = put_at
         self.base_version = self._version_to_match()
+        self.must_be_new = self._is_creation()
 
     def _version_to_match(self) -> int:
         """The version the server must still have; 0 where nothing is to be matched."""
@@ -56,6 +70,22 @@ class FencedWrite:
         if transaction is not None and transaction == stamp.transaction:
             return 0  # the transaction itself answers for what was read in it
         return stamp.version
+
+    def _is_creation(self) -> bool:
+        """Whether the entity must not exist yet.
+
+        Not in transactions, which answer for what was looked for in them; and
+        not where Datastore allocates the id, or the model allows to overwrite.
+        """
+        key = self._entity._key
+        return (
+            self._stamp is None
+            and key is not None
+            and key.id() is not None
+            and hooks.current_transaction() is None
+            and not type(self._entity)._overwrites
+            and current_settings().fencing
+        )
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
@@ -68,7 +98,8 @@ class FencedWrite:
     def conflicted(self, version: int) -> StaleWriteError:
         """Somebody else wrote it first. The stale object leaves the caches."""
         stamp = self._stamp
-        error = StaleWriteError(
+        kind = EntityExistsError if self.must_be_new else StaleWriteError
+        error = kind(
             key=self._entity._key,
             lock_id=self._lock_id,
             read_version=self.base_version,

@@ -3,7 +3,7 @@
 ndb has no public way to learn the version an entity was read at, to send a
 `base_version` with a put, or to refuse a put before it is sent. This module
 hooks into the few places where that can be done, and hands what passes there
-to a `Handler`. Written against google-cloud-ndb 2.3 to 2.7.
+to a `watch.Handler`. Written against google-cloud-ndb 2.3 to 2.7.
 
 `install` checks each place first. On a release of ndb that moved one, the
 import of userlock fails and says which; protection is never lost silently.
@@ -20,21 +20,26 @@ from __future__ import annotations
 import inspect
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from google.api_core.exceptions import AlreadyExists
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import __version__ as ndb_version
 from google.cloud.ndb import (
     _cache,
     _datastore_api,
     _datastore_query,
+    _eventloop,
     _transaction,
     context,
+    exceptions,
     key,
     model,
     tasklets,
 )
 from google.protobuf import unknown_fields
+
+from userlock.ndb.watch import Handler, Write
 
 _VERSION_FIELD = 7697260  # "usl" in ASCII; far above any number that Datastore's schema uses
 _FIXED64 = 1
@@ -52,56 +57,6 @@ def _tag(field: int, wire_type: int) -> bytes:
 
 _VERSION_TAG = _tag(_VERSION_FIELD, _FIXED64)
 _pack = struct.Struct("<Q").pack
-
-
-class Write(Protocol):
-    """One put on its way to Datastore."""
-
-    #: The version the server must still have, or 0 for any.
-    base_version: int
-
-    def landed(self, version: int) -> None:
-        """It is in Datastore, as `version`."""
-        ...
-
-    def conflicted(self, version: int) -> Exception:
-        """It was refused; the server has `version`. The answer is raised to whoever put it."""
-        ...
-
-    def about_to_commit(self) -> None:
-        """Its transaction is about to commit. What this raises rolls the transaction back."""
-        ...
-
-
-class Handler(Protocol):
-    """Who is told what passes the hooks. Nothing here may block."""
-
-    #: The base class of the entities that are watched.
-    tracked: type
-
-    def loaded(self, entity: Any, version: int) -> None:
-        """An entity came out of Datastore (or of the global cache). 0: version not known."""
-        ...
-
-    def write_of(self, entity: Any) -> Write | None:
-        """The write that `entity` is being put under, once: called as the put begins."""
-        ...
-
-    def cached_is_good(self, entity: Any) -> bool:
-        """Whether the context cache may answer with this entity."""
-        ...
-
-    def cached_miss_is_good(self, ndb_key: Any) -> bool:
-        """Whether the context cache may answer that there is no such entity."""
-        ...
-
-    def bypass_global_cache(self, kind: str) -> bool:
-        """Whether a look-up of this kind must go to Datastore itself."""
-        ...
-
-    def deleting(self, ndb_key: Any) -> None:
-        """A key is about to be deleted. What this raises stops it."""
-        ...
 
 
 # --- what the rest of the wing asks of ndb ---------------------------------------------------
@@ -177,6 +132,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_datastore_api, "_process_commit", ("rpc", "futures")),
     (_datastore_api._LookupBatch, "lookup_callback", ("self", "rpc")),
     (_datastore_api._NonTransactionalCommitBatch, "put", ("self", "entity_pb")),
+    (_datastore_api._NonTransactionalCommitBatch, "idle_callback", ("self",)),
     (_datastore_api._TransactionalCommitBatch, "put", ("self", "entity_pb")),
     (
         _datastore_query._Result,
@@ -348,6 +304,7 @@ def _hook_putting(handler: Handler) -> None:
     _datastore_api.helpers = _Helpers(_datastore_api.helpers)
     _hook_batch(_datastore_api._NonTransactionalCommitBatch, transactional=False)
     _hook_batch(_datastore_api._TransactionalCommitBatch, transactional=True)
+    _hook_empty_commits(_datastore_api._NonTransactionalCommitBatch)
 
 
 def _hook_batch(batch_class: Any, *, transactional: bool) -> None:
@@ -355,13 +312,21 @@ def _hook_batch(batch_class: Any, *, transactional: bool) -> None:
     fail = datastore_types.Mutation.ConflictResolutionStrategy.FAIL
 
     def put_with_write(self: Any, entity_pb: Any) -> Any:
-        future = put(self, entity_pb)
         write: Write | None = entity_pb.__dict__.get("_userlock_write")
         if write is None:
-            return future
+            return put(self, entity_pb)
+        batch = self
+        if write.must_be_new:
+            # An insert that fails takes its whole commit with it, so it gets
+            # a commit of its own, sent beside the others'.
+            batch = batch_class(self.options)
+            _eventloop.add_idle(batch.idle_callback)
+        future = put(batch, entity_pb)
         future._userlock_write = write
-        if write.base_version:
-            mutation = self.mutations[-1]
+        mutation = batch.mutations[-1]
+        if write.must_be_new:
+            mutation.insert = mutation.upsert
+        elif write.base_version:
             mutation.base_version = write.base_version
             if transactional:
                 # A mutation that is skipped would leave half a transaction.
@@ -371,31 +336,57 @@ def _hook_batch(batch_class: Any, *, transactional: bool) -> None:
     batch_class.put = put_with_write
 
 
+def _hook_empty_commits(batch_class: Any) -> None:
+    """A batch whose only puts went into commits of their own has nothing to send."""
+    idle_callback = batch_class.idle_callback
+
+    def send_if_not_empty(self: Any) -> None:
+        if self.mutations:
+            idle_callback(self)
+
+    batch_class.idle_callback = send_if_not_empty
+
+
 def _hook_committing() -> None:
     commit = _datastore_api.commit
     process_commit = _datastore_api._process_commit
 
-    def commit_if_still_allowed(
-        transaction: bytes, retries: Any = None, timeout: Any = None
-    ) -> Any:
+    def commit_if_allowed(transaction: bytes, retries: Any = None, timeout: Any = None) -> Any:
         batch = context.get_context().commit_batches.get(transaction)
         if batch is not None:
             for future in batch.futures:
-                write: Write | None = getattr(future, "_userlock_write", None)
-                if write is not None:
+                if (write := _write_of(future)) is not None:
                     write.about_to_commit()
         return commit(transaction, retries=retries, timeout=timeout)
 
     def take_results(rpc: Any, futures: list[Any]) -> None:
-        if rpc.exception() is None:
+        error = rpc.exception()
+        if error is None:
             for result, future in zip(rpc.result()._pb.mutation_results, futures, strict=False):
-                write: Write | None = getattr(future, "_userlock_write", None)
-                if write is not None:
+                if (write := _write_of(future)) is not None:
                     _take_result(write, result, future)
+        elif _says_that_it_exists(error):
+            for future in futures:
+                write = _write_of(future)
+                if write is not None and write.must_be_new and not future.done():
+                    future.set_exception(write.conflicted(0))
         process_commit(rpc, futures)
 
-    _datastore_api.commit = commit_if_still_allowed
+    _datastore_api.commit = commit_if_allowed
     _datastore_api._process_commit = take_results
+
+
+def _says_that_it_exists(error: BaseException) -> bool:
+    # While other calls are being made, ndb takes an error for one of a nested
+    # retry and keeps its text alone.
+    return isinstance(error, AlreadyExists) or (
+        isinstance(error, exceptions.NestedRetryException) and "already exists" in str(error)
+    )
+
+
+def _write_of(future: Any) -> Write | None:
+    write: Write | None = getattr(future, "_userlock_write", None)
+    return write
 
 
 def _take_result(write: Write, result: Any, future: Any) -> None:

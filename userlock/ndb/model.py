@@ -15,11 +15,9 @@ from google.cloud.ndb.exceptions import ContextError
 
 from userlock.errors import ConfigurationError, EntityNotFound, LockIdError
 from userlock.lock.lease import Priority, check_lock_id
-from userlock.lock.scope import (
-    current_scope,
-    global_lock,
-    register_participant,
-)
+from userlock.lock.scope import current_scope
+from userlock.lock.tenure import register_participant
+from userlock.lock.verbs import global_lock
 from userlock.ndb import hooks
 from userlock.ndb.fencing import FencedWrite
 from userlock.ndb.places import here
@@ -66,6 +64,9 @@ class UserModel(ndb.Model):
     there is only a key; without it a delete is allowed under any lock. A
     common base class that has no entities of its own says `_abstract = True`.
 
+    A new object with a key of its own does not overwrite an entity that exists
+    (`EntityExistsError`), unless the class says `_overwrites = True`.
+
     A put raises a `WriteViolation` before anything is sent when the entity was
     not read under the lock that is held now. A put of an entity that changed
     in Datastore since it was read raises `StaleWriteError` at the commit and
@@ -75,6 +76,7 @@ class UserModel(ndb.Model):
     _lock_id: ClassVar[Any] = None
     _lock_id_from_key: ClassVar[Any] = None
     _abstract: ClassVar[bool] = True
+    _overwrites: ClassVar[bool] = False
 
     _userlock_stamp: Stamp | None = None
 
@@ -94,7 +96,8 @@ class UserModel(ndb.Model):
             LockIdError: the entity does not say which lock guards it.
 
         The future raises `StaleWriteError` when the entity changed in
-        Datastore since it was read; nothing is overwritten then.
+        Datastore since it was read, and `EntityExistsError` when it is new
+        but exists already; nothing is overwritten then.
         """
         if not hooks.has_context():
             raise ContextError()
@@ -195,7 +198,7 @@ def _lock_id_from_key(cls: type[UserModel], key: Any) -> str | None:
 
 
 class _Watch:
-    """Implements `hooks.Handler`: what passes through ndb meets the rules here."""
+    """Implements `watch.Handler`: what passes through ndb meets the rules here."""
 
     tracked: type = UserModel
 

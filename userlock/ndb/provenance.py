@@ -26,7 +26,8 @@ from userlock.errors import (
     WriteViolation,
 )
 from userlock.events import LISTENERS, Violation
-from userlock.lock.scope import LockScope, Tenure, current_scope, defaults
+from userlock.lock.scope import LockScope, current_scope, defaults
+from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.places import Place, here
 from userlock.settings import Enforcement, Settings

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from userlock.lock.scope import Tenure
+from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class PendingWrite:
 
 
 class DatastoreParticipant:
-    """The model layer's say when locks are left. Implements `lock.scope.Participant`."""
+    """The model layer's say when locks are left. Implements `lock.tenure.Participant`."""
 
     def acquired(self, tenure: Tenure) -> None:
         """Nothing to do: cached entities are held against their tenure when they are read."""

@@ -1,4 +1,8 @@
-"""Models for the tests of the model layer."""
+"""Models for the tests of the model layer.
+
+ndb knows one class per kind in a process, and the sample app has a `Learner`
+of its own, so these have kinds of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,10 @@ class Learner(userlock.UserModel):
     points = ndb.IntegerProperty(default=0)
     name = ndb.StringProperty()
 
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedLearner"
+
 
 class VideoLog(userlock.UserModel):
     """Locked by what a property says."""
@@ -23,6 +31,10 @@ class VideoLog(userlock.UserModel):
 
     learner_id = ndb.StringProperty(required=True)
     seconds = ndb.IntegerProperty(default=0)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedVideoLog"
 
 
 class Note(userlock.UserModel):

@@ -198,6 +198,78 @@ def test_an_object_that_was_just_created_is_fenced(
     assert Learner.get_by_id("bob", use_cache=False).points == 7
 
 
+class TestCreation:
+    @staticmethod
+    def create_bob(points: int) -> None:
+        with userlock.global_lock("bob"):
+            if Learner.get_by_id("bob") is None:
+                Learner(id="bob", points=points).put()
+
+    def test_of_two_creators_one_wins(self, store: MemoryStore, elsewhere: Elsewhere) -> None:
+        with userlock.global_lock("bob"):
+            assert Learner.get_by_id("bob") is None
+            store.evict("bob")
+            elsewhere(lambda: self.create_bob(7))
+            with pytest.raises(userlock.EntityExistsError) as caught:
+                Learner(id="bob", points=1).put()
+        assert Learner.get_by_id("bob", use_cache=False).points == 7
+        assert "exists already" in str(caught.value)
+        assert "version" not in str(caught.value)
+        assert "test_fencing.py" in str(caught.value)
+
+    def test_without_fencing_the_first_would_be_lost(
+        self, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        """The negative control."""
+        userlock.configure(fencing=False)
+        with userlock.global_lock("bob"):
+            assert Learner.get_by_id("bob") is None
+            store.evict("bob")
+            elsewhere(lambda: self.create_bob(7))
+            Learner(id="bob", points=1).put()
+        assert Learner.get_by_id("bob", use_cache=False).points == 1
+
+    def test_only_the_one_that_exists_is_refused(self) -> None:
+        self.create_bob(7)
+        with userlock.suppress("arranging data"):
+            learners = [Learner(id=name, points=1) for name in ("abe", "bob", "cid")]
+            logs = [VideoLog(learner_id="bob") for _ in range(2)]
+            futures = ndb.put_multi_async([*learners, *logs])
+            errors = [future.exception() for future in futures if future.wait() is None]
+        assert [type(error) for error in errors] == [
+            type(None),
+            userlock.EntityExistsError,
+            *[type(None)] * 3,
+        ]
+        assert [Learner.get_by_id(name, use_cache=False).points for name in ("abe", "bob")] == [
+            1,
+            7,
+        ]
+        assert VideoLog.query().count() == 2
+
+    def test_a_model_may_allow_to_overwrite(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.create_bob(7)
+        monkeypatch.setattr(Learner, "_overwrites", True)
+        with userlock.global_lock("bob"):
+            Learner(id="bob", points=1).put()
+        assert Learner.get_by_id("bob", use_cache=False).points == 1
+
+    def test_a_created_object_may_be_changed_and_put_again(self) -> None:
+        with userlock.global_lock("bob"):
+            learner = Learner(id="bob", points=1)
+            learner.put()
+            learner.points = 2
+            learner.put()
+        assert Learner.get_by_id("bob", use_cache=False).points == 2
+
+    def test_a_deleted_entity_may_be_created_again(self) -> None:
+        self.create_bob(1)
+        with userlock.global_lock("bob"):
+            ndb.Key(Learner, "bob").delete()
+            Learner(id="bob", points=3).put()
+        assert Learner.get_by_id("bob", use_cache=False).points == 3
+
+
 def test_a_refused_put_async_that_nobody_waits_for_is_raised_on_leaving(
     store: MemoryStore, elsewhere: Elsewhere
 ) -> None:

@@ -1,0 +1,232 @@
+"""Scopes and tenures: re-entrancy, release on leaving, threads."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+
+import pytest
+
+import userlock
+from userlock.lock.lease import Free, Held
+from userlock.lock.scope import current_scope, default_service, defaults
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture(autouse=True)
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    service = userlock.LockService(store, clock=clock)
+    userlock.configure(service=service)
+    return service
+
+
+def holder(lock_id: str) -> str | None:
+    found = default_service().holder(lock_id)
+    return None if found is None else found.token
+
+
+class TestGlobalLock:
+    def test_it_is_held_inside_and_free_after(self) -> None:
+        with userlock.global_lock("ann") as lock:
+            assert holder("ann") == lock.lease.token
+            assert (lock.held, lock.degraded) == (True, False)
+        assert (lock.held, lock.degraded) == (False, False)
+        assert holder("ann") is None
+        assert current_scope() is None
+
+    def test_it_is_released_when_the_block_fails(self) -> None:
+        with pytest.raises(ZeroDivisionError), userlock.global_lock("ann"):
+            raise ZeroDivisionError
+        assert holder("ann") is None
+
+    def test_an_int_locks_the_same_as_its_string(self) -> None:
+        with userlock.global_lock(17), userlock.global_lock("17") as inner:
+            assert inner.lock_id == "17"
+            assert holder("17") == inner.lease.token
+
+    def test_it_is_re_entrant(self) -> None:
+        with userlock.global_lock("ann") as outer:
+            with userlock.global_lock("ann") as inner:
+                assert inner is outer
+            assert holder("ann") == outer.lease.token
+        assert holder("ann") is None
+
+    def test_as_a_decorator_it_locks_each_call(self) -> None:
+        seen: list[str | None] = []
+
+        @userlock.global_lock("report", wait_timeout=0)
+        def report(name: str) -> str:
+            """Writes it."""
+            seen.append(holder("report"))
+            return name
+
+        assert report("a") == "a"
+        assert report("b") == "b"
+        assert len(set(seen)) == 2
+        assert None not in seen
+        assert holder("report") is None
+        assert report.__doc__ == "Writes it."
+
+    def test_a_decorated_function_may_call_itself(self) -> None:
+        @userlock.global_lock("report", wait_timeout=0)
+        def countdown(number: int) -> int:
+            return 0 if number == 0 else countdown(number - 1)
+
+        assert countdown(3) == 0
+        assert holder("report") is None
+
+    def test_somebody_else_has_to_wait(self, clock: ManualClock) -> None:
+        with (
+            userlock.global_lock("ann"),
+            userlock.scope(),
+            pytest.raises(userlock.LockTimeout),
+            userlock.global_lock("ann", wait_timeout=1),
+        ):
+            pass
+
+    def test_a_failed_acquire_leaves_no_scope(self, store: MemoryStore) -> None:
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            assert isinstance(store.read("ann"), Held)
+            with pytest.raises(userlock.LockTimeout):
+                contextvars.Context().run(userlock.global_lock("ann", wait_timeout=0).__enter__)
+        assert current_scope() is None
+
+    def test_without_a_service_it_says_how_to_get_one(self) -> None:
+        defaults.service = None
+        with pytest.raises(userlock.NoService, match=r"userlock\.configure"):
+            userlock.global_lock("ann").__enter__()
+
+    def test_the_tenure_knows_its_lease(self, clock: ManualClock) -> None:
+        with userlock.global_lock("ann", lock_timeout=5) as lock:
+            assert lock.remaining_seconds == 5
+            clock.advance(2)
+            assert lock.remaining_seconds == 3
+            assert (lock.held_seconds, lock.ran_out) == (2, False)
+            clock.advance(3)
+            assert (lock.held_seconds, lock.ran_out) == (5, True)
+            assert lock.remaining_seconds == 0
+            assert repr(lock) == "<Tenure of 'ann': ran out>"
+
+
+class TestAcquireLock:
+    def test_it_is_held_until_released(self) -> None:
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            assert holder("ann") is not None
+            userlock.release_lock("ann")
+            assert holder("ann") is None
+
+    def test_it_works_in_a_with(self) -> None:
+        with userlock.scope():
+            with userlock.acquire_lock("ann") as lock:
+                assert holder("ann") == lock.lease.token
+            assert holder("ann") is None
+
+    def test_released_inside_its_with_it_is_not_released_twice(self) -> None:
+        with userlock.scope(), userlock.acquire_lock("ann"):
+            userlock.release_lock("ann")
+
+    def test_it_is_released_with_its_scope(self) -> None:
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            userlock.acquire_lock("ann")
+            userlock.acquire_lock("bob")
+        assert holder("ann") is None
+        assert holder("bob") is None
+
+    def test_it_counts(self) -> None:
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            userlock.acquire_lock("ann")
+            userlock.release_lock("ann")
+            assert holder("ann") is not None
+            userlock.release_lock("ann")
+            assert holder("ann") is None
+
+    def test_without_a_scope_it_says_what_to_do(self) -> None:
+        with pytest.raises(userlock.NoScope, match="global_lock"):
+            userlock.acquire_lock("ann")
+        assert holder("ann") is None
+
+    def test_what_is_not_held_cannot_be_released(self) -> None:
+        with pytest.raises(userlock.LockNotHeld, match="there is no scope"):
+            userlock.release_lock("ann")
+        with userlock.scope():
+            userlock.acquire_lock("bob")
+            with pytest.raises(userlock.LockNotHeld, match="held: 'bob'") as caught:
+                userlock.release_lock("ann")
+        assert caught.value.lock_id == "ann"
+
+
+class TestScopes:
+    def test_the_scope_says_the_priority_and_the_request(
+        self, service: userlock.LockService
+    ) -> None:
+        with userlock.scope(priority="batch", request="POST /tasks/x"):
+            userlock.acquire_lock("ann")
+            found = service.holder("ann")
+            assert found is not None
+            assert (found.priority, found.request) == ("batch", "POST /tasks/x")
+            with userlock.global_lock("bob", priority="interactive"):
+                found = service.holder("bob")
+                assert found is not None
+                assert found.priority == "interactive"
+
+    def test_an_inner_scope_does_not_share_the_outer_ones_locks(self) -> None:
+        with userlock.scope(), userlock.global_lock("ann"):
+            with userlock.scope() as inner:
+                assert inner.held == {}
+            assert current_scope() is not None
+
+    def test_threads_do_not_share_a_scope(self) -> None:
+        seen: list[object] = []
+        with userlock.global_lock("ann"):
+            thread = threading.Thread(target=lambda: seen.append(current_scope()))
+            thread.start()
+            thread.join()
+        assert seen == [None]
+
+    def test_leaving_releases_the_rest_when_one_release_fails(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        release = store.release
+
+        def failing(lease: userlock.Lease) -> object:
+            if lease.lock_id == "bob":
+                raise RuntimeError("a bug in a store")
+            return release(lease)
+
+        monkeypatch.setattr(store, "release", failing)
+
+        def request() -> None:
+            with userlock.scope():
+                for name in ("ann", "bob", "cid"):
+                    userlock.acquire_lock(name)
+
+        with pytest.raises(RuntimeError, match="a bug in a store"):
+            request()
+        assert store.read("ann") == Free()
+        assert store.read("cid") == Free()
+        assert current_scope() is None
+
+    def test_held_is_a_picture_of_its_moment(self) -> None:
+        """Read stamps keep it; it must not change under them."""
+        with userlock.scope() as scope:
+            before = scope.held
+            with userlock.global_lock("ann"):
+                during = scope.held
+                with userlock.global_lock("bob"):
+                    assert set(during) == {"ann"}
+            assert set(during) == {"ann"}
+            assert before == {}
+
+    def test_configure_wants_a_service(self) -> None:
+        with pytest.raises(TypeError, match="must be a LockService"):
+            userlock.configure(service="memcache://x")  # type: ignore[arg-type]

@@ -1,0 +1,60 @@
+"""What passes through the hooks, and who is told. No word of ndb's in here."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Write(Protocol):
+    """One put on its way to Datastore."""
+
+    #: The version the server must still have, or 0 for any.
+    base_version: int
+    #: Whether the server must not have the entity at all.
+    must_be_new: bool
+
+    def landed(self, version: int) -> None:
+        """It is in Datastore, as `version`."""
+        ...
+
+    def conflicted(self, version: int) -> Exception:
+        """It was refused; the server has `version` (0: it did not say).
+
+        What this gives is raised to whoever put it.
+        """
+        ...
+
+    def about_to_commit(self) -> None:
+        """Its transaction is about to commit. What this raises rolls the transaction back."""
+        ...
+
+
+class Handler(Protocol):
+    """Who is told what passes the hooks. Nothing here may block."""
+
+    #: The base class of the entities that are watched.
+    tracked: type
+
+    def loaded(self, entity: Any, version: int) -> None:
+        """An entity came out of Datastore (or of the global cache). 0: version not known."""
+        ...
+
+    def write_of(self, entity: Any) -> Write | None:
+        """The write that `entity` is being put under, once: called as the put begins."""
+        ...
+
+    def cached_is_good(self, entity: Any) -> bool:
+        """Whether the context cache may answer with this entity."""
+        ...
+
+    def cached_miss_is_good(self, ndb_key: Any) -> bool:
+        """Whether the context cache may answer that there is no such entity."""
+        ...
+
+    def bypass_global_cache(self, kind: str) -> bool:
+        """Whether a look-up of this kind must go to Datastore itself."""
+        ...
+
+    def deleting(self, ndb_key: Any) -> None:
+        """A key is about to be deleted. What this raises stops it."""
+        ...
