@@ -21,14 +21,25 @@ _ODD_KEYS = [
     b"\x01",
 ]
 _keys = st.sampled_from(_PLAIN_KEYS * 2 + _BASE64_KEYS + _ODD_KEYS)
+
+
+def _is_safe(value: bytes) -> bool:
+    """Whether memcached reads such a value as a number without leaving its bounds.
+
+    It does not when the value is all blanks, and it looks for a minus sign in what
+    an earlier item left behind: there its answers depend on the past.
+    """
+    return not value or (not value.isspace() and b"-" not in value)
+
+
 _values = st.one_of(
     st.sampled_from(
-        [b"", b"x", b"1 2", b" 7", b"-3", b"12a", b"a\r\nget a\r\nb", b"END", b"1\x002"]
+        [b"", b"x", b"1 2", b" 7", b"+3", b"12a", b"a\r\nget a\r\nb", b"END", b"1\x002"]
     ),
     st.integers(0, 120).map(lambda number: b"%d" % number),
     st.integers(0, 120).map(lambda number: b"%d" % number),
     st.sampled_from([b"18446744073709551615", b"18446744073709551616", b"9" * 400]),
-    st.binary(max_size=12),
+    st.binary(max_size=12).filter(_is_safe),
 )
 # No short times to live: what expires within a conversation depends on the second.
 _exptimes = st.sampled_from(
@@ -78,7 +89,7 @@ def _line(words: list[bytes]) -> bytes:
 def _block(draw: st.DrawFn) -> tuple[bytes, bytes]:
     """A length and a data block, which mostly fit together."""
     value = draw(_values)
-    fault = draw(st.sampled_from([0] * 12 + [-1, 1, 3]))
+    fault = draw(st.sampled_from([0] * 12 + [-1, 1]))
     length = max(len(value) + fault, 0)
     return b"%d" % length, value + CRLF
 
