@@ -1,14 +1,66 @@
-# Everything a developer needs: `make run`, `make test`, `make check`, `make bench`.
+# make run    the sample app with all that it needs, on this machine
+# make test   everything that is tested
+# make check  what is quick: lint, types, unit and contract tests
+# make bench  what it costs
 VENV := .venv
 PY := $(VENV)/bin/python
+PYTEST := $(VENV)/bin/pytest -q
 
-$(VENV)/.installed: pyproject.toml emulator/pyproject.toml
-	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install -q -e . -e ./emulator -e '.[dev]'
-	touch $@
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+# --- the two commands ---------------------------------------------------------------------
+
+.PHONY: run
+run: $(VENV)/.ready-run
+	@$(PY) -m sample_app run
+
+.PHONY: test
+test: $(VENV)/.ready-dev memcached check test-slow
+
+# --- parts --------------------------------------------------------------------------------
+
+.PHONY: check
+check: lint types test-quick
 
 .PHONY: lint
-lint: $(VENV)/.installed
+lint: $(VENV)/.ready-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+.PHONY: types
+types: $(VENV)/.ready-dev
 	$(VENV)/bin/mypy
+
+.PHONY: test-quick
+test-quick: $(VENV)/.ready-dev
+	$(PYTEST) -m 'not slow'
+
+.PHONY: test-slow
+test-slow: $(VENV)/.ready-dev
+	$(PYTEST) -m slow
+
+.PHONY: memcached
+memcached:
+	@tools/need-memcached.sh
+
+.PHONY: bench
+bench: $(VENV)/.ready-dev
+	@$(PY) -m benchmarks $(ARGS)
+
+.PHONY: format
+format: $(VENV)/.ready-dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) .run .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+
+# --- set-up -------------------------------------------------------------------------------
+
+$(VENV)/.ready-%: pyproject.toml emulator/pyproject.toml tools/setup.sh
+	@tools/setup.sh $*
