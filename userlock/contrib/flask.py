@@ -171,7 +171,9 @@ def _answer_timeout(error: LockTimeout) -> flask.Response:
 
 
 def _answer_unavailable(error: LockServiceUnavailable) -> flask.Response:
-    return _answer(503, error, retry_after=1, lock_id=error.lock_id)
+    # So is the reason, which names servers.
+    message = LockServiceUnavailable(lock_id=error.lock_id, reason="try again later")
+    return _answer(503, message, retry_after=1, lock_id=error.lock_id)
 
 
 def _answer_stale(error: StaleWriteError) -> flask.Response:
