@@ -1,0 +1,153 @@
+"""How models say which lock guards them, and what happens when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.ndb.exceptions import ContextError
+
+import userlock
+from tests.contract.ndb.models import Learner, Note, VideoLog
+from userlock.testing import ManualClock
+
+
+class TestDefinition:
+    def test_a_model_that_names_no_lock_is_refused(self) -> None:
+        with pytest.raises(userlock.ConfigurationError, match="does not say which lock guards it"):
+            type("NoLock", (userlock.UserModel,), {"points": ndb.IntegerProperty()})
+
+    def test_a_property_that_does_not_exist_is_refused(self) -> None:
+        with pytest.raises(userlock.ConfigurationError, match="'owner' names no property"):
+            type("Typo", (userlock.UserModel,), {"_lock_id": "owner"})
+
+    def test_what_is_neither_name_nor_method_is_refused(self) -> None:
+        with pytest.raises(userlock.ConfigurationError, match="name of a property or a method"):
+            type("Wrong", (userlock.UserModel,), {"_lock_id": 17})
+
+    def test_an_abstract_base_class_needs_none(self, context: Any) -> None:
+        class Base(userlock.UserModel):
+            _abstract = True
+            user_id = ndb.StringProperty()
+
+        class Derived(Base):
+            _lock_id = "user_id"
+
+        with userlock.global_lock("ann"):
+            Derived(user_id="ann").put()
+        with pytest.raises(userlock.ConfigurationError, match="Base is abstract"):
+            Base(user_id="ann").put()
+
+    def test_a_subclass_inherits_the_rule(self, context: Any) -> None:
+        class SpecialLog(VideoLog):
+            @classmethod
+            def _get_kind(cls) -> str:
+                return "SpecialLog"
+
+        assert userlock.lock_id_of(SpecialLog(learner_id="ann")) == "ann"
+
+
+@pytest.mark.usefixtures("context")
+class TestLockIds:
+    def test_each_rule(self) -> None:
+        assert userlock.lock_id_of(Learner(id="ann")) == "ann"
+        assert userlock.lock_id_of(Learner(id=17)) == "17"
+        assert userlock.lock_id_of(VideoLog(learner_id="bob")) == "bob"
+        assert userlock.lock_id_of(Note(parent=ndb.Key(Learner, "cid"))) == "cid"
+
+    @pytest.mark.parametrize("value", [None, ""])
+    def test_an_entity_without_one_is_refused_at_the_put(self, value: str | None) -> None:
+        log = VideoLog(learner_id=value)
+        with pytest.raises(userlock.LockIdError, match=f"'learner_id' gives {value!r}"):
+            log.put()
+        assert VideoLog.query().count() == 0
+
+    def test_an_entity_that_has_no_key_yet_has_none(self) -> None:
+        with pytest.raises(userlock.LockIdError, match="has no id yet"):
+            userlock.lock_id_of(Learner())
+
+
+def test_a_put_outside_any_ndb_context_says_so() -> None:
+    with pytest.raises(ContextError, match="context"):
+        Learner(id="ann").put()
+
+
+@pytest.mark.usefixtures("context")
+class TestFetchUnderUserWriteLock:
+    @pytest.fixture(autouse=True)
+    def _ann(self, context: Any) -> None:
+        with userlock.global_lock("ann"):
+            Learner(id="ann").put()
+        context.clear_cache()
+
+    def test_an_entity_that_was_read_too_early_is_read_again(
+        self, elsewhere: Callable[[Callable[[], None]], None]
+    ) -> None:
+        def add_five() -> None:
+            with userlock.global_lock("ann"):
+                other = Learner.get_by_id("ann")
+                other.points += 5
+                other.put()
+
+        early = Learner.get_by_id("ann")
+        elsewhere(add_five)
+        with userlock.fetch_under_user_write_lock(early) as learner:
+            assert learner is not early
+            assert learner.points == 5
+            learner.points += 1
+            learner.put()
+        assert Learner.get_by_id("ann", use_cache=False).points == 6
+
+    def test_an_entity_that_was_read_under_the_lock_is_given_as_it_is(
+        self, service: userlock.LockService
+    ) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            with userlock.fetch_under_user_write_lock(learner) as same:
+                assert same is learner
+            assert service.holder("ann") is not None
+        assert service.holder("ann") is None
+
+    def test_the_lock_is_held_inside_only(self, service: userlock.LockService) -> None:
+        learner = Learner.get_by_id("ann")
+        with userlock.fetch_under_user_write_lock(learner):
+            assert service.holder("ann") is not None
+        assert service.holder("ann") is None
+
+    def test_a_new_entity_is_given_as_it_is(self) -> None:
+        with userlock.fetch_under_user_write_lock(Learner(id="bob")) as learner:
+            learner.put()
+
+    def test_a_deleted_entity_is_an_error(self, service: userlock.LockService) -> None:
+        learner = Learner.get_by_id("ann")
+        with userlock.global_lock("ann"):
+            learner.key.delete()
+        with (
+            pytest.raises(userlock.EntityNotFound) as caught,
+            userlock.fetch_under_user_write_lock(learner),
+        ):
+            pass
+        assert caught.value.key == ndb.Key(Learner, "ann")
+        assert isinstance(caught.value, LookupError)
+        assert service.holder("ann") is None
+
+    def test_it_takes_the_same_arguments_as_the_lock(
+        self, service: userlock.LockService, clock: ManualClock
+    ) -> None:
+        learner = Learner.get_by_id("ann")
+        lease = service.acquire("ann")
+        with (
+            pytest.raises(userlock.LockTimeout),
+            userlock.fetch_under_user_write_lock(learner, wait_timeout=0.1),
+        ):
+            pass
+        service.release(lease)
+
+    def test_anything_else_is_refused(self) -> None:
+        with (
+            pytest.raises(TypeError, match="takes a UserModel"),
+            userlock.fetch_under_user_write_lock("ann"),  # type: ignore[arg-type]
+        ):
+            pass
