@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_THINK_MS = 10_000
+MAX_LEASE_SECONDS = 600
 
 
 class Protection(enum.StrEnum):
@@ -47,6 +48,7 @@ class Settings:
     `datastore_host` is the emulator's address, or None for Google's Datastore.
     `think_ms` is for demonstrations and tests only: every action pauses that
     long between its get and its put, which makes the race easy to lose.
+    `lease_seconds` is how long the lock of a process that died keeps others out.
     """
 
     memcached: str
@@ -54,6 +56,7 @@ class Settings:
     datastore_host: str | None
     protection: Protection
     think_ms: int
+    lease_seconds: int
     secret_key: str
 
     @classmethod
@@ -68,6 +71,7 @@ class Settings:
             datastore_host=str(given.get("DATASTORE_EMULATOR_HOST") or "") or None,
             protection=_protection(given.get("PROTECTION") or Protection.LOCK),
             think_ms=_milliseconds("THINK_MS", given.get("THINK_MS") or 0),
+            lease_seconds=_lease(given.get("LEASE_SECONDS") or 60),
             # Sign the "done" messages. Workers must share it, so more than one
             # process needs SECRET_KEY set.
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
@@ -80,6 +84,15 @@ def _protection(value: object) -> Protection:
     except ValueError:
         choices = ", ".join(Protection)
         raise ConfigError(f"PROTECTION is {value!r}; it is one of: {choices}") from None
+
+
+def _lease(value: object) -> int:
+    text = str(value)
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_LEASE_SECONDS:
+        raise ConfigError(
+            f"LEASE_SECONDS is {value!r}; it is a whole number from 1 to {MAX_LEASE_SECONDS}"
+        )
+    return int(text)
 
 
 def _milliseconds(name: str, value: object) -> int:

@@ -27,7 +27,10 @@ def ndb_client(settings: Settings) -> ndb.Client:
 def lock_service(settings: Settings) -> userlock.LockService:
     """memcached behind the lock; for the demonstrations without a lock, nothing at all."""
     if settings.protection.locked:
-        return userlock.LockService.from_url(f"memcache://{settings.memcached}?prefix=learn")
+        return userlock.LockService.from_url(
+            f"memcache://{settings.memcached}?prefix=learn",
+            policy=userlock.LockPolicy().with_lock_timeout(settings.lease_seconds),
+        )
     return userlock.LockService(GrantsEverybody())
 
 

@@ -16,7 +16,13 @@ from sample_app.stack import Stack, services
 class StartStack(Protocol):
     """Starts a stack that the test's end stops."""
 
-    def __call__(self, protection: Protection = Protection.LOCK, *, think_ms: int = 0) -> Stack: ...
+    def __call__(
+        self,
+        protection: Protection = Protection.LOCK,
+        *,
+        think_ms: int = 0,
+        lease_seconds: int = 60,
+    ) -> Stack: ...
 
 
 @pytest.fixture
@@ -35,10 +41,13 @@ def memcached_binary() -> str:
 def start_stack(memcached_binary: str, tmp_path: Path) -> Iterator[StartStack]:
     started: list[Stack] = []
 
-    def start(protection: Protection = Protection.LOCK, *, think_ms: int = 0) -> Stack:
+    def start(
+        protection: Protection = Protection.LOCK, *, think_ms: int = 0, lease_seconds: int = 60
+    ) -> Stack:
         stack = Stack(
             protection=protection,
             think_ms=think_ms,
+            lease_seconds=lease_seconds,
             workers=2,
             threads=12,
             log_dir=tmp_path / f"stack-{len(started)}",

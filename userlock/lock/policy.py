@@ -62,7 +62,15 @@ class LockPolicy:
         wait_timeout=60.0, backoff=Backoff(first_seconds=0.005, most_seconds=0.1)
     )
 
+    def with_lock_timeout(self, seconds: float) -> LockPolicy:
+        """The same with leases of another length, for both priorities."""
+        return LockPolicy(
+            interactive=dataclasses.replace(self.interactive, lock_timeout=seconds),
+            batch=dataclasses.replace(self.batch, lock_timeout=seconds),
+        )
+
     def of(self, priority: Priority) -> PriorityPolicy:
+        """What goes with `priority`."""
         return self.batch if priority is Priority.BATCH else self.interactive
 
 

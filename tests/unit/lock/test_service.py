@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from userlock import LockService, LockServiceUnavailable, LockTimeout
+from userlock import LockPolicy, LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import (
     Acquired,
     Contended,
@@ -193,6 +193,15 @@ def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> N
         with pytest.raises(LockTimeout):
             service.acquire("ann", priority=priority)
         assert clock.now() - started == pytest.approx(wait)
+
+
+def test_the_length_of_leases_can_be_set_for_both_priorities(store: MemoryStore) -> None:
+    policy = LockPolicy().with_lock_timeout(7)
+    service = LockService(store, clock=store.clock, policy=policy)
+    for number, priority in enumerate(("interactive", "batch")):
+        lease = service.acquire(f"learner-{number}", priority=priority)
+        assert lease.ttl_seconds == 7
+    assert policy.batch.backoff == LockPolicy().batch.backoff
 
 
 class TestOutage:
