@@ -1,0 +1,65 @@
+"""The machine: what is worth knowing about it, and its cores."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf.internal import api_implementation
+
+_CAN_PIN = sys.platform == "linux"
+
+
+def cores() -> list[int]:
+    """The numbers of the processor cores that this process may use."""
+    if sys.platform != "linux":
+        return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
+
+
+def facts(memcached_version: str | None) -> dict[str, object]:
+    """What the figures depend on. No host name, no paths."""
+    found: dict[str, object] = {"cores": len(cores())}
+    with contextlib.suppress(OSError):
+        # What others do on the machine meanwhile: read the spread with it.
+        found["load average"] = round(os.getloadavg()[0], 2)
+    found["system"] = f"{platform.system()} {platform.machine()}"
+    found["Python"] = platform.python_version()
+    if memcached_version is not None:
+        found["memcached"] = memcached_version
+    for package in ("pymemcache", "google-cloud-ndb"):
+        found[package] = importlib.metadata.version(package)
+    protobuf = importlib.metadata.version("protobuf")
+    found["protobuf"] = f"{protobuf} ({api_implementation.Type()})"
+    return found
+
+
+def pin(pid: int, core: int) -> None:
+    """Let a process, with all its threads, run on this core only. Without effect but on Linux."""
+    if sys.platform == "linux":
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {core})
+
+
+@contextlib.contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """Run the block on this core only. Without effect but on Linux."""
+    if sys.platform != "linux":
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def can_pin() -> bool:
+    """Whether processes can be tied to cores here."""
+    return _CAN_PIN

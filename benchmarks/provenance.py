@@ -1,0 +1,220 @@
+"""What the model layer adds to each load and each put of an entity.
+
+The same ten-property model as a plain `ndb.Model` and as a `UserModel`, in four
+ways that take part in the same rounds:
+
+    ndb alone             userlock's hooks taken out of ndb (see `pristine`): the baseline
+    ndb.Model             a plain model in a process that has imported userlock
+    UserModel, no places  stamped, checked and fenced; `capture_places` off
+    UserModel             the same with places: the default
+
+All but the baseline hold the entity's lock (in memory: the lock itself is not
+measured here). There is no network: Datastore's answers are prepared and there
+at once (`instant`), so percentages are of ndb's own work alone. A real look-up
+or commit takes some milliseconds more.
+
+Times are means over a round, so that garbage collections, which more objects
+make more frequent, are counted in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from google.cloud import ndb
+from google.cloud.ndb import _datastore_query
+from google.cloud.ndb import model as ndb_model
+
+import userlock
+from benchmarks import instant, pristine
+from benchmarks.figures import Measurement, RatioStyle, Section, Table, compared
+from benchmarks.models import LOCK_ID, LockedLearner, PlainLearner, message
+from benchmarks.runner import Contender, Operation, interleave, mean
+from userlock.stores import MemoryStore
+
+BASELINE = "ndb alone"
+#: Entities in one `get_multi`.
+_TOGETHER = 20
+
+
+_MODELS = (PlainLearner, LockedLearner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A model class, and what userlock does about it."""
+
+    name: str
+    model: Any
+    #: None where userlock is to be out of the way.
+    settings: userlock.Settings | None
+
+
+_WAYS = (
+    _Way(BASELINE, PlainLearner, None),
+    _Way("ndb.Model beside userlock", PlainLearner, userlock.Settings()),
+    _Way("UserModel, no places", LockedLearner, userlock.Settings(capture_places=False)),
+    _Way("UserModel", LockedLearner, userlock.Settings()),
+)
+
+
+class _Bench:
+    """An ndb client whose Datastore is instant, and entities as they come from it."""
+
+    def __init__(self, entities: int) -> None:
+        self.datastore = instant.InstantDatastore()
+        self.client = instant.client(self.datastore)
+        self.service = userlock.LockService(MemoryStore())
+        ids = [f"entity-{number}" for number in range(entities)]
+        with self.client.context():
+            #: Entities as they come over the wire, all of one user.
+            self.wire = {model: [message(model, key_id) for key_id in ids] for model in _MODELS}
+            self.keys = {model: [ndb.Key(model, key_id) for key_id in ids] for model in _MODELS}
+
+    @contextlib.contextmanager
+    def around(self, way: _Way) -> Iterator[None]:
+        """A request: an ndb context, and the lock."""
+        with contextlib.ExitStack() as stack:
+            if way.settings is None:
+                stack.enter_context(pristine.restored())
+                stack.enter_context(self.client.context())
+            else:
+                stack.enter_context(self.client.context())
+                stack.enter_context(userlock.scope(self.service, settings=way.settings))
+                stack.enter_context(userlock.global_lock(LOCK_ID))
+            yield
+
+    def contenders(
+        self, operations: Callable[[_Way, int], list[Operation]], *, units: int = 1
+    ) -> list[Contender]:
+        """All ways of doing the operations."""
+        return [
+            Contender(
+                name=way.name,
+                operations=partial(operations, way),
+                around=self._around(way),
+                units=units,
+            )
+            for way in _WAYS
+        ]
+
+    def _around(self, way: _Way) -> Callable[[], AbstractContextManager[None]]:
+        return lambda: self.around(way)
+
+    # --- the operations ---------------------------------------------------------------------
+
+    def loads(self, way: _Way, count: int) -> list[Operation]:
+        """From a query's result to an entity."""
+        results = instant.results(self.wire[way.model][:count])
+        return [partial(_load, result) for result in results]
+
+    def gets(self, way: _Way, count: int) -> list[Operation]:
+        """`get_multi`, from the call to the entities, all but the network."""
+        responses = [instant.looked_up(self.wire[way.model][:_TOGETHER]) for _ in range(count)]
+        self.datastore.lookups.clear()
+        self.datastore.lookups.extend(responses)
+        return [partial(_get, self.keys[way.model][:_TOGETHER])] * count
+
+    def puts(self, way: _Way, count: int) -> list[Operation]:
+        """`put`, from the call to its return, all but the network."""
+        return [entity.put for entity in self.read(way, count)]
+
+    def read(self, way: _Way, count: int) -> list[Any]:
+        """That many entities, read and changed, ready to be put."""
+        entities: list[Any] = [load() for load in self.loads(way, count)]
+        for entity in entities:
+            entity.points += 1
+        return entities
+
+
+def _load(result: Any) -> object:
+    found = _datastore_query._Result(_datastore_query.RESULT_TYPE_FULL, result)
+    entity: object = ndb_model._entity_from_protobuf(found.result_pb.entity)
+    return entity
+
+
+def _get(keys: list[Any]) -> object:
+    ndb.get_context().cache.clear()
+    entities: list[object] = ndb.get_multi(keys)
+    return entities
+
+
+def run(*, quick: bool) -> Section:
+    """Measure; about 12 seconds, or 2 if `quick`."""
+    rounds, kept = (20, 100) if quick else (200, 1000)
+    bench = _Bench(kept)
+
+    def measure(
+        operations: Callable[[_Way, int], list[Operation]], count: int, units: int, metric: str
+    ) -> tuple[Measurement, ...]:
+        times = interleave(
+            bench.contenders(operations, units=units),
+            rounds=rounds,
+            operations=count,
+            centre=mean,
+        )
+        return compared(times, metric=metric, baseline=BASELINE, added=True)
+
+    tables = (
+        ("load: from a query's result to the entity", measure(bench.loads, 50, 1, "entity")),
+        (
+            f"get_multi of {_TOGETHER}, Datastore answering at once",
+            measure(bench.gets, 3, _TOGETHER, "entity"),
+        ),
+        ("put, Datastore answering at once", measure(bench.puts, 10, 1, "put")),
+    )
+    return Section(
+        name="provenance",
+        title="Provenance and fencing: what a load and a put cost more",
+        method=(
+            f"A model of ten properties, the lock held. Median over {rounds} rounds of the mean "
+            "time, and the ratio to ndb without userlock in the same round."
+        ),
+        tables=(
+            *(
+                Table(title=title, measurements=figures, style=RatioStyle.OVERHEAD)
+                for title, figures in tables
+            ),
+            Table(title="memory", measurements=tuple(_memory(bench, kept))),
+        ),
+    )
+
+
+# --- memory ---------------------------------------------------------------------------------
+
+
+def _memory(bench: _Bench, count: int) -> Iterator[Measurement]:
+    """What stays in memory for each entity object, and for each put until the lock is left."""
+    for way in _WAYS:
+        with bench.around(way), contextlib.ExitStack() as stack:
+            bench.read(way, 3)[0].put()  # what is made once
+            results = instant.results(bench.wire[way.model][:count])
+            tracemalloc.start()
+            stack.callback(tracemalloc.stop)
+            empty = _traced()
+            entities = [_load(result) for result in results]
+            loaded = _traced()
+            for entity in entities:
+                entity.put()  # type: ignore[attr-defined]
+            put = _traced()
+            del entities
+        for metric, more in (("loaded entity", loaded - empty), ("put", put - loaded)):
+            yield Measurement(
+                contender=way.name,
+                metric=metric,
+                value=more / count,
+                unit="bytes",
+                samples=count,
+            )
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]

@@ -1,0 +1,118 @@
+"""Contenders side by side: many short rounds, shuffled within each.
+
+A machine's speed drifts, with its clock rate, its caches and what else runs on
+it; a contender that is measured for ten seconds after another one is measured
+on another machine. So each round runs every contender for some milliseconds,
+in an order drawn anew, and what is compared are the times of one round.
+
+    round 1   B  floor  A     A/floor, B/floor
+    round 2   floor  A  B     A/floor, B/floor
+    …                         the median of each, and its spread
+
+Single operations are timed one by one, so each carries the cost of reading the
+clock (some 0.05 µs, the same for all). The garbage collector stays on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from random import Random
+
+Operation = Callable[[], object]
+Timer = Callable[[], int]
+Centre = Callable[[Sequence[float]], float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contender:
+    """One way to do the thing that is measured.
+
+    Attributes:
+        name: what the table calls it.
+        operations: makes that many operations, ready to be called once each. Not timed.
+        around: a context for a round: the operations are made and called inside it. Not timed.
+        units: how many units of work an operation does; times are given per unit.
+    """
+
+    name: str
+    operations: Callable[[int], Iterable[Operation]]
+    around: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    units: int = 1
+
+
+def repeat(operation: Operation) -> Callable[[int], list[Operation]]:
+    """For `Contender.operations`: the same operation again and again."""
+    return lambda count: [operation] * count
+
+
+def median(values: Sequence[float]) -> float:
+    """A round's middle time: leaves out what befell single operations (interrupts, others' work).
+
+    For the latency of an operation.
+    """
+    return statistics.median(values)
+
+
+def mean(values: Sequence[float]) -> float:
+    """A round's mean time: spreads rare costs (garbage collections) over all operations.
+
+    For work done many times over.
+    """
+    return statistics.fmean(values)
+
+
+def interleave(
+    contenders: Sequence[Contender],
+    *,
+    rounds: int,
+    operations: int,
+    centre: Centre = median,
+    timer: Timer = time.perf_counter_ns,
+    random: Random | None = None,
+    warm_up: int = 2,
+) -> dict[str, list[float]]:
+    """Measure all contenders, round by round.
+
+    Args:
+        contenders: with different names.
+        rounds: how many rounds to keep.
+        operations: how many operations of each contender make a round.
+        centre: what stands for the times of one round.
+        timer: gives nanoseconds.
+        random: for the order within rounds.
+        warm_up: rounds before the first one that is kept.
+
+    Returns:
+        By contender the time of each round, in nanoseconds per unit of work; the n-th times
+        of all contenders are of the same round.
+    """
+    random = random or Random()
+    times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    if len(times) < len(contenders):
+        raise ValueError("contenders need different names")
+    order = list(contenders)
+    for number in range(warm_up + rounds):
+        random.shuffle(order)
+        for contender in order:
+            with contender.around():
+                elapsed = _run(contender.operations(operations), timer)
+            if number >= warm_up:
+                times[contender.name].append(centre(elapsed) / contender.units)
+    return times
+
+
+def _run(operations: Iterable[Operation], timer: Timer) -> list[int]:
+    ready = list(operations)
+    elapsed = [0] * len(ready)
+    # Results are kept to the end of the round: taking them down is not timed.
+    results: list[object] = [None] * len(ready)
+    for index, operation in enumerate(ready):
+        began = timer()
+        results[index] = operation()
+        elapsed[index] = timer() - began
+    return elapsed

@@ -1,0 +1,76 @@
+"""The floor: what a pair of acquire and release sends, on a bare socket.
+
+The bytes are not made up. userlock takes and releases a lock once through a
+relay to memcached that listens in, and `RawPair` says the same again, with
+nothing of userlock's or pymemcache's in between: two requests, two replies.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable
+
+from sample_app.stack import ports
+
+_LINE_END = b"\r\n"
+
+
+def overhear(server: tuple[str, int], talk: Callable[[str], object]) -> list[bytes]:
+    """The requests that `talk(address)` sends to the server, one reply each, on one connection."""
+    requests: list[bytes] = []
+
+    def relay(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client, socket.create_connection(server) as upstream:
+            while request := client.recv(65536):
+                requests.append(request)
+                upstream.sendall(request)
+                client.sendall(upstream.recv(65536))
+
+    with socket.create_server((ports.LOOPBACK, 0)) as listener:
+        listener.settimeout(10)
+        thread = threading.Thread(target=relay, args=(listener,), daemon=True)
+        thread.start()
+        talk("{}:{}".format(*listener.getsockname()))
+        thread.join(10)
+    return requests
+
+
+class RawPair:
+    """A connected TCP socket (TCP_NODELAY, no time-outs) that says what userlock said.
+
+    Args:
+        server: host and port.
+        requests: what was overheard: `ms …` and then `md … C<cas>`.
+
+    Raises:
+        ValueError: it was something else, so that this is no floor for it.
+    """
+
+    def __init__(self, server: tuple[str, int], requests: list[bytes]) -> None:
+        if len(requests) != 2 or not requests[0].startswith(b"ms "):
+            raise ValueError(f"a pair is not two requests any more: {requests!r:.300}")
+        release = re.fullmatch(rb"(md .* C)\d+\r\n", requests[1])
+        if release is None:
+            raise ValueError(f"not a compare-and-delete: {requests[1]!r:.300}")
+        self._acquire = requests[0]
+        self._release = release[1]
+        self.record = requests[0].split(_LINE_END)[1]
+        self._socket = socket.create_connection(server)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def run(self) -> None:
+        """Two round trips: create, and delete by the CAS number of the reply."""
+        send, receive = self._socket.sendall, self._socket.recv
+        send(self._acquire)
+        reply = receive(4096)
+        if reply[:4] != b"HD c":
+            raise RuntimeError(f"memcached answered {reply!r}")
+        send(self._release + reply[4:])
+        if receive(4096) != b"HD\r\n":
+            raise RuntimeError("memcached did not delete the item")
+
+    def close(self) -> None:
+        self._socket.close()
