@@ -3,20 +3,24 @@
 The engine calls a `ConcurrencyControl` at each point where a mode may have to act.
 Storage and RPCs know nothing of modes:
 
-    mode          reading, querying     writing              validate
-    optimistic    -                     -                    abort if a read is stale
-    pessimistic   take shared locks     wait for readers     -
-    entity groups refuse the 26th group -                    abort if a group moved on
+    mode          reading              querying            writing           validate
+    optimistic    at the beginning     at the beginning    -                 all reads
+    pessimistic   now, shared locks    now, shared locks   exclusive locks   queries
+    entity groups refuses the 26th group, else optimistic                    groups
 
 `Optimistic` gives serializability by validation at commit: a commit is refused if
 anything the transaction has read, be it an entity, the absence of one, or a
 query's result including what would have been in it, was changed by a commit after
-the transaction's snapshot.
+it was read.
 """
 
-from collections.abc import Iterable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, NamedTuple, Protocol
 
+from emulator.datastore.clock import VersionClock
 from emulator.datastore.errors import contention
 from emulator.datastore.transactions import (
     EntityChange,
@@ -34,23 +38,30 @@ MAX_REMEMBERED_CHANGES = 100_000
 class ConcurrencyControl(Protocol):
     """A concurrency mode. All methods are called by several threads.
 
-    `validate` and `committed` are called under the writer lock, the others without
-    any lock: they may wait. Each may raise `DatastoreError` ABORTED, but for
-    `committed` and `finished`.
+    Read-only transactions never come here. `validate` and `committed` are called
+    under the writer lock, the others without any lock: they may wait. Each may raise
+    `DatastoreError` ABORTED, but for `committed`, `finished` and `clear`.
     """
 
     name: ClassVar[str]
 
-    def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> None:
-        """The transaction is about to look up entities."""
+    def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
+        """The transaction looks up entities next: at which time?"""
 
-    def querying(self, transaction: Transaction, seen: QueryRange) -> None:
-        """The transaction has run a query that saw this range."""
+    def query_time(self, transaction: Transaction) -> int:
+        """The transaction runs a query next: at which time?"""
 
-    def writing(self, transaction: Transaction | None, entities: Iterable[EntityId]) -> None:
-        """A commit is about to change entities; None: outside any transaction."""
+    def querying(
+        self, transaction: Transaction, seen: QueryRange, results: Iterable[EntityId]
+    ) -> bool:
+        """The transaction has run a query. False: the result is out of date, run it again."""
 
-    def validate(self, transaction: Transaction) -> None:
+    def writing(
+        self, transaction: Transaction | None, entities: Iterable[EntityId]
+    ) -> AbstractContextManager[None]:
+        """Surrounds a commit that changes entities; None: outside any transaction."""
+
+    def validate(self, transaction: Transaction, *, writes: bool) -> None:
         """The transaction's commit is next: may it be?"""
 
     def committed(self, version: int, changes: list[EntityChange]) -> None:
@@ -68,64 +79,107 @@ class _Commit(NamedTuple):
     changes: list[EntityChange]
 
 
+class RecentChanges:
+    """The changes of the last commits, as far back as a transaction may have read.
+
+    Thread-safe. Whoever needs an answer that stays true asks under the writer lock.
+    """
+
+    def __init__(self, table: TransactionTable) -> None:
+        self._table = table
+        self._lock = threading.Lock()
+        # Ascending versions.
+        self._commits: deque[_Commit] = deque()
+        self._remembered = 0
+        # Changes up to this version were dropped to bound memory.
+        self._dropped_until = 0
+
+    def add(self, version: int, changes: list[EntityChange]) -> None:
+        """Remember a commit, and forget what no transaction can need."""
+        floor = self._table.floor()
+        with self._lock:
+            self._commits.append(_Commit(version, changes))
+            self._remembered += len(changes)
+            while self._commits:
+                oldest = self._commits[0]
+                needed = oldest.version > floor
+                if needed and self._remembered <= MAX_REMEMBERED_CHANGES:
+                    break
+                if needed:
+                    self._dropped_until = oldest.version
+                self._remembered -= len(oldest.changes)
+                self._commits.popleft()
+
+    def any_since(self, time: int, matches: Callable[[EntityChange], bool]) -> bool:
+        """Whether something that `matches` was changed after `time`, or may have been."""
+        with self._lock:
+            if time < self._dropped_until:
+                return True
+            for commit in reversed(self._commits):
+                if commit.version <= time:
+                    break
+                if any(matches(change) for change in commit.changes):
+                    return True
+            return False
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._commits.clear()
+            self._remembered = 0
+
+
 class Optimistic:
     """First commit wins; the others are aborted when they try to commit."""
 
     name: ClassVar[str] = "optimistic"
 
-    def __init__(self, table: TransactionTable) -> None:
-        self._table = table
-        # Ascending versions; only touched under the writer lock.
-        self._recent: list[_Commit] = []
-        self._remembered = 0
-        # Changes up to this version were dropped to bound memory.
-        self._dropped_until = 0
+    def __init__(self, table: TransactionTable, clock: VersionClock) -> None:
+        self._recent = RecentChanges(table)
 
-    def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> None:
-        """Remember what is read, for validation."""
+    def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
+        """All reads see the state at the transaction's beginning."""
         transaction.keys_read.update(entities)
+        return transaction.snapshot
 
-    def querying(self, transaction: Transaction, seen: QueryRange) -> None:
-        """Remember what is read, for validation."""
+    def query_time(self, transaction: Transaction) -> int:
+        """All reads see the state at the transaction's beginning."""
+        return transaction.snapshot
+
+    def querying(
+        self, transaction: Transaction, seen: QueryRange, results: Iterable[EntityId]
+    ) -> bool:
+        """Remember what was seen, for validation."""
         transaction.queries.append(seen)
+        return True
 
-    def writing(self, transaction: Transaction | None, entities: Iterable[EntityId]) -> None:
+    def writing(
+        self, transaction: Transaction | None, entities: Iterable[EntityId]
+    ) -> AbstractContextManager[None]:
         """Writers never wait."""
+        return nullcontext()
 
-    def validate(self, transaction: Transaction) -> None:
-        """Abort the transaction if what it has read is no longer true.
+    def validate(self, transaction: Transaction, *, writes: bool) -> None:
+        """Abort a transaction that writes if what it has read is no longer true.
 
         Raises:
             DatastoreError: ABORTED.
         """
-        if not transaction.keys_read and not transaction.queries:
+        if not writes or not (transaction.keys_read or transaction.queries):
+            # What only reads is serializable at its snapshot, what only writes now.
             return
-        if transaction.snapshot < self._dropped_until:
+
+        def outdates(change: EntityChange) -> bool:
+            if (change.partition, change.key) in transaction.keys_read:
+                return True
+            return any(seen.affected_by(change) for seen in transaction.queries)
+
+        if self._recent.any_since(transaction.snapshot, outdates):
             raise contention()
-        for commit in reversed(self._recent):
-            if commit.version <= transaction.snapshot:
-                return
-            for change in commit.changes:
-                if (change.partition, change.key) in transaction.keys_read:
-                    raise contention()
-                if any(seen.affected_by(change) for seen in transaction.queries):
-                    raise contention()
 
     def committed(self, version: int, changes: list[EntityChange]) -> None:
-        """Remember the changes for as long as a transaction may have read before them."""
-        self._recent.append(_Commit(version, changes))
-        self._remembered += len(changes)
-        floor = self._table.floor()
-        obsolete = 0
-        for commit in self._recent:
-            overfull = self._remembered > MAX_REMEMBERED_CHANGES
-            if commit.version > floor and not overfull:
-                break
-            if commit.version > floor:
-                self._dropped_until = commit.version
-            self._remembered -= len(commit.changes)
-            obsolete += 1
-        del self._recent[:obsolete]
+        """Remember the changes."""
+        self._recent.add(version, changes)
 
     def finished(self, transaction: Transaction) -> None:
         """Nothing is held."""
@@ -133,7 +187,6 @@ class Optimistic:
     def clear(self) -> None:
         """Forget all changes."""
         self._recent.clear()
-        self._remembered = 0
 
 
 class Unvalidated(Optimistic):
@@ -145,8 +198,5 @@ class Unvalidated(Optimistic):
 
     name: ClassVar[str] = "unvalidated"
 
-    def validate(self, transaction: Transaction) -> None:
+    def validate(self, transaction: Transaction, *, writes: bool) -> None:
         """Let everything pass."""
-
-
-MODES: dict[str, type[Optimistic]] = {Optimistic.name: Optimistic}

@@ -4,17 +4,19 @@ Each method of `Engine` takes a request message and returns the response message
 or raises `DatastoreError`. All methods may be called by any number of threads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from emulator.datastore import mutations as mutation_module
 from emulator.datastore import validation
 from emulator.datastore.aggregation import aggregate
+from emulator.datastore.clock import VersionClock
 from emulator.datastore.concurrency import ConcurrencyControl, Optimistic
 from emulator.datastore.encoding import encode_key, encode_path
 from emulator.datastore.errors import (
     Code,
     DatastoreError,
+    contention,
     invalid,
     unimplemented,
 )
@@ -24,6 +26,7 @@ from emulator.datastore.protos import (
     BeginTransactionResponse,
     CommitRequest,
     CommitResponse,
+    KeyPb,
     LookupResponse,
     Message,
     ReserveIdsResponse,
@@ -34,10 +37,21 @@ from emulator.datastore.protos import (
     timestamp,
 )
 from emulator.datastore.query_batch import MAX_BATCH_BYTES, BatchBuilder
+from emulator.datastore.rows import Reader
 from emulator.datastore.storage import Storage
-from emulator.datastore.transactions import State, Transaction, TransactionTable
+from emulator.datastore.transactions import (
+    EntityId,
+    QueryRange,
+    State,
+    Transaction,
+    TransactionTable,
+)
 
 Database = tuple[str, str]
+ControlFactory = Callable[[TransactionTable, VersionClock], ConcurrencyControl]
+
+# How often a query is run again because its result changed before it was locked.
+_QUERY_ATTEMPTS = 10
 
 
 class Engine:
@@ -47,10 +61,11 @@ class Engine:
         control: makes the concurrency control for the transactions.
     """
 
-    def __init__(self, storage: Storage, control: type[Optimistic] = Optimistic) -> None:
+    def __init__(self, storage: Storage, control: ControlFactory = Optimistic) -> None:
         self._storage = storage
         self._transactions = TransactionTable(storage.clock, storage.secret)
-        self._control: ConcurrencyControl = control(self._transactions)
+        self._control: ConcurrencyControl = control(self._transactions, storage.clock)
+        self._transactions.on_end = self._control.finished
         self._ids = IdAllocator()
 
     def lookup(self, request: Message) -> Message:
@@ -66,25 +81,9 @@ class Engine:
         response = LookupResponse()
         with self._reading(request.read_options, database, response) as (transaction, time):
             if transaction is not None and not transaction.read_only:
-                self._control.reading(transaction, wanted)
+                time = self._control.reading(transaction, wanted)
             with self._storage.read(time) as reader:
-                size = 0
-                for key, (partition, encoded) in zip(request.keys, wanted, strict=True):
-                    if size > MAX_BATCH_BYTES:
-                        response.deferred.add().CopyFrom(key)
-                        continue
-                    number = reader.catalog.find_partition(partition)
-                    stored = None if number is None else reader.get(number, encoded)
-                    if stored is None:
-                        result = response.missing.add(version=reader.time)
-                    else:
-                        result = response.found.add(version=stored.version)
-                        result.entity.MergeFromString(stored.data)
-                        size += len(stored.data)
-                        result.create_time.CopyFrom(timestamp(stored.created))
-                        result.update_time.CopyFrom(timestamp(stored.version))
-                    result.entity.key.CopyFrom(key)
-                response.read_time.CopyFrom(timestamp(reader.time))
+                _look_up(reader, request.keys, wanted, response)
         return response
 
     def run_query(self, request: Message) -> Message:
@@ -95,14 +94,19 @@ class Engine:
         _check_query_request(request)
         partition = validation.check_partition(request.partition_id, *database)
         response = RunQueryResponse()
-        with (
-            self._reading(request.read_options, database, response) as (transaction, time),
-            self._storage.read(time) as reader,
-        ):
-            builder = BatchBuilder(reader, partition, request.query)
-            seen = builder.fill(response.batch)
-            if transaction is not None and not transaction.read_only:
-                self._control.querying(transaction, seen)
+
+        def run(reader: Reader) -> QueryRange:
+            response.ClearField("batch")
+            return BatchBuilder(reader, partition, request.query).fill(response.batch)
+
+        def results() -> list[EntityId]:
+            return [
+                (partition, encode_key(result.entity.key))
+                for result in response.batch.entity_results
+            ]
+
+        with self._reading(request.read_options, database, response) as (transaction, time):
+            self._query(transaction, time, run, results)
         return response
 
     def run_aggregation_query(self, request: Message) -> Message:
@@ -111,14 +115,35 @@ class Engine:
         _check_query_request(request)
         partition = validation.check_partition(request.partition_id, *database)
         response = RunAggregationQueryResponse()
-        with (
-            self._reading(request.read_options, database, response) as (transaction, time),
-            self._storage.read(time) as reader,
-        ):
-            seen = aggregate(reader, partition, request.aggregation_query, response.batch)
-            if transaction is not None and not transaction.read_only:
-                self._control.querying(transaction, seen)
+
+        def run(reader: Reader) -> QueryRange:
+            response.ClearField("batch")
+            return aggregate(reader, partition, request.aggregation_query, response.batch)
+
+        with self._reading(request.read_options, database, response) as (transaction, time):
+            # A number has no entities to lock; it is validated at commit.
+            self._query(transaction, time, run, list)
         return response
+
+    def _query(
+        self,
+        transaction: Transaction | None,
+        time: int | None,
+        run: Callable[[Reader], QueryRange],
+        results: Callable[[], list[EntityId]],
+    ) -> None:
+        """Run a query until its result stands."""
+        if transaction is None or transaction.read_only:
+            with self._storage.read(time) as reader:
+                run(reader)
+            return
+        for _ in range(_QUERY_ATTEMPTS):
+            with self._storage.read(self._control.query_time(transaction)) as reader:
+                seen = run(reader)
+            # Not while reading, as this may wait for other transactions.
+            if self._control.querying(transaction, seen, results()):
+                return
+        raise contention()
 
     def begin_transaction(self, request: Message) -> Message:
         """BeginTransaction."""
@@ -139,7 +164,7 @@ class Engine:
             response = self._commit(prepared, transaction)
         except BaseException:
             if transaction is not None:
-                self._finish(transaction, State.ABORTED)
+                self._transactions.finish(transaction, State.ABORTED)
             raise
         if not transactional:
             response.ClearField("commit_time")
@@ -150,9 +175,7 @@ class Engine:
         database = _database(request)
         if not request.transaction:
             raise invalid("A rollback needs a transaction.")
-        transaction = self._transactions.roll_back(request.transaction, database)
-        if transaction is not None:
-            self._control.finished(transaction)
+        self._transactions.roll_back(request.transaction, database)
         return RollbackResponse()
 
     def allocate_ids(self, request: Message) -> Message:
@@ -214,19 +237,15 @@ class Engine:
     ) -> Message:
         response = CommitResponse()
         if transaction is not None and not prepared:
-            # Without mutations it is serializable at its snapshot.
-            self._transactions.check_active(transaction)
-            self._finish(transaction, State.COMMITTED)
+            with self._storage.writer_lock:
+                self._may_commit(transaction, writes=False)
+                self._transactions.finish(transaction, State.COMMITTED)
             response.commit_time.CopyFrom(timestamp(self._storage.clock.read_time()))
             return response
-        self._control.writing(
-            transaction,
-            [(m.partition, m.encoded) for m in prepared if m.encoded is not None],
-        )
-        with self._id_commit():
+        entities = [(m.partition, m.encoded) for m in prepared if m.encoded is not None]
+        with self._control.writing(transaction, entities), self._id_commit():
             if transaction is not None:
-                self._transactions.check_active(transaction)
-                self._control.validate(transaction)
+                self._may_commit(transaction, writes=True)
             with self._storage.write() as writer:
                 applier = mutation_module.CommitApplier(writer, self._ids)
                 for mutation in prepared:
@@ -235,11 +254,16 @@ class Engine:
                 # in between whose validation would miss them.
                 self._control.committed(writer.version, applier.changes)
             if transaction is not None:
-                self._finish(transaction, State.COMMITTED)
+                self._transactions.finish(transaction, State.COMMITTED)
         response.mutation_results.extend(applier.results)
         response.index_updates = writer.index_updates
         response.commit_time.CopyFrom(timestamp(writer.version))
         return response
+
+    def _may_commit(self, transaction: Transaction, *, writes: bool) -> None:
+        """Under the writer lock: the transaction has not ended and is serializable."""
+        self._transactions.check_active(transaction)
+        self._control.validate(transaction, writes=writes)
 
     def _committing(
         self, request: Message, database: Database, *, transactional: bool
@@ -256,10 +280,6 @@ class Engine:
                 raise invalid("A single-use transaction must be read-write.")
             return self._begin(request.single_use_transaction, database)
         raise invalid("A transactional commit needs a transaction.")
-
-    def _finish(self, transaction: Transaction, state: State) -> None:
-        self._transactions.finish(transaction, state)
-        self._control.finished(transaction)
 
     def _begin(self, options: Message, database: Database) -> Transaction:
         read_time: int | None = None
@@ -279,13 +299,18 @@ class Engine:
         which = options.WhichOneof("consistency_type")
         if which == "transaction" and options.transaction:
             transaction = self._transactions.get(options.transaction, database)
-            yield transaction, transaction.snapshot
+            try:
+                yield transaction, transaction.snapshot
+            except DatastoreError as error:
+                if error.code is Code.ABORTED:
+                    self._transactions.finish(transaction, State.ABORTED)
+                raise
         elif which == "new_transaction":
             transaction = self._begin(options.new_transaction, database)
             try:
                 yield transaction, transaction.snapshot
             except BaseException:
-                self._finish(transaction, State.ROLLED_BACK)
+                self._transactions.finish(transaction, State.ROLLED_BACK)
                 raise
             response.transaction = transaction.id
         elif which == "read_time":
@@ -317,6 +342,30 @@ class Engine:
 def _database(request: Message) -> Database:
     validation.check_request_database(request.project_id, request.database_id)
     return (request.project_id, request.database_id)
+
+
+def _look_up(
+    reader: Reader, keys: Sequence[KeyPb], wanted: list[EntityId], response: Message
+) -> None:
+    """Fill a LookupResponse; what would make it too big for a client is deferred."""
+    size = 0
+    for key, (partition, encoded) in zip(keys, wanted, strict=True):
+        if size > MAX_BATCH_BYTES:
+            response.deferred.add().CopyFrom(key)
+            continue
+        number = reader.catalog.find_partition(partition)
+        stored = None if number is None else reader.get(number, encoded)
+        if stored is None:
+            result = response.missing.add(version=reader.time)
+        else:
+            result = response.found.add(version=stored.version)
+            result.entity.MergeFromString(stored.data)
+            size += len(stored.data)
+            result.create_time.CopyFrom(timestamp(stored.created))
+            result.update_time.CopyFrom(timestamp(stored.version))
+        # ndb finds its results by the bytes of their keys.
+        result.entity.key.CopyFrom(key)
+    response.read_time.CopyFrom(timestamp(reader.time))
 
 
 def _check_query_request(request: Message) -> None:

@@ -101,7 +101,12 @@ class BatchBuilder:
             # Nothing was returned: nothing can have changed.
             seen_until = b"" if last is None else last.position
         return QueryRange(
-            self._partition, self.query, self._start, seen_until, self.query.keys_only
+            self._reader.time,
+            self._partition,
+            self.query,
+            self._start,
+            seen_until,
+            self.query.keys_only,
         )
 
     def _add(self, result: Message, row: Row) -> int:

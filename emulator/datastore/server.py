@@ -10,18 +10,24 @@ from types import TracebackType
 
 import grpc
 
-from emulator.datastore.concurrency import MODES
-from emulator.datastore.engine import Engine
+from emulator.datastore.concurrency import Optimistic
+from emulator.datastore.engine import ControlFactory, Engine
+from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.servicer import handlers
 from emulator.datastore.storage import Storage
 
 DEFAULT_PORT = 8081
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_CONCURRENCY_MODE = "optimistic"
+CONCURRENCY_MODES: dict[str, ControlFactory] = {
+    Optimistic.name: Optimistic,
+    Pessimistic.name: Pessimistic,
+}
 DEFAULT_PROJECT = "emulator"
 
-# Threads are started as they are needed.
-_MAX_THREADS = 64
+# Threads are started as they are needed. In the pessimistic mode each waiting
+# request has one, and there must be one left for the request that ends the wait.
+_MAX_THREADS = 256
 # "Limits": a request may have 10 MiB; leave room for what surrounds the entities.
 _MAX_REQUEST_BYTES = 16 * 1024 * 1024
 _OPTIONS = [
@@ -45,9 +51,16 @@ class Emulator:
     """
 
     def __init__(
-        self, server: grpc.Server, engine: Engine, storage: Storage, host: str, project: str
+        self,
+        server: grpc.Server,
+        threads: ThreadPoolExecutor,
+        engine: Engine,
+        storage: Storage,
+        host: str,
+        project: str,
     ) -> None:
         self._server = server
+        self._threads = threads
         self._engine = engine
         self._storage = storage
         self._host = host
@@ -88,6 +101,7 @@ class Emulator:
             if self._stopped.is_set():
                 return
             self._server.stop(grace_seconds).wait()
+            self._threads.shutdown(wait=False)
             self._storage.close()
             self._stopped.set()
 
@@ -140,7 +154,8 @@ def start(
         host: the address to bind.
         project: the default project in `Emulator.env`. The emulator itself serves
             every project.
-        concurrency_mode: one of `emulator.datastore.concurrency.MODES`.
+        concurrency_mode: "optimistic" (transactions are aborted at
+            commit if they read what has changed) or "pessimistic" (locks delay them).
 
     Returns:
         The emulator, already serving.
@@ -151,15 +166,15 @@ def start(
         ValueError: the concurrency mode is unknown.
     """
     _check_address(host, port)
-    control = MODES.get(concurrency_mode)
+    control = CONCURRENCY_MODES.get(concurrency_mode)
     if control is None:
-        raise ValueError(
-            f"unknown concurrency mode {concurrency_mode!r}; available: {', '.join(MODES)}"
-        )
+        available = ", ".join(CONCURRENCY_MODES)
+        raise ValueError(f"unknown concurrency mode {concurrency_mode!r}; available: {available}")
     storage = Storage(None if data_dir is None else Path(data_dir))
     engine = Engine(storage, control)
+    threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator")
     server = grpc.server(
-        ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator"),
+        threads,
         handlers=[handlers(engine)],
         options=_OPTIONS,
     )
@@ -172,4 +187,4 @@ def start(
         raise PortInUseError(f"cannot listen on {host}:{port}: {error}") from None
     server.start()
     _log.info("Datastore emulator listens on %s:%d", host, bound)
-    return Emulator(server, engine, storage, f"{host}:{bound}", project)
+    return Emulator(server, threads, engine, storage, f"{host}:{bound}", project)

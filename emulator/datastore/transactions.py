@@ -1,10 +1,8 @@
 """The life of transactions, and what they have read.
 
-A transaction reads the database as it was when the transaction began and never
-its own writes; what it writes is in its commit request alone. What happens between
-transactions that touch the same data is decided by a `ConcurrencyControl` (see
-`concurrency`), which this module calls at the points where a mode may wait, lock
-or refuse.
+A transaction never reads its own writes: what it writes is in its commit request
+alone. Which state of the database it reads, and what happens between transactions
+that touch the same data, is decided by a `ConcurrencyControl` (see `concurrency`).
 """
 
 import enum
@@ -58,9 +56,11 @@ class EntityChange:
 class QueryRange:
     """The part of a query's order that a transaction has seen.
 
-    From `start` (None: the beginning) up to and including `last` (None: the end).
+    From `start` (None: the beginning) up to and including `last` (None: the end), as
+    it was at `time` (a version).
     """
 
+    time: int
     partition: Partition
     query: ParsedQuery
     start: Place | None
@@ -93,9 +93,10 @@ class Transaction:
     """An active transaction.
 
     Attributes:
-        snapshot: the time at which it reads (a version).
+        snapshot: the time at which it began (a version).
         keys_read: entities looked up, found or not.
         queries: ranges of queries run.
+        over: it has ended, however; set before `TransactionTable.on_end` is called.
     """
 
     id: bytes
@@ -106,6 +107,7 @@ class Transaction:
     last_used: float
     keys_read: set[EntityId] = field(default_factory=set)
     queries: list[QueryRange] = field(default_factory=list)
+    over: bool = False
 
 
 class TransactionTable:
@@ -129,6 +131,8 @@ class TransactionTable:
         self._lock = threading.Lock()
         self._active: dict[bytes, Transaction] = {}
         self._finished: OrderedDict[bytes, State] = OrderedDict()
+        # Called, without any lock held, with each transaction that is over.
+        self.on_end: Callable[[Transaction], None] = lambda transaction: None
 
     def begin(
         self, database: tuple[str, str], *, read_only: bool = False, read_time: int | None = None
@@ -136,8 +140,8 @@ class TransactionTable:
         """A new transaction that reads at `read_time`, or now."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         now = self._monotonic()
+        self.sweep()
         with self._lock:
-            self._expire(now)
             # Taken under the lock: from here on no change newer than the snapshot
             # is forgotten (see `floor`).
             snapshot = self._clock.read_time() if read_time is None else read_time
@@ -154,9 +158,9 @@ class TransactionTable:
             DatastoreError: INVALID_ARGUMENT if it is unknown, finished, expired or
                 belongs to another database.
         """
+        self.sweep()
         now = self._monotonic()
         with self._lock:
-            self._expire(now)
             transaction = self._active.get(transaction_id)
             if transaction is None or transaction.database != database:
                 raise expired_transaction()
@@ -174,17 +178,19 @@ class TransactionTable:
             DatastoreError: INVALID_ARGUMENT.
         """
         with self._lock:
-            if transaction.id not in self._active:
+            if transaction.over:
                 raise expired_transaction()
 
     def finish(self, transaction: Transaction, state: State) -> None:
         """The transaction is over; its id is of no use any more."""
         with self._lock:
-            if self._active.pop(transaction.id, None) is not None:
-                self._remember(transaction.id, state)
+            if transaction.over:
+                return
+            self._end(transaction, state)
+        self.on_end(transaction)
 
-    def roll_back(self, transaction_id: bytes, database: tuple[str, str]) -> Transaction | None:
-        """End a transaction without effect; returns it if it was active.
+    def roll_back(self, transaction_id: bytes, database: tuple[str, str]) -> None:
+        """End a transaction without effect.
 
         Rolling back what was aborted, rolled back or has expired succeeds: clients
         do that before they try again, and an error here would hide the reason.
@@ -195,17 +201,19 @@ class TransactionTable:
         """
         with self._lock:
             transaction = self._active.get(transaction_id)
-            if transaction is not None:
-                if transaction.database != database:
-                    raise expired_transaction()
-                del self._active[transaction_id]
-                self._remember(transaction_id, State.ROLLED_BACK)
-                return transaction
-            nonce = transaction_id[:_NONCE_BYTES]
-            genuine = secrets.compare_digest(transaction_id[_NONCE_BYTES:], self._signature(nonce))
-            if not genuine or self._finished.get(transaction_id) is State.COMMITTED:
+            if transaction is None:
+                self._check_once_valid(transaction_id)
+                return
+            if transaction.database != database:
                 raise expired_transaction()
-            return None
+            self._end(transaction, State.ROLLED_BACK)
+        self.on_end(transaction)
+
+    def _check_once_valid(self, transaction_id: bytes) -> None:
+        nonce = transaction_id[:_NONCE_BYTES]
+        genuine = secrets.compare_digest(transaction_id[_NONCE_BYTES:], self._signature(nonce))
+        if not genuine or self._finished.get(transaction_id) is State.COMMITTED:
+            raise expired_transaction()
 
     def floor(self) -> int:
         """No transaction, present or future, reads before this time (but read-only ones)."""
@@ -215,23 +223,25 @@ class TransactionTable:
 
     def clear(self) -> None:
         """Abort all transactions."""
+        self._abort(lambda transaction: True)
+
+    def sweep(self) -> None:
+        """Abort the transactions that have expired."""
+        now = self._monotonic()
+        self._abort(lambda t: now - t.last_used > IDLE_SECONDS or now - t.began > LIFETIME_SECONDS)
+
+    def _abort(self, condition: Callable[[Transaction], bool]) -> None:
         with self._lock:
-            for transaction_id in list(self._active):
-                del self._active[transaction_id]
-                self._remember(transaction_id, State.ABORTED)
+            over = [transaction for transaction in self._active.values() if condition(transaction)]
+            for transaction in over:
+                self._end(transaction, State.ABORTED)
+        for transaction in over:
+            self.on_end(transaction)
 
-    def _expire(self, now: float) -> None:
-        dead = [
-            t.id
-            for t in self._active.values()
-            if now - t.last_used > IDLE_SECONDS or now - t.began > LIFETIME_SECONDS
-        ]
-        for transaction_id in dead:
-            del self._active[transaction_id]
-            self._remember(transaction_id, State.ABORTED)
-
-    def _remember(self, transaction_id: bytes, state: State) -> None:
-        self._finished[transaction_id] = state
+    def _end(self, transaction: Transaction, state: State) -> None:
+        transaction.over = True
+        del self._active[transaction.id]
+        self._finished[transaction.id] = state
         if len(self._finished) > _REMEMBERED:
             self._finished.popitem(last=False)
 

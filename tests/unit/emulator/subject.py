@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from emulator.datastore.concurrency import Optimistic
-from emulator.datastore.engine import Engine
+from emulator.datastore.engine import ControlFactory, Engine
 from emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
@@ -81,7 +81,7 @@ def query(
 class Subject:
     """An engine and its storage."""
 
-    def __init__(self, storage: Storage, control: type[Optimistic] = Optimistic) -> None:
+    def __init__(self, storage: Storage, control: ControlFactory = Optimistic) -> None:
         self.storage = storage
         self.engine = Engine(storage, control)
 
@@ -145,7 +145,7 @@ class Subject:
 
 
 @contextmanager
-def subject(control: type[Optimistic] = Optimistic) -> Iterator[Subject]:
+def subject(control: ControlFactory = Optimistic) -> Iterator[Subject]:
     """An engine on an empty database in memory."""
     storage = Storage()
     try:

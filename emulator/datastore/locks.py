@@ -1,0 +1,225 @@
+"""Reader/writer locks on entities: queueing, deadlock resolution, timeouts.
+
+* Any number of owners may share an entity; one may have it exclusively.
+* Requests are granted in order of arrival, so that a stream of readers cannot
+  starve a writer. But who shares an entity and wants it exclusively goes before all
+  who have nothing yet, and who already shares what an earlier request waits for
+  does not wait for that: it could not be granted before anyway.
+* A request for several entities is granted as a whole. Nobody holds an exclusive
+  lock while waiting for another one.
+* When waiting would close a cycle, the youngest transaction in it is aborted, at once:
+
+      A shares K        B shares K
+      A wants K alone   waits for B
+                        B wants K alone   would wait for A: B is aborted
+      A gets K alone
+
+  The oldest owner is never aborted by a younger one, so somebody always gets on.
+* Nobody waits longer than `LOCK_TIMEOUT_SECONDS`.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from emulator.datastore.errors import contention
+from emulator.datastore.transactions import EntityId
+
+# "Transactions: lock deadline" is 20 seconds, well below a client's own 60.
+LOCK_TIMEOUT_SECONDS = 20.0
+
+# How often a waiting request looks for owners that have expired.
+_SWEEP_SECONDS = 1.0
+
+_ages = itertools.count()
+
+
+@dataclass(eq=False)
+class Owner:
+    """Somebody who holds locks, or waits for some. A lower age came earlier.
+
+    A plain commit, outside any transaction, is `ageless()`: it has read nothing,
+    and is not aborted in favour of a transaction.
+    """
+
+    age: int = field(default_factory=lambda: next(_ages))
+    shared: set[EntityId] = field(default_factory=set)
+    exclusive: set[EntityId] = field(default_factory=set)
+    aborted: bool = False
+
+    @classmethod
+    def ageless(cls) -> "Owner":
+        """An owner that is older than all others."""
+        return cls(age=-1)
+
+
+@dataclass(eq=False)
+class _Request:
+    owner: Owner
+    entities: frozenset[EntityId]
+    exclusive: bool
+    upgrades: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.upgrades = self.exclusive and not self.entities.isdisjoint(self.owner.shared)
+
+
+class LockTable:
+    """All locks of one emulator. Thread-safe.
+
+    Args:
+        sweep: ends transactions that have expired, which releases their locks.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, sweep: Callable[[], None], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._sweep = sweep
+        self._monotonic = monotonic
+        self._condition = threading.Condition()
+        self._readers: dict[EntityId, set[Owner]] = {}
+        self._writer: dict[EntityId, Owner] = {}
+        self._queue: list[_Request] = []
+
+    def share(self, owner: Owner, entities: Iterable[EntityId]) -> None:
+        """Wait until the owner shares the entities.
+
+        Raises:
+            DatastoreError: ABORTED, after a deadlock or the timeout. The owner has
+                no locks any more.
+        """
+        wanted = frozenset(entities) - owner.shared - owner.exclusive
+        self._acquire(_Request(owner, wanted, exclusive=False))
+
+    def take(self, owner: Owner, entities: Iterable[EntityId]) -> None:
+        """Wait until the owner has the entities exclusively. Raises as `share`."""
+        self._acquire(_Request(owner, frozenset(entities) - owner.exclusive, exclusive=True))
+
+    def release(self, owner: Owner) -> None:
+        """Give up all the owner's locks."""
+        with self._condition:
+            self._drop(owner)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        with self._condition:
+            return len(self._queue)
+
+    def _acquire(self, request: _Request) -> None:
+        owner = request.owner
+        with self._condition:
+            if owner.aborted:
+                raise contention()
+            if not request.entities:
+                return
+            self._enqueue(request)
+            try:
+                self._wait(request)
+            except BaseException:
+                owner.aborted = True
+                self._drop(owner)
+                raise
+            finally:
+                self._queue.remove(request)
+            self._grant(request)
+
+    def _enqueue(self, request: _Request) -> None:
+        place = len(self._queue)
+        if request.upgrades:
+            place = sum(waiting.upgrades for waiting in self._queue)
+        self._queue.insert(place, request)
+        self._condition.notify_all()
+
+    def _wait(self, request: _Request) -> None:
+        deadline = self._monotonic() + LOCK_TIMEOUT_SECONDS
+        while True:
+            if request.owner.aborted:
+                raise contention()
+            blockers = self._blockers(request)
+            if not blockers:
+                return
+            cycle = self._cycle(request.owner)
+            if cycle:
+                victim = max(cycle, key=lambda owner: owner.age)
+                victim.aborted = True
+                self._drop(victim)
+                continue
+            remaining = deadline - self._monotonic()
+            if remaining <= 0:
+                raise contention()
+            if not self._condition.wait(min(remaining, _SWEEP_SECONDS)):
+                self._sweep()
+
+    def _grant(self, request: _Request) -> None:
+        owner = request.owner
+        if request.exclusive:
+            owner.exclusive |= request.entities
+            for entity in request.entities:
+                self._writer[entity] = owner
+        else:
+            owner.shared |= request.entities
+            for entity in request.entities:
+                self._readers.setdefault(entity, set()).add(owner)
+        # Those behind may be readers that can now be granted as well.
+        self._condition.notify_all()
+
+    def _drop(self, owner: Owner) -> None:
+        for entity in owner.shared:
+            readers = self._readers[entity]
+            readers.discard(owner)
+            if not readers:
+                del self._readers[entity]
+        for entity in owner.exclusive:
+            del self._writer[entity]
+        owner.shared.clear()
+        owner.exclusive.clear()
+        self._condition.notify_all()
+
+    def _blockers(self, request: _Request) -> set[Owner]:
+        """Whom a queued request waits for."""
+        owner = request.owner
+        blockers: set[Owner] = set()
+        for entity in request.entities:
+            if entity in self._writer:
+                blockers.add(self._writer[entity])
+            if request.exclusive:
+                blockers |= self._readers.get(entity, set())
+        for earlier in self._queue:
+            if earlier is request:
+                break
+            if not (earlier.exclusive or request.exclusive):
+                continue
+            if earlier.entities.isdisjoint(request.entities):
+                continue
+            waits_for_us = earlier.exclusive and not earlier.entities.isdisjoint(owner.shared)
+            if not waits_for_us:
+                blockers.add(earlier.owner)
+        blockers.discard(owner)
+        return blockers
+
+    def _cycle(self, start: Owner) -> list[Owner]:
+        """Owners that wait for each other in a circle through `start`, if any."""
+        path = [start]
+        visited: set[Owner] = set()
+
+        def search(owner: Owner) -> bool:
+            for request in self._queue:
+                if request.owner is not owner or owner.aborted:
+                    continue
+                for blocker in self._blockers(request):
+                    if blocker is start:
+                        return True
+                    if blocker in visited:
+                        continue
+                    visited.add(blocker)
+                    path.append(blocker)
+                    if search(blocker):
+                        return True
+                    path.pop()
+            return False
+
+        return path if search(start) else []

@@ -1,0 +1,175 @@
+"""The pessimistic mode, through the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
+from emulator.datastore.locks import LockTable
+from emulator.datastore.pessimistic import Pessimistic
+from emulator.datastore.protos import Message, Mutation
+from tests.unit.emulator import subject as subjects
+from tests.unit.emulator.builders import entity, key
+from tests.unit.emulator.subject import Subject, query, where
+from tests.unit.emulator.waiting import Started, wait_until_queued
+
+KEY = key("Counter", 1)
+OTHER = key("Counter", 2)
+
+
+@pytest.fixture
+def engine() -> Iterator[Subject]:
+    with subjects.subject(Pessimistic) as running:
+        running.put(entity(KEY, n=1), entity(OTHER, n=1))
+        yield running
+
+
+@pytest.fixture
+def locks(engine: Subject) -> LockTable:
+    control = engine.engine._control
+    assert isinstance(control, Pessimistic)
+    return control._locks
+
+
+def n_of(engine: Subject, transaction: bytes = b"") -> int:
+    (found,) = engine.lookup(KEY, transaction=transaction).found
+    n: int = found.entity.properties["n"].integer_value
+    return n
+
+
+def write(n: int) -> Message:
+    return Mutation(upsert=entity(KEY, n=n))
+
+
+def test_a_plain_put_waits_for_a_reader(engine: Subject, locks: LockTable) -> None:
+    transaction = engine.begin()
+    n_of(engine, transaction)
+    put = Started(lambda: engine.put(entity(KEY, n=50)))
+    wait_until_queued(locks, 1)
+    assert n_of(engine) == 1, "plain reads wait for nobody"
+    engine.commit(write(2), transaction=transaction)
+    put.result()
+    assert n_of(engine) == 50
+
+
+def test_a_rollback_releases(engine: Subject, locks: LockTable) -> None:
+    transaction = engine.begin()
+    n_of(engine, transaction)
+    put = Started(lambda: engine.put(entity(KEY, n=50)))
+    wait_until_queued(locks, 1)
+    engine.rollback(transaction)
+    put.result()
+
+
+def test_a_commit_without_mutations_releases(engine: Subject) -> None:
+    transaction = engine.begin()
+    n_of(engine, transaction)
+    engine.commit(transaction=transaction)
+    engine.put(entity(KEY, n=2))
+
+
+def test_reads_see_what_was_committed_before_them(engine: Subject) -> None:
+    transaction = engine.begin()
+    engine.put(entity(KEY, n=7))
+    assert n_of(engine, transaction) == 7
+    engine.put(entity(OTHER, n=8))
+    engine.lookup(OTHER, transaction=transaction)
+    engine.commit(write(8), transaction=transaction)
+    assert n_of(engine) == 8
+
+
+def test_of_two_that_have_read_the_younger_is_aborted(engine: Subject, locks: LockTable) -> None:
+    old, young = engine.begin(), engine.begin()
+    n_of(engine, old)
+    n_of(engine, young)
+    first = Started(lambda: engine.commit(write(2), transaction=old))
+    wait_until_queued(locks, 1)
+    with pytest.raises(DatastoreError) as caught:
+        engine.commit(write(3), transaction=young)
+    assert (caught.value.code, caught.value.message) == (Code.ABORTED, CONTENTION)
+    first.result()
+    assert n_of(engine) == 2
+    engine.rollback(young)
+    with pytest.raises(DatastoreError, match=EXPIRED):
+        n_of(engine, young)
+
+
+def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: LockTable) -> None:
+    # Each has read what the other wants to write; the younger one waits as a reader.
+    old, young = engine.begin(), engine.begin()
+    n_of(engine, old)
+    engine.lookup(OTHER, transaction=young)
+    put = Started(lambda: engine.put(entity(KEY, n=9)))
+    wait_until_queued(locks, 1)
+    reader = Started(lambda: n_of(engine, young))
+    wait_until_queued(locks, 2)
+    other = Mutation(upsert=entity(OTHER, n=9))
+    engine.commit(other, transaction=old)
+    with pytest.raises(DatastoreError) as caught:
+        reader.result()
+    assert caught.value.code is Code.ABORTED
+    put.result()
+    with pytest.raises(DatastoreError, match=EXPIRED):
+        n_of(engine, young)
+
+
+def test_write_skew_is_prevented(engine: Subject, locks: LockTable) -> None:
+    first, second = engine.begin(), engine.begin()
+    for transaction in (first, second):
+        engine.lookup(KEY, OTHER, transaction=transaction)
+    commit = Started(lambda: engine.commit(write(0), transaction=first))
+    wait_until_queued(locks, 1)
+    with pytest.raises(DatastoreError, match="contention"):
+        engine.commit(Mutation(upsert=entity(OTHER, n=0)), transaction=second)
+    commit.result()
+
+
+def test_a_query_locks_its_results(engine: Subject, locks: LockTable) -> None:
+    transaction = engine.begin()
+    engine.run(query("Counter", filters=where(("n", "=", 1))), transaction=transaction)
+    put = Started(lambda: engine.put(entity(OTHER, n=5)))
+    wait_until_queued(locks, 1)
+    engine.commit(write(2), transaction=transaction)
+    put.result()
+
+
+def test_a_phantom_aborts(engine: Subject) -> None:
+    transaction = engine.begin()
+    engine.run(query("Counter"), transaction=transaction)
+    engine.put(entity(key("Counter", 3), n=1))
+    with pytest.raises(DatastoreError, match="contention"):
+        engine.commit(write(2), transaction=transaction)
+    only_reads = engine.begin()
+    engine.run(query("Counter"), transaction=only_reads)
+    engine.put(entity(key("Counter", 4), n=1))
+    with pytest.raises(DatastoreError, match="contention"):
+        engine.commit(transaction=only_reads)
+
+
+def test_a_query_that_was_overtaken_is_run_again(engine: Subject, locks: LockTable) -> None:
+    holder = engine.begin()
+    n_of(engine, holder)
+    writer = Started(lambda: engine.put(entity(KEY, n=5)))
+    wait_until_queued(locks, 1)
+    transaction = engine.begin()
+    asking = query("Counter", filters=where(("n", ">", 0)), orders=("n",))
+    # Its results are behind the writer in the queue: when they are locked, they are old.
+    result = Started(lambda: engine.run(asking, transaction=transaction))
+    wait_until_queued(locks, 2)
+    engine.rollback(holder)
+    writer.result()
+    numbers = [r.entity.properties["n"].integer_value for r in result.result().entity_results]
+    assert numbers == [1, 5]
+    engine.commit(write(6), transaction=transaction)
+
+
+def test_reset_frees_those_who_wait(engine: Subject, locks: LockTable) -> None:
+    transaction = engine.begin()
+    n_of(engine, transaction)
+    put = Started(lambda: engine.put(entity(KEY, n=50)))
+    wait_until_queued(locks, 1)
+    engine.engine.reset()
+    put.result()
+    assert n_of(engine) == 50

@@ -1,0 +1,44 @@
+"""Running something in a thread that is expected to wait for a lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from emulator.datastore.locks import LockTable
+
+
+def wait_until_queued(locks: LockTable, count: int) -> None:
+    """Return when `count` requests wait. Woken by the lock table, never by time."""
+    with locks._condition:
+        assert locks._condition.wait_for(lambda: len(locks._queue) == count, 10)
+
+
+class Started:
+    """A call running in a thread of its own."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._outcome: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._outcome = self._call()
+        except BaseException as error:  # handed to the thread that asks for the result
+            self._error = error
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def result(self) -> Any:
+        """What the call returned; raises what it raised."""
+        self._thread.join(10)
+        assert self.done, "still waiting"
+        if self._error is not None:
+            raise self._error
+        return self._outcome
