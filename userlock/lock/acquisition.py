@@ -35,28 +35,38 @@ class Acquisition:
         self._maybe_stored = False
 
     def run(self) -> Lease:
-        announced = False
         try:
             outcome = self._attempt(announce=False)
             if isinstance(outcome, Held | Yielded) and self._wait_seconds > 0:
-                self._contended(outcome)
-                announced = True
-                outcome = self._wait()
+                outcome = self._wait_in_line(outcome)
+            match outcome:
+                case Granted(lease):
+                    self._acquired(degraded=False)
+                    return lease
+                case Unavailable(reason):
+                    return self._unavailable(reason)
+                case _:
+                    raise self._timed_out()
+        except Exception:
+            raise
         except BaseException:
             # The thread is being stopped (KeyboardInterrupt, a worker's
             # timeout): the attempt may have been granted all the same.
             self._service.store.release(self._lease(degraded=True))
             raise
+
+    def _wait_in_line(self, first: Held | Yielded) -> Granted | Held | Yielded | Unavailable:
+        """Make it known that we wait, wait, and take it back."""
+        self._contended(first)
+        outcome: Granted | Held | Yielded | Unavailable = first
+        try:
+            outcome = self._wait()
         finally:
-            if announced:
+            # A store that has just gone away would cost another timeout; what
+            # was announced ends by itself.
+            if not isinstance(outcome, Unavailable):
                 self._service.store.withdraw(self._claim)
-        match outcome:
-            case Granted(lease):
-                return self._granted(lease)
-            case Unavailable(reason):
-                return self._unavailable(reason)
-            case _:
-                raise self._timed_out()
+        return outcome
 
     def _attempt(self, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
         self._attempts += 1
@@ -102,10 +112,6 @@ class Acquisition:
             self._in_the_way = seen.holder.describe()
         elif not self._in_the_way:
             self._in_the_way = "a holder that was gone at the second look"
-
-    def _granted(self, lease: Lease) -> Lease:
-        self._acquired(degraded=False)
-        return lease
 
     def _acquired(self, *, degraded: bool) -> None:
         self._service.listeners.emit(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from random import Random
+from random import Random, SystemRandom
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -93,7 +93,8 @@ class LockService:
         self.outage = OutagePolicy(outage)
         self.listeners = LISTENERS if listeners is None else listeners
         self.clock = clock
-        self.random = random or Random()
+        # Not seeded, so that forked workers do not poll in step.
+        self.random = random or SystemRandom()
         self._breaker = CircuitBreaker(clock)
         self._strays: collections.deque[Lease] = collections.deque(maxlen=self.MAX_STRAYS)
 

@@ -214,7 +214,12 @@ class _Watch:
         scope = current_scope()
         if scope is None or not scope.held:
             return True
-        lock_id = _lock_id_for_put(entity)
+        try:
+            lock_id = _lock_id_for_put(entity)
+        except Exception:
+            # It does not say which lock guards it. That is for its put to
+            # report; a read is simply made afresh.
+            return False
         tenure = None if lock_id is None else scope.held.get(lock_id)
         if tenure is None:
             return True

@@ -21,6 +21,8 @@ from userlock.ndb import hooks
 
 log = logging.getLogger(__name__)
 
+_TIDY_AT = 64
+
 
 class PendingWrite:
     """A put whose outcome is not known yet."""
@@ -30,6 +32,11 @@ class PendingWrite:
     def __init__(self, future: Any) -> None:
         self.future = future
         self._error = hooks.unobserved(future)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to wait for or to report."""
+        return self.future.done() and self._error() is None
 
     def finish(self) -> BaseException | None:
         """Wait for it. Gives its error, unless somebody has asked for that already."""
@@ -80,4 +87,7 @@ class DatastoreParticipant:
 def note_pending(tenure: Tenure, future: Any) -> None:
     """Remember a put that was begun under the lock, until the lock is left."""
     pending: list[PendingWrite] = tenure.notes.setdefault("pending", [])  # type: ignore[assignment]
+    if len(pending) >= _TIDY_AT and len(pending) % _TIDY_AT == 0:
+        # A long tenure with many puts keeps only what is still of interest.
+        pending[:] = [write for write in pending if not write.settled]
     pending.append(PendingWrite(future))
