@@ -45,7 +45,7 @@ class _Placement:
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 6 seconds, or 1 if `quick`."""
+    """Measure; about 8 seconds, or 1 if `quick`."""
     rounds, pairs = (40, 10) if quick else (300, 20)
     cores = machine.cores()
     if not machine.can_pin():

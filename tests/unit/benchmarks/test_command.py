@@ -1,0 +1,72 @@
+"""`python -m benchmarks` as it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import SECTIONS, main
+from tests.servers import memcached_binary
+
+TIMES = {"pair", "p50", "p99", "max", "operations", "entity"}
+ROOT = Path(__file__).parents[3]
+
+
+def _run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_quick_run_gives_every_figure_as_json() -> None:
+    memcached_binary()
+    done = _run("--quick", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {record["section"] for record in records} == {"machine", *SECTIONS}
+    figures = [record for record in records if record["section"] != "machine"]
+    assert all(
+        {"table", "contender", "metric", "value", "unit", "samples"} <= record.keys()
+        for record in figures
+    )
+    # Nothing takes no time, and nobody beats the floor by much.
+    assert all(record["value"] > 0 for record in figures if record["metric"] in TIMES)
+    assert all(record["ratio"] > 0.5 for record in figures if "ratio" in record)
+    assert str(ROOT) not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_quick_run_of_one_section_gives_a_table() -> None:
+    done = _run("--quick", "--only", "provenance")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "UserModel" in done.stdout
+    assert "Hand-off" not in done.stdout
+
+
+def test_a_missing_memcached_is_said_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--quick"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "apt-get install memcached" in printed.err
+
+
+def test_an_unknown_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "nonsense"])
+    assert ended.value.code == 2
+    assert "handoff" in capsys.readouterr().err

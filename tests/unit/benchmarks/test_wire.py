@@ -1,0 +1,90 @@
+"""The floor says what was overheard, and refuses what it cannot say."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from benchmarks.wire import RawPair, overhear
+
+ACQUIRE = b"ms k 3 T61 c ME\r\nabc\r\n"
+RELEASE = b"md k C7\r\n"
+
+
+class _Script:
+    """A server on one connection: each request must be as written, and is answered so."""
+
+    def __init__(self, *script: tuple[bytes, bytes]) -> None:
+        self._script = script
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self.seen: list[bytes] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection:
+            for expected, answer in self._script:
+                request = b""
+                while len(request) < len(expected) and (more := connection.recv(4096)):
+                    request += more
+                self.seen.append(request)
+                connection.sendall(answer)
+
+    def finish(self) -> None:
+        self._thread.join(10)
+        self._listener.close()
+
+
+def test_a_conversation_is_overheard() -> None:
+    server = _Script((ACQUIRE, b"HD c7\r\n"), (RELEASE, b"HD\r\n"))
+
+    def talk(address: str) -> None:
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(ACQUIRE)
+            assert connection.recv(100) == b"HD c7\r\n"
+            connection.sendall(RELEASE)
+            assert connection.recv(100) == b"HD\r\n"
+
+    assert overhear(server.address, talk) == [ACQUIRE, RELEASE]
+    server.finish()
+    assert server.seen == [ACQUIRE, RELEASE]
+
+
+def test_the_floor_deletes_by_the_number_it_was_given() -> None:
+    server = _Script((ACQUIRE, b"HD c1234\r\n"), (b"md k C1234\r\n", b"HD\r\n"))
+    pair = RawPair(server.address, [ACQUIRE, RELEASE])
+    pair.run()
+    pair.close()
+    server.finish()
+    assert server.seen == [ACQUIRE, b"md k C1234\r\n"]
+    assert pair.record == b"abc"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [(ACQUIRE, b"NS\r\n")],
+        [(ACQUIRE, b"HD c7\r\n"), (RELEASE, b"NF\r\n")],
+    ],
+)
+def test_the_floor_is_no_floor_when_memcached_refuses(script: list[tuple[bytes, bytes]]) -> None:
+    server = _Script(*script)
+    pair = RawPair(server.address, [ACQUIRE, RELEASE])
+    with pytest.raises(RuntimeError, match="memcached"):
+        pair.run()
+    pair.close()
+    server.finish()
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [[], [ACQUIRE], [ACQUIRE, RELEASE, RELEASE], [RELEASE, ACQUIRE], [ACQUIRE, b"md k\r\n"]],
+)
+def test_another_protocol_than_expected_is_no_floor(requests: list[bytes]) -> None:
+    with pytest.raises(ValueError, match="not"):
+        RawPair(("127.0.0.1", 1), requests)
