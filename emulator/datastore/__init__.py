@@ -4,10 +4,13 @@ The layers, each seeing only those below it:
 
     server        sockets, threads, start and stop
     servicer      gRPC: bytes to request, response to bytes, errors to status
-    engine        what each RPC means; no transport
-    transactions  snapshots, life of a transaction; concurrency control
-    query         parsing, planning and running queries
-    storage       versioned rows and index rows in SQLite
+    engine        the RPCs, without transport: reads, writes, sessions
+    mutations     checking and applying what a commit asks for
+    concurrency   modes: optimistic (here), pessimistic (with locks)
+    transactions  the life of a transaction, what it has read
+    query         what a query means; query_parser, query_runner, query_batch, cursors
+    storage       versioned rows and index rows in SQLite; schema, rows, catalog, clock
     encoding      keys and values as byte strings that sort as documented
+    validation    documented limits
     errors, protos
 """

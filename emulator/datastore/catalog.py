@@ -33,20 +33,28 @@ class Catalog:
 
     def _load(self) -> None:
         execute = self._connection.execute
-        self._partitions = {
+        partitions = {
             Partition(project, database, namespace): number
             for number, project, database, namespace in execute("SELECT * FROM partitions")
         }
-        self._scopes: dict[tuple[int, str, str], int] = {}
-        self._multi: set[int] = set()
-        for number, partition, kind, name, multi in execute("SELECT * FROM scopes"):
-            self._scopes[partition, kind, name] = number
-            if multi:
-                self._multi.add(number)
+        scopes: dict[tuple[int, str, str], int] = {}
+        multi: set[int] = set()
+        for number, partition, kind, name, has_several in execute("SELECT * FROM scopes"):
+            scopes[partition, kind, name] = number
+            if has_several:
+                multi.add(number)
+        # Readers look things up meanwhile: show them only complete tables.
+        self._partitions, self._scopes, self._multi = partitions, scopes, multi
+        self._fresh = False
+
+    def committed(self) -> None:
+        """The numbers handed out are stored."""
+        self._fresh = False
 
     def rolled_back(self) -> None:
         """The commit in which numbers were handed out did not happen."""
-        self._load()
+        if self._fresh:
+            self._load()
 
     def find_partition(self, partition: Partition) -> int | None:
         """The partition's number, or None if nothing was ever stored there."""
@@ -87,6 +95,7 @@ class Catalog:
         return number
 
     def _insert(self, statement: str, values: tuple[object, ...]) -> int:
+        self._fresh = True
         number = self._connection.execute(statement, values).lastrowid
         assert number is not None
         return number
@@ -94,5 +103,6 @@ class Catalog:
     def mark_multi(self, scope: int) -> None:
         """An entity has several entries in this index."""
         if scope not in self._multi:
+            self._fresh = True
             self._connection.execute("UPDATE scopes SET multi = 1 WHERE id = ?", (scope,))
             self._multi.add(scope)

@@ -101,7 +101,8 @@ class Emulator:
             if self._stopped.is_set():
                 return
             self._server.stop(grace_seconds).wait()
-            self._threads.shutdown(wait=False)
+            self._engine.close()
+            self._threads.shutdown()
             self._storage.close()
             self._stopped.set()
 

@@ -176,6 +176,7 @@ class Storage:
                     self.catalog.rolled_back()
                     raise
                 connection.execute("COMMIT")
+                self.catalog.committed()
             finally:
                 self.clock.finish_commit()
 

@@ -10,6 +10,7 @@ import pytest
 
 import emulator
 from emulator.cli import _parser
+from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
@@ -20,6 +21,7 @@ from emulator.datastore.protos import (
 from emulator.datastore.server import CONCURRENCY_MODES
 from tests.contract.emulator.conftest import Stub
 from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.waiting import wait_until_queued
 
 KEY = key("Counter", 1)
 CLIENTS = 50
@@ -77,3 +79,36 @@ def test_the_command_line_offers_exactly_the_modes_there_are() -> None:
         assert _parser().parse_args(["--concurrency-mode", mode]).concurrency_mode == mode
     with pytest.raises(SystemExit):
         _parser().parse_args(["--concurrency-mode", "other"])
+
+
+def test_stopping_does_not_wait_for_locks() -> None:
+    server = emulator.start(concurrency_mode="pessimistic")
+    stub = Stub(server.host)
+    begin = BeginTransactionRequest(project_id=PROJECT)
+    lookup = LookupRequest(project_id=PROJECT, keys=[KEY])
+    lookup.read_options.transaction = stub.call("BeginTransaction", begin).transaction
+    stub.call("Lookup", lookup)
+    put = CommitRequest(
+        project_id=PROJECT,
+        mode=CommitRequest.NON_TRANSACTIONAL,
+        mutations=[Mutation(upsert=entity(KEY, n=1))],
+    )
+    outcome: list[grpc.StatusCode] = []
+
+    def wait_for_the_reader() -> None:
+        try:
+            stub.call("Commit", put)
+        except grpc.RpcError as error:
+            outcome.append(error.code())
+
+    waiting = threading.Thread(target=wait_for_the_reader)
+    waiting.start()
+    control = server._engine._control
+    assert isinstance(control, Pessimistic)
+    wait_until_queued(control._locks, 1)
+    started = time.monotonic()
+    server.stop(grace_seconds=0.1)
+    assert time.monotonic() - started < 10
+    waiting.join()
+    assert outcome in ([grpc.StatusCode.CANCELLED], [grpc.StatusCode.UNAVAILABLE])
+    stub.close()
