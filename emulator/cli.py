@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--concurrency-mode",
-        choices=["optimistic", "pessimistic"],
+        choices=["optimistic", "pessimistic", "optimistic-with-entity-groups"],
         default="optimistic",
         help="what happens between transactions (default: %(default)s)",
     )

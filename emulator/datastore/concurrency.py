@@ -6,7 +6,7 @@ Storage and RPCs know nothing of modes:
     mode          reading              querying            writing           validate
     optimistic    at the beginning     at the beginning    -                 all reads
     pessimistic   now, shared locks    now, shared locks   exclusive locks   queries
-    entity groups refuses the 26th group, else optimistic                    groups
+    entity groups at the beginning     with ancestor       -                 groups
 
 `Optimistic` gives serializability by validation at commit: a commit is refused if
 anything the transaction has read, be it an entity, the absence of one, or a

@@ -12,6 +12,7 @@ import grpc
 
 from emulator.datastore.concurrency import Optimistic
 from emulator.datastore.engine import ControlFactory, Engine
+from emulator.datastore.entity_groups import OptimisticWithEntityGroups
 from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.servicer import handlers
 from emulator.datastore.storage import Storage
@@ -22,6 +23,7 @@ DEFAULT_CONCURRENCY_MODE = "optimistic"
 CONCURRENCY_MODES: dict[str, ControlFactory] = {
     Optimistic.name: Optimistic,
     Pessimistic.name: Pessimistic,
+    OptimisticWithEntityGroups.name: OptimisticWithEntityGroups,
 }
 DEFAULT_PROJECT = "emulator"
 
@@ -155,8 +157,9 @@ def start(
         host: the address to bind.
         project: the default project in `Emulator.env`. The emulator itself serves
             every project.
-        concurrency_mode: "optimistic" (transactions are aborted at
-            commit if they read what has changed) or "pessimistic" (locks delay them).
+        concurrency_mode: "optimistic" (a transaction is aborted at commit if it read
+            what has changed), "pessimistic" (locks delay others), or
+            "optimistic-with-entity-groups" (the legacy mode).
 
     Returns:
         The emulator, already serving.

@@ -132,7 +132,7 @@ def test_a_taken_port_is_refused(server: emulator.Emulator) -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="available: optimistic, pessimistic"):
+    with pytest.raises(ValueError, match="available: optimistic, pessimistic, "):
         emulator.start(concurrency_mode="hopeful")
 
 

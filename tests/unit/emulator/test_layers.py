@@ -17,7 +17,7 @@ FLOORS = [
     ["cursors", "query_parser"],
     ["query_runner", "transactions"],
     ["query_batch", "concurrency", "locks", "mutations"],
-    ["aggregation", "pessimistic", "sessions"],
+    ["aggregation", "pessimistic", "entity_groups", "sessions"],
     ["reads", "writes"],
     ["engine"],
     ["servicer"],

@@ -8,6 +8,7 @@ from emulator.datastore import concurrency, transactions
 from emulator.datastore.clock import VersionClock
 from emulator.datastore.concurrency import Optimistic, Unvalidated
 from emulator.datastore.engine import ControlFactory
+from emulator.datastore.entity_groups import OptimisticWithEntityGroups
 from emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
 from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.protos import (
@@ -405,7 +406,7 @@ def _increment_concurrently(control: ControlFactory, threads: int, rounds: int) 
         return total, len(aborted)
 
 
-@pytest.mark.parametrize("control", [Optimistic, Pessimistic])
+@pytest.mark.parametrize("control", [Optimistic, Pessimistic, OptimisticWithEntityGroups])
 def test_concurrent_increments_are_all_counted(control: ControlFactory) -> None:
     total, aborted = _increment_concurrently(control, threads=8, rounds=25)
     assert total == 200
