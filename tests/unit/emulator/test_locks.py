@@ -149,7 +149,8 @@ def test_many_readers_that_all_want_to_write(locks: LockTable) -> None:
         assert_aborted(loser)
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks_module, "_SWEEP_SECONDS", 0.001)
     now = [0.0]
     sweeps = []
 
