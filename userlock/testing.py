@@ -161,6 +161,12 @@ class LeaseStoreContract:
         assert longer.token == lease.token
         assert store.release(longer) == Released()
 
+    def test_release_of_the_lease_as_it_was_before_extending(self, store: LeaseStore) -> None:
+        lease = granted(store.add(make_claim()))
+        granted(store.extend(lease, 50))
+        assert store.release(lease) == Released()
+        assert store.read(lease.lock_id) == Free()
+
     def test_extend_of_a_lost_lease_is_lost(self, store: LeaseStore) -> None:
         first = granted(store.add(make_claim()))
         store.release(first)

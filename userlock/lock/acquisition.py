@@ -47,12 +47,13 @@ class Acquisition:
                     return self._unavailable(reason)
                 case _:
                     raise self._timed_out()
-        except Exception:
+        except (LockTimeout, LockServiceUnavailable):
             raise
         except BaseException:
-            # The thread is being stopped (KeyboardInterrupt, a worker's
-            # timeout): the attempt may have been granted all the same.
-            self._service.store.release(self._lease(degraded=True))
+            # The thread is being stopped (KeyboardInterrupt, a signal handler
+            # that raises): the attempt may have been granted all the same.
+            self._maybe_stored = True
+            self._service.give_back(self._degraded_lease())
             raise
 
     def _wait_in_line(self, first: Held | Yielded) -> Granted | Held | Yielded | Unavailable:
@@ -106,7 +107,7 @@ class Acquisition:
         if isinstance(outcome, Yielded):
             self._in_the_way = "a waiting interactive request"
             return
-        seen = self._service.store.read(self._claim.lock_id)
+        seen = self._service.look(self._claim.lock_id)
         if isinstance(seen, Held) and seen.holder is not None:
             self._holder = seen.holder
             self._in_the_way = seen.holder.describe()
@@ -129,11 +130,11 @@ class Acquisition:
         service = self._service
         if service.outage is OutagePolicy.FAIL:
             if self._maybe_stored:
-                service.remember_stray(self._lease(degraded=True))
+                service.remember_stray(self._degraded_lease())
             raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason)
         service.listeners.emit(Degraded(self._claim.lock_id, reason))
         self._acquired(degraded=True)
-        return self._lease(degraded=True)
+        return self._degraded_lease()
 
     def _timed_out(self) -> LockTimeout:
         self._look_who(Held(None))
@@ -143,7 +144,7 @@ class Acquisition:
         )
         return LockTimeout(lock_id=self._claim.lock_id, waited_seconds=waited, holder=self._holder)
 
-    def _lease(self, *, degraded: bool) -> Lease:
+    def _degraded_lease(self) -> Lease:
         """A lease from now on, without the store's word for it."""
         claim = self._claim
         return Lease(
@@ -151,6 +152,6 @@ class Acquisition:
             token=claim.token,
             deadline=self._service.clock.now() + claim.ttl_seconds,
             ttl_seconds=claim.ttl_seconds,
-            degraded=degraded,
-            maybe_stored=self._maybe_stored,
+            degraded=True,
+            unsettled=self._maybe_stored,
         )

@@ -10,7 +10,9 @@ the others go on without the store until the probe has its answer.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 
 from userlock.clock import Clock
 
@@ -33,6 +35,11 @@ class CircuitBreaker:
         self._lock = threading.Lock()
         self._open_until: float | None = None
         self._reason = ""
+        _all.add(self)
+
+    def _after_fork(self) -> None:
+        """A lock that another thread held at the fork would stay locked in the child."""
+        self._lock = threading.Lock()
 
     @property
     def reason(self) -> str:
@@ -70,3 +77,14 @@ class CircuitBreaker:
         with self._lock:
             self._reason = reason
             self._open_until = self._clock.now() + pause
+
+
+_all: weakref.WeakSet[CircuitBreaker] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for breaker in list(_all):
+        breaker._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

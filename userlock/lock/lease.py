@@ -183,8 +183,8 @@ class Lease:
             from before the store was asked, so it is never later than the store's own end.
         ttl_seconds: its length as asked for.
         degraded: taken optimistically because the store did not answer.
-        maybe_stored: whether the store may know of it. False only for a degraded lease whose
-            store was never asked, so there is nothing to give back.
+        unsettled: a command that asked for it may still be on its way to the store, and be
+            carried out after the lease has been given back.
         proof: what the store needs to release it at one round trip; private to the store.
     """
 
@@ -193,7 +193,7 @@ class Lease:
     deadline: float
     ttl_seconds: float
     degraded: bool = False
-    maybe_stored: bool = True
+    unsettled: bool = False
     proof: object = None
 
 

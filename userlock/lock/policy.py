@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Iterator
 from random import Random
 
@@ -21,6 +22,12 @@ class Backoff:
     first_seconds: float = 0.002
     growth: float = 1.5
     most_seconds: float = 0.025
+
+    def __post_init__(self) -> None:
+        if not (0 < self.first_seconds <= self.most_seconds < math.inf and self.growth >= 1):
+            raise ValueError(
+                f"a back-off needs 0 < first_seconds <= most_seconds and growth >= 1: {self}"
+            )
 
     def delays(self, random: Random) -> Iterator[float]:
         """The delays to sleep, without end."""

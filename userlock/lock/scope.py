@@ -13,12 +13,13 @@ import contextvars
 import functools
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
 
-from userlock.errors import LockNotHeld, NoService
+from userlock.errors import LockNotHeld, NoScope, NoService
 from userlock.lock.lease import Priority, check_lock_id
 from userlock.lock.service import LockService
-from userlock.lock.tenure import Tenure, participants
+from userlock.lock.tenure import Tenure, participants, running_code
 from userlock.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,10 @@ class LockScope:
         #: The locks held now. Replaced, never changed in place, so that whoever keeps a
         #: reference (a read stamp) has a picture of what was held at that moment, for free.
         self.held: Mapping[str, Tenure] = {}
-        self._outer: LockScope | None = None
+        self.closed = False
+        self.outer: LockScope | None = None
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
 
     # --- locks ------------------------------------------------------------------------------
 
@@ -64,10 +68,15 @@ class LockScope:
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
     ) -> Tenure:
-        """Take the lock, or enter it once more when this scope has it already."""
+        """Take the lock, or enter it once more where this thread and task have it already.
+
+        Another thread or task that shares the scope waits for it like anybody.
+        """
         lock_id = check_lock_id(lock_id)
+        if self.closed:
+            raise NoScope(f"lock {lock_id!r} cannot be taken in a scope that has ended")
         tenure = self.held.get(lock_id)
-        if tenure is not None:
+        if tenure is not None and tenure.owner == running_code():
             tenure._depth += 1
             return tenure
         lease = self.service.acquire(
@@ -78,22 +87,12 @@ class LockScope:
             request=self.request,
         )
         tenure = Tenure(self, lease)
-        self.held = {**self.held, lock_id: tenure}
-        try:
-            for participant in participants:
-                participant.acquired(tenure)
-        except BaseException:
-            self._release_now(tenure)
-            raise
+        with self._mutex:
+            self.held = {**self.held, lock_id: tenure}
         return tenure
 
-    def release(self, lock_id: str | int, *, failing: bool = False) -> None:
+    def release(self, lock_id: str | int) -> None:
         """Leave the lock; the outermost leave releases it.
-
-        Args:
-            lock_id: what to leave.
-            failing: an exception is on its way already, so trouble with writes that were
-                begun under the lock is logged instead of raised.
 
         Raises:
             LockNotHeld: this scope does not hold it.
@@ -106,18 +105,32 @@ class LockScope:
                 + (f" (held: {', '.join(map(repr, self.held))})" if self.held else ""),
                 lock_id=lock_id,
             )
+        self.leave(tenure)
+
+    def leave(self, tenure: Tenure, *, failing: bool = False) -> None:
+        """Leave a tenure once. Nothing happens when it has been released already.
+
+        Args:
+            tenure: one of this scope's.
+            failing: an exception is on its way already, so trouble with writes that were
+                begun under the lock is logged instead of raised.
+        """
+        if tenure._released or tenure._depth == 0:
+            return
         tenure._depth -= 1
         if tenure._depth == 0:
             self._leave(tenure, failing=failing)
 
     def _leave(self, tenure: Tenure, *, failing: bool) -> None:
         try:
-            self._finish_writes(tenure, failing=failing)
+            if not self._in_a_fork:
+                self._finish_writes(tenure, failing=failing)
         finally:
-            if not any(
+            tenure._postponed = not self._in_a_fork and any(
                 participant.postpone(tenure, functools.partial(self._postponed, tenure))
                 for participant in participants
-            ):
+            )
+            if not tenure._postponed:
                 self._release_now(tenure)
 
     def _finish_writes(self, tenure: Tenure, *, failing: bool) -> None:
@@ -134,12 +147,19 @@ class LockScope:
         if tenure._depth == 0 and not tenure._released:
             self._release_now(tenure)
 
+    @property
+    def _in_a_fork(self) -> bool:
+        """Whether this is a forked child, which must not touch its parent's leases."""
+        return self._pid != os.getpid()
+
     def _release_now(self, tenure: Tenure) -> None:
         tenure._released = True
-        self.held = {key: value for key, value in self.held.items() if value is not tenure}
+        with self._mutex:
+            self.held = {key: value for key, value in self.held.items() if value is not tenure}
         if self.implicit and not self.held:
             leave_scope(self)
-        self.service.release(tenure.lease, held_seconds=tenure.held_seconds)
+        if not self._in_a_fork:
+            self.service.release(tenure.lease, held_seconds=tenure.held_seconds)
 
     def finish_writes(self) -> None:
         """Wait for the writes that were begun under any lock, and raise what went wrong.
@@ -151,14 +171,18 @@ class LockScope:
             self._finish_writes(tenure, failing=False)
 
     def close(self, *, failing: bool = False) -> None:
-        """Release everything, the latest first, whatever goes wrong with one of them."""
+        """Release everything, the latest first, whatever goes wrong with one of them.
+
+        What a transaction keeps is released by the transaction.
+        """
         with contextlib.ExitStack() as stack:
             for tenure in self.held.values():
                 stack.callback(self._close_one, tenure, failing)
 
     def _close_one(self, tenure: Tenure, failing: bool) -> None:
-        tenure._depth = 0
-        self._leave(tenure, failing=failing)
+        if not tenure._postponed or tenure._depth > 0:
+            tenure._depth = 0
+            self._leave(tenure, failing=failing)
 
 
 # --- the current scope ----------------------------------------------------------------------
@@ -170,23 +194,27 @@ _current: contextvars.ContextVar[LockScope | None] = contextvars.ContextVar(
 
 def current_scope() -> LockScope | None:
     """The scope that the running code is in, if any."""
-    return _current.get()
+    scope = _current.get()
+    # Scopes of generators may be left in another order than they were entered.
+    while scope is not None and scope.closed:
+        scope = scope.outer
+    return scope
 
 
 def enter_scope(scope: LockScope) -> None:
     """Make `scope` the current one."""
-    scope._outer = _current.get()
+    scope.outer = current_scope()
     _current.set(scope)
 
 
 def leave_scope(scope: LockScope) -> None:
-    """Make the scope around `scope` the current one again.
+    """End `scope`; the one around it is the current one again.
 
     Set rather than reset with a token: a lock that a transaction keeps is
     released by the transaction, in another context than it was taken in.
     """
-    if _current.get() is scope:
-        _current.set(scope._outer)
+    scope.closed = True
+    _current.set(current_scope())
 
 
 # A forked child shares no lock with its parent: it must neither release the

@@ -13,6 +13,7 @@ Sees only the `LeaseStore` protocol. A store answers "granted", "held" or
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Callable
 from random import Random, SystemRandom
 from urllib.parse import urlsplit
@@ -57,14 +58,28 @@ def register_store(scheme: str, opener: _Opener) -> None:
     _OPENERS[scheme] = opener
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stray:
+    """A lease to give back, and when to look for it."""
+
+    lease: Lease
+    until: float
+    next_look: float = 0.0
+
+
+def _is_gone(outcome: object) -> bool:
+    return isinstance(outcome, Lost) and outcome.holder is None
+
+
 class LockService:
     """Grants and takes back leases. One per process is enough; thread-safe.
 
     Guarantees: while the store keeps its data, no two confirmed (not
     degraded) leases of one lock overlap by the holders' own clocks; a waiting
-    interactive caller is not passed by a batch attempt that began later; and
-    `acquire` returns or raises within its `wait_timeout` plus the store's
-    timeouts (memcached: about half a second, once).
+    interactive caller is not passed by a batch attempt that began later (where
+    several wait, the others announce themselves again within one poll of the
+    first one's grant); and `acquire` returns or raises within its `wait_timeout`
+    plus the store's timeouts (memcached: about half a second, once).
 
     Args:
         store: where leases live.
@@ -77,6 +92,8 @@ class LockService:
 
     #: How many leases that could not be given back are remembered for later.
     MAX_STRAYS = 1000
+    #: For how long a command that was sent may still be carried out.
+    STRAY_SECONDS = 10.0
 
     def __init__(
         self,
@@ -96,7 +113,7 @@ class LockService:
         # Not seeded, so that forked workers do not poll in step.
         self.random = random or SystemRandom()
         self._breaker = CircuitBreaker(clock)
-        self._strays: collections.deque[Lease] = collections.deque(maxlen=self.MAX_STRAYS)
+        self._strays: collections.deque[_Stray] = collections.deque(maxlen=self.MAX_STRAYS)
 
     @classmethod
     def from_url(
@@ -193,29 +210,15 @@ class LockService:
         What could not be confirmed is remembered, and tried again when the
         store answers this process next; until then the lease ends by itself.
         """
-        outcome: StoreReleased | Lost | Unavailable
-        if not lease.maybe_stored:
-            outcome = Lost(None)
-        elif self._breaker.allows():
-            asked_at = self.clock.now()
-            outcome = self.store.release(lease)
-            self._note(outcome, asked_at)
-        else:
-            outcome = Unavailable(self._breaker.reason, sent=False)
-        match outcome:
+        match self.give_back(lease):
             case StoreReleased():
-                self.listeners.emit(Released(lease.lock_id, held_seconds, "released"))
+                outcome = "released (degraded)" if lease.degraded else "released"
+                self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
             case Unavailable():
-                self.remember_stray(lease)
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
+            case Lost() if lease.degraded:  # never confirmed, so nothing was lost
+                self.listeners.emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
             case Lost(holder):
-                if lease.degraded:  # never confirmed, so nothing was lost
-                    if lease.maybe_stored and holder is None:
-                        self.remember_stray(lease)  # the command may land yet: look once more
-                    self.listeners.emit(
-                        Released(lease.lock_id, held_seconds, "released (degraded)")
-                    )
-                    return
                 if self.clock.now() >= lease.deadline:
                     how = f"its lease of {lease.ttl_seconds:g} s ran out"
                 else:
@@ -224,9 +227,28 @@ class LockService:
                     how += f"; it is now held by {holder.describe()}"
                 self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, how))
 
+    def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
+        """Release a lease without a word to the listeners, and remember what is still owed."""
+        if lease.degraded and not lease.unsettled:
+            return Lost(None)  # the store was never asked for it
+        outcome: StoreReleased | Lost | Unavailable
+        try:
+            if self._breaker.allows():
+                asked_at = self.clock.now()
+                outcome = self.store.release(lease)
+                self._note(outcome, asked_at)
+            else:
+                outcome = Unavailable(self._breaker.reason, sent=False)
+        except BaseException:  # the thread is being stopped
+            self.remember_stray(lease)
+            raise
+        if isinstance(outcome, Unavailable) or (lease.unsettled and _is_gone(outcome)):
+            self.remember_stray(lease)
+        return outcome
+
     def remember_stray(self, lease: Lease) -> None:
         """Give this lease back when the store answers again."""
-        self._strays.append(lease)
+        self._strays.append(_Stray(lease, self.clock.now() + self.STRAY_SECONDS))
 
     def _collect_strays(self) -> None:
         """Give back what could not be given back while the store was away.
@@ -238,18 +260,29 @@ class LockService:
                                   (continued: the command is carried out;
                                    the key is now there, for a whole lease,
                                    and nobody holds it)
-        next answer: delete it, if the token is still ours
+        later answers: delete it, if the token is still ours
+
+        A lease that was not there yet is looked for again, once a second, for
+        as long as a command may take to arrive.
         """
-        for _ in range(len(self._strays)):
+        now = self.clock.now()
+        for _ in range(min(len(self._strays), 4)):
             try:
-                lease = self._strays.popleft()
+                stray = self._strays.popleft()
             except IndexError:  # another thread took the last one
                 return
-            if self.clock.now() >= lease.deadline:
+            lease = stray.lease
+            if now >= lease.deadline:
                 continue  # over by itself
-            if isinstance(self.store.release(lease), Unavailable):
-                self._strays.append(lease)
+            if now < stray.next_look:
+                self._strays.append(stray)
+                continue
+            outcome = self.store.release(lease)
+            if isinstance(outcome, Unavailable):
+                self._strays.append(stray)
                 return
+            if lease.unsettled and _is_gone(outcome) and now < stray.until:
+                self._strays.append(dataclasses.replace(stray, next_look=now + 1.0))
 
     # --- the rest ---------------------------------------------------------------------------
 
@@ -270,13 +303,22 @@ class LockService:
             LockServiceUnavailable: the store did not answer.
         """
         lock_id = check_lock_id(lock_id)
-        match self.store.read(lock_id):
+        match self.look(lock_id):
             case Held(holder):
                 return holder
             case Free():
                 return None
             case Unavailable(reason):
                 raise LockServiceUnavailable(lock_id=lock_id, reason=reason)
+
+    def look(self, lock_id: str) -> Held | Free | Unavailable:
+        """Who holds the lock now, as the store says, unless it is known not to answer."""
+        if not self._breaker.allows():
+            return Unavailable(self._breaker.reason, sent=False)
+        asked_at = self.clock.now()
+        outcome = self.store.read(lock_id)
+        self._note(outcome, asked_at)
+        return outcome
 
     def close(self) -> None:
         """Give up the store's connections. Leases that are out stay out."""

@@ -5,6 +5,8 @@ Released and taken again is a new tenure: others may have written in between.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +14,18 @@ from userlock.lock.lease import Lease
 
 if TYPE_CHECKING:
     from userlock.lock.scope import LockScope
+
+
+def running_code() -> tuple[int, int]:
+    """What is running now: the thread, and the asyncio task if there is one.
+
+    A scope may be seen by several (`asyncio.to_thread` and new tasks copy
+    context variables). Each enters a lock on its own account.
+    """
+    task = 0
+    if asyncio._get_running_loop() is not None:
+        task = id(asyncio.current_task())
+    return threading.get_ident(), task
 
 
 class Tenure:
@@ -24,7 +38,17 @@ class Tenure:
         scope: who holds it.
     """
 
-    __slots__ = ("_depth", "_released", "_since", "lease", "lock_id", "notes", "scope")
+    __slots__ = (
+        "_depth",
+        "_postponed",
+        "_released",
+        "_since",
+        "lease",
+        "lock_id",
+        "notes",
+        "owner",
+        "scope",
+    )
 
     def __init__(self, scope: LockScope, lease: Lease) -> None:
         self.lock_id = lease.lock_id
@@ -34,7 +58,10 @@ class Tenure:
         #: What participants want to remember about it; gone with the tenure.
         self.notes: dict[str, object] = {}
         self._since = scope.service.clock.now()
+        #: Which thread and task entered it; only that one enters it again without waiting.
+        self.owner = running_code()
         self._depth = 1
+        self._postponed = False
         self._released = False
 
     @property
@@ -69,10 +96,6 @@ class Tenure:
 
 class Participant(Protocol):
     """Who has a say when locks are taken and left. The model layer is one."""
-
-    def acquired(self, tenure: Tenure) -> None:
-        """The lock was freshly taken (not re-entered)."""
-        ...
 
     def leaving(self, tenure: Tenure) -> None:
         """The lock is about to be released: finish what was begun under it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -22,7 +23,7 @@ from userlock.lock.scope import (
     enter_scope,
     leave_scope,
 )
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import Tenure, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -63,6 +64,10 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
         self.priority = None if priority is None else Priority.of(priority)
 
+        #: By thread and task, who is inside, the latest last: the tenure, and the scope that
+        #: was opened for it.
+        self._inside: dict[tuple[int, int], list[tuple[Tenure, LockScope | None]]] = {}
+
     def __enter__(self) -> Tenure:
         scope = current_scope()
         opened = None
@@ -70,7 +75,7 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
             scope = opened = LockScope(default_service(), defaults.settings, implicit=True)
             enter_scope(opened)
         try:
-            return scope.acquire(
+            tenure = scope.acquire(
                 self.lock_id,
                 wait_timeout=self.wait_timeout,
                 lock_timeout=self.lock_timeout,
@@ -80,6 +85,8 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
             if opened is not None:
                 leave_scope(opened)
             raise
+        self._inside.setdefault(running_code(), []).append((tenure, opened))
+        return tenure
 
     def __exit__(
         self,
@@ -87,13 +94,36 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        scope = current_scope()
-        # No scope, or one without the lock: a forked child leaves its parent's
-        # block, or the scope was closed inside it. Nothing is held any more.
-        if scope is not None and self.lock_id in scope.held:
-            scope.release(self.lock_id, failing=error is not None)
+        tenure, opened = self._pop_mine()
+        if opened is not None:
+            opened.close(failing=error is not None)
+        else:
+            tenure.scope.leave(tenure, failing=error is not None)
+
+    def _pop_mine(self) -> tuple[Tenure, LockScope | None]:
+        """The latest entry of this thread and task, or of the one that a generator came from."""
+        me = running_code()
+        if me not in self._inside:
+            me = next(iter(self._inside))
+        entries = self._inside[me]
+        entry = entries.pop()
+        if not entries:
+            del self._inside[me]
+        return entry
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        inner = inspect.unwrap(function)
+        if (
+            inspect.isgeneratorfunction(inner)
+            or inspect.iscoroutinefunction(inner)
+            or inspect.isasyncgenfunction(inner)
+        ):
+            raise TypeError(
+                f"global_lock cannot decorate {inner.__qualname__}: calling it only makes a "
+                f"generator or coroutine, whose body would run after the lock is released. Use "
+                f"`with userlock.global_lock(…):` inside it"
+            )
+
         @functools.wraps(function)
         def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             with self:
@@ -105,8 +135,7 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
 class _AcquiredLock:
     """What `acquire_lock` returns: good for a `with`, or for `release_lock` later."""
 
-    def __init__(self, scope: LockScope, tenure: Tenure) -> None:
-        self._scope = scope
+    def __init__(self, tenure: Tenure) -> None:
         self.tenure = tenure
 
     def __enter__(self) -> Tenure:
@@ -118,8 +147,7 @@ class _AcquiredLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.tenure.held:
-            self._scope.release(self.tenure.lock_id, failing=error is not None)
+        self.tenure.scope.leave(self.tenure, failing=error is not None)
 
 
 def acquire_lock(
@@ -147,7 +175,7 @@ def acquire_lock(
     tenure = scope.acquire(
         lock_id, wait_timeout=wait_timeout, lock_timeout=lock_timeout, priority=priority
     )
-    return _AcquiredLock(scope, tenure)
+    return _AcquiredLock(tenure)
 
 
 def release_lock(lock_id: str | int) -> None:

@@ -176,6 +176,15 @@ class Connections:
         """Close what stands idle: after one has broken, the others are likely broken too."""
         _close_all(self._idle)
 
+    def start_again_after_fork(self) -> None:
+        """In a forked child: let go of the parent's connections, and of its look-up's thread.
+
+        Closing the child's descriptors leaves the parent's open, and
+        pymemcache sends nothing on close.
+        """
+        self.drop_idle()
+        self._address = Address(self._address.host, self._address.port)
+
 
 def _close_all(idle: list[Connection]) -> None:
     while idle:
@@ -264,10 +273,8 @@ _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 
 
 def _forget_parents_connections() -> None:
-    # Closing the child's descriptors leaves the parent's open, and pymemcache
-    # sends nothing on close.
     for connections in list(_all):
-        connections.drop_idle()
+        connections.start_again_after_fork()
 
 
 os.register_at_fork(after_in_child=_forget_parents_connections)

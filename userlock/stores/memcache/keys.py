@@ -50,15 +50,3 @@ def _key(space: str, lock_id: str) -> bytes:
         return f"{space}={lock_id}".encode()
     digest = hashlib.sha256(lock_id.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{space}#{digest}".encode()
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """`host`, `host:port` or `[v6]:port` as a pair; `ValueError` says what is wrong."""
-    match = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::(\d+))?|([^:\[\]/\s]+)(?::(\d+))?", address)
-    if match is None:
-        raise ValueError(f"{address!r} is not a memcached address: use HOST:PORT")
-    host = match[1] or match[3]
-    port = int(match[2] or match[4] or 11211)
-    if not 0 < port < 65536:
-        raise ValueError(f"{address!r} is not a memcached address: port {port} does not exist")
-    return host, port

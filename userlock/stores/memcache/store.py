@@ -28,20 +28,20 @@ a fresh connection: our token means the lock is ours. A command that was sent
 but not yet carried out may land later still; the service remembers the lease
 and deletes it, by token, when the server answers again.
 
-Limits. memcached may evict a live lease under memory pressure, and forgets
-all of them on a restart: the lock then does not exclude, and fencing at the
-Datastore commit is what refuses the loser's write. Times to live are whole
-seconds on a coarse clock, so a lease is stored for up to two seconds longer
-than its holder believes in it, never shorter.
+Limits. All this takes a connection to memcached itself; behind a proxy that
+reconnects by itself, say `via_proxy`. memcached may evict a live lease under
+memory pressure, and forgets all of them on a restart: the lock then does not
+exclude, and fencing at the Datastore commit is what refuses the loser's write.
+Times to live are whole seconds on a coarse clock, so a lease is stored for up
+to two seconds longer than its holder believes in it, never shorter.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from urllib.parse import parse_qsl, urlsplit
 
-from pymemcache.exceptions import MemcacheError
+from pymemcache.exceptions import MemcacheError, MemcacheUnknownCommandError
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.lease import (
@@ -65,7 +65,8 @@ from userlock.stores.memcache.connections import (
     Connections,
     plain_client,
 )
-from userlock.stores.memcache.keys import KeySpace, split_address
+from userlock.stores.memcache.keys import KeySpace
+from userlock.stores.memcache.url import parse_url, split_address
 
 CONNECT_TIMEOUT = 0.1
 REPLY_TIMEOUT = 0.3
@@ -95,8 +96,10 @@ class MemcacheStore:
             ASCII characters.
         connect_timeout: in seconds.
         timeout: for a reply, in seconds.
+        via_proxy: there is something in between (mcrouter, twemproxy, Envoy) whose connections
+            outlive memcached's. Release then always reads the token first, one round trip more.
         client_factory: makes a pymemcache client from (server, connect_timeout, timeout), for
-            TLS and the like.
+            TLS and the like. It must not retry by itself.
         clock: for lease deadlines.
 
     Raises:
@@ -110,6 +113,7 @@ class MemcacheStore:
         prefix: str = "userlock",
         connect_timeout: float = CONNECT_TIMEOUT,
         timeout: float = REPLY_TIMEOUT,
+        via_proxy: bool = False,
         client_factory: ClientFactory = plain_client,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -117,6 +121,7 @@ class MemcacheStore:
         self.address = address
         self._keys = KeySpace(prefix)
         self._clock = clock
+        self._via_proxy = via_proxy
         self._connections = Connections(
             host,
             port,
@@ -127,24 +132,13 @@ class MemcacheStore:
 
     @classmethod
     def from_url(cls, url: str) -> MemcacheStore:
-        """The store that `memcache://HOST:PORT?prefix=…` names.
+        """The store that `memcache://HOST:PORT?prefix=NAME&via_proxy=no` names.
 
         Raises:
             ValueError: says what is wrong with the URL.
         """
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        prefix = options.pop("prefix", "userlock")
-        if options:
-            raise ValueError(f"{url!r}: unknown option {', '.join(options)}; there is: prefix")
-        if "," in parts.netloc:
-            raise ValueError(
-                f"{url!r} names several servers; a lease lives on one, so name one "
-                "(a client that moves keys between servers would grant a lock twice)"
-            )
-        if not parts.netloc or parts.path.strip("/"):
-            raise ValueError(f"{url!r} must look like memcache://HOST:PORT?prefix=NAME")
-        return cls(parts.netloc, prefix=prefix)
+        address, prefix, via_proxy = parse_url(url)
+        return cls(address, prefix=prefix, via_proxy=via_proxy)
 
     # --- add --------------------------------------------------------------------------------
 
@@ -235,6 +229,9 @@ class MemcacheStore:
             if isinstance(again, Held):
                 # It may be the first add, landed just now, that stands in the way.
                 return self._look_for(connection, key, claim, asked_at) or again
+            if isinstance(again, Granted) and slow:
+                # The first add may still be on its way, and land after the release.
+                return Granted(dataclasses.replace(again.lease, unsettled=True))
             return again
 
     def _look_for(
@@ -258,10 +255,17 @@ class MemcacheStore:
             try:
                 with self._connections.use() as connection:
                     proof = lease.proof
-                    if isinstance(proof, _Proof) and connection.older_than(proof.grant):
+                    if (
+                        isinstance(proof, _Proof)
+                        and connection.older_than(proof.grant)
+                        and not self._via_proxy
+                    ):
                         sent = True
                         reply = connection.command(b"md %b C%d" % (key, proof.cas))
-                        return self._released(connection, key, reply)
+                        if reply.startswith(b"EX"):
+                            # Changed since: by its next owner, or by our own extend.
+                            return self._release_by_token(connection, key, lease)
+                        return self._released(reply)
                     return self._release_by_token(connection, key, lease)
             except TROUBLE as error:
                 self._connections.drop_idle()
@@ -291,17 +295,14 @@ class MemcacheStore:
         holder = Holder.decode(record)
         if holder.token != lease.token or cas == 0:
             return Lost(holder)
-        reply = connection.command(b"md %b C%d" % (key, cas))
-        return self._released(connection, key, reply)
+        return self._released(connection.command(b"md %b C%d" % (key, cas)))
 
-    def _released(self, connection: Connection, key: bytes, reply: bytes) -> Released | Lost:
+    @staticmethod
+    def _released(reply: bytes) -> Released | Lost:
         if reply.startswith(b"HD"):
             return Released()
-        if reply.startswith(b"NF"):
-            return Lost(None)
-        if reply.startswith(b"EX"):
-            record, _ = connection.gets(key)
-            return Lost(None if record is None else Holder.decode(record))
+        if reply.startswith((b"NF", b"EX")):
+            return Lost(None)  # it ended between the look and the delete
         raise _Refused(f"memcached answered {reply[:80]!r}")
 
     def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost | Unavailable:
@@ -331,9 +332,9 @@ class MemcacheStore:
                             proof=_Proof(_cas(reply), next(self._connections.sequence)),
                         )
                     )
-                outcome = self._released(connection, key, reply)
-                assert isinstance(outcome, Lost)
-                return outcome
+                if reply.startswith((b"NF", b"EX")):
+                    return Lost(None)  # it ended between the look and the swap
+                raise _Refused(f"memcached answered {reply[:80]!r}")
         except (*TROUBLE, _Refused) as error:
             self._connections.drop_idle()
             return self._unavailable(error)
@@ -374,7 +375,9 @@ class MemcacheStore:
 
     def _unavailable(self, error: Exception) -> Unavailable:
         what = str(error) or type(error).__name__
-        if isinstance(error, MemcacheError) and not str(error):
+        if isinstance(error, MemcacheUnknownCommandError):
+            what = "it does not know the meta commands; userlock needs memcached 1.6 or later"
+        elif isinstance(error, MemcacheError) and not str(error):
             what = "the server closed the connection"
         return Unavailable(f"memcached at {self.address}: {what}")
 

@@ -1,0 +1,44 @@
+"""Addresses of memcached servers, as people write them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, urlsplit
+
+
+def parse_url(url: str) -> tuple[str, str, bool]:
+    """Address, prefix and via_proxy of `memcache://HOST:PORT?prefix=NAME&via_proxy=no`.
+
+    Raises:
+        ValueError: says what is wrong with it.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    prefix = options.pop("prefix", "userlock")
+    via_proxy = options.pop("via_proxy", "no")
+    if options:
+        raise ValueError(
+            f"{url!r}: unknown option {', '.join(options)}; there are: prefix, via_proxy"
+        )
+    if via_proxy not in ("yes", "no"):
+        raise ValueError(f"{url!r}: via_proxy is yes or no, not {via_proxy!r}")
+    if "," in parts.netloc:
+        raise ValueError(
+            f"{url!r} names several servers; a lease lives on one, so name one "
+            "(a client that moves keys between servers would grant a lock twice)"
+        )
+    if not parts.netloc or parts.path.strip("/"):
+        raise ValueError(f"{url!r} must look like memcache://HOST:PORT?prefix=NAME")
+    return parts.netloc, prefix, via_proxy == "yes"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host`, `host:port` or `[v6]:port` as a pair; `ValueError` says what is wrong."""
+    match = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::(\d+))?|([^:\[\]/\s]+)(?::(\d+))?", address)
+    if match is None:
+        raise ValueError(f"{address!r} is not a memcached address: use HOST:PORT")
+    host = match[1] or match[3]
+    port = int(match[2] or match[4] or 11211)
+    if not 0 < port < 65536:
+        raise ValueError(f"{address!r} is not a memcached address: port {port} does not exist")
+    return host, port
