@@ -17,12 +17,13 @@
     │   ├── LeaseRanOut                 the lease was over before the put
     │   ├── CreatedWithoutLock          a new entity was put without the lock
     │   ├── DeletedWithoutLock          an entity was deleted without the lock
-    │   └── InternalStomp               an older object of an entity put after a newer one
+    │   ├── InternalStomp               an older object of an entity put after a newer one
+    │   └── PartialEntityPut            an entity of a projection query was put
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
     │   └── EntityExistsError           a new entity was put where there is one already
     └── EntityNotFound                  the entity was deleted before it could be locked
 
-A `WriteViolation` is a bug in the calling code and is raised before anything
+A `WriteViolation` is a bug in the calling code and is raised before that entity
 is sent. A `StaleWriteError` is a lost race that the lock did not prevent
 (its lease ran out, memcached lost it); the entity is unchanged in Datastore
 and the request can be tried again from its beginning.
@@ -37,7 +38,26 @@ if TYPE_CHECKING:
 
 
 class UserLockError(Exception):
-    """Base of every error in this library."""
+    """Base of every error in this library. Can be pickled, as process pools do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self._portable())
+
+    def _portable(self) -> dict[str, Any]:
+        """The attributes; a place in the code, which cannot travel, as text."""
+        return {
+            name: str(value) if name in ("read_at", "put_at") and value is not None else value
+            for name, value in self.__dict__.items()
+        }
+
+
+def _rebuild(
+    kind: type[UserLockError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> UserLockError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 # --- set-up ---------------------------------------------------------------------------------
@@ -116,7 +136,9 @@ class LockNotHeld(LockError):
 
 
 class WriteViolation(UserLockError):
-    """A write that slipped past the lock. Nothing was sent to Datastore.
+    """A write that slipped past the lock. The entity was not sent to Datastore.
+
+    Other entities of one `put_multi` that come before it may have been.
 
     Attributes:
         key: the entity's `ndb.Key` (None for a new entity whose id is not yet allocated).
@@ -229,6 +251,13 @@ class InternalStomp(WriteViolation):
     remedy = "read the entity once and pass that object on, or read it again before this put"
 
 
+class PartialEntityPut(WriteViolation):
+    """An entity of a projection query was put: the properties it lacks would be wiped."""
+
+    problem = "comes from a projection query, so putting it would wipe what was not read"
+    remedy = "get the whole entity by its key, under the lock, and put that"
+
+
 class StaleWriteError(UserLockError):
     """The write was refused at the Datastore commit: the entity had changed since it was read.
 
@@ -259,6 +288,7 @@ class StaleWriteError(UserLockError):
         found_version: int,
         read_at: object | None,
         put_at: object | None,
+        deleting: bool = False,
     ) -> None:
         lines = [
             f"{key!r} {self._problem}, so this write was refused and nothing was overwritten.",
@@ -267,7 +297,7 @@ class StaleWriteError(UserLockError):
         if read_version:
             lines.append(f"  read at: {read_at or 'not known'} (version {read_version})")
         found = f" (the server has version {found_version})" if found_version else ""
-        lines.append(f"  put at: {put_at or 'not known'}{found}")
+        lines.append(f"  {'deleted at' if deleting else 'put at'}: {put_at or 'not known'}{found}")
         lines.append(f"  To mend it: {self._remedy}.")
         super().__init__("\n".join(lines))
         self.key = key

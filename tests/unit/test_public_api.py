@@ -30,6 +30,7 @@ PUBLIC = {
     "NoScope",
     "NoService",
     "OutagePolicy",
+    "PartialEntityPut",
     "Priority",
     "PriorityPolicy",
     "PutAfterRelease",

@@ -20,23 +20,31 @@ the other is told.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from userlock.errors import EntityExistsError, LeaseRanOut, StaleWriteError
 from userlock.events import LISTENERS, StaleWrite
-from userlock.lock.scope import current_scope
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.places import Place
-from userlock.ndb.provenance import Stamp, current_settings, report
+from userlock.ndb.provenance import (
+    Stamp,
+    current_settings,
+    last_puts,
+    note_put,
+    origin,
+    report,
+)
+from userlock.ndb.transactions import note_pending
 from userlock.settings import Enforcement
 
 
-class FencedWrite:
+class FencedPut:
     """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
 
     __slots__ = (
         "_entity",
+        "_last_put",
         "_lock_id",
         "_put_at",
         "_stamp",
@@ -58,58 +66,53 @@ class FencedWrite:
         self._stamp = stamp
         self._tenure = tenure
         self._put_at = put_at
-        self.base_version = self._version_to_match()
-        self.must_be_new = self._is_creation()
-
-    def _version_to_match(self) -> int:
-        """The version the server must still have; 0 where nothing is to be matched."""
-        stamp = self._stamp
-        if stamp is None or not current_settings().fencing:
-            return 0
-        transaction = hooks.current_transaction()
-        if transaction is not None and transaction == stamp.transaction:
-            return 0  # the transaction itself answers for what was read in it
-        return stamp.version
+        self._last_put = None if tenure is None else note_put(entity, tenure, put_at)
+        fencing = current_settings().fencing
+        self.base_version = _version_to_match(stamp) if fencing else 0
+        self.must_be_new = fencing and self._is_creation()
 
     def _is_creation(self) -> bool:
-        """Whether the entity must not exist yet.
-
-        Not in transactions, which answer for what was looked for in them; and
-        not where Datastore allocates the id, or the model allows to overwrite.
-        """
+        """Whether the entity must not exist yet: a new object with a key of its own."""
         key = self._entity._key
         return (
             self._stamp is None
             and key is not None
             and key.id() is not None
-            and hooks.current_transaction() is None
             and not type(self._entity)._overwrites
-            and current_settings().fencing
         )
+
+    def begun(self, future: Any) -> None:
+        """It is on its way."""
+        if self._last_put is not None:
+            self._last_put.future = future
+        if self._tenure is not None:
+            note_pending(self._tenure, future)
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
-        scope = current_scope()
-        held = {} if scope is None else scope.held
+        held = origin().held
         if self._tenure is not None and self._tenure.lock_id not in held:
             held = {**held, self._tenure.lock_id: self._tenure}
-        self._entity._userlock_stamp = Stamp(held, version, None, self._put_at)
+        key = self._entity._key
+        known = key is not None and key.id() is not None
+        self._entity._userlock_stamp = Stamp(
+            key if known else None, held, version, place=self._put_at
+        )
+        if self._last_put is not None:
+            self._last_put.version = version
 
     def conflicted(self, version: int) -> StaleWriteError:
         """Somebody else wrote it first. The stale object leaves the caches."""
-        stamp = self._stamp
         kind = EntityExistsError if self.must_be_new else StaleWriteError
         error = kind(
             key=self._entity._key,
             lock_id=self._lock_id,
             read_version=self.base_version,
             found_version=version,
-            read_at=None if stamp is None else stamp.place,
+            read_at=None if self._stamp is None else self._stamp.place,
             put_at=self._put_at,
         )
-        hooks.forget_cached(self._entity._key)
-        LISTENERS.emit(StaleWrite(self._lock_id, error))
-        return error
+        return _tell(error, self._entity._key)
 
     def about_to_commit(self) -> None:
         """Within a transaction: the lease must have lasted until here.
@@ -118,21 +121,116 @@ class FencedWrite:
             LeaseRanOut: it has not. Not a transient error, so ndb rolls back and does not
                 try again.
         """
-        tenure = self._tenure
-        if (
-            tenure is None
-            or not tenure.ran_out
-            or current_settings().enforcement is Enforcement.OFF
-        ):
-            return
-        report(
-            LeaseRanOut(
-                key=self._entity._key,
-                kind=type(self._entity)._get_kind(),
-                lock_id=self._lock_id,
-                read_at=None if self._stamp is None else self._stamp.place,
-                put_at=self._put_at,
-                detail=f"before its transaction committed, {tenure.held_seconds:.3g} s after "
-                f"the lock was taken",
-            )
+        _check_lease_at_commit(
+            self._tenure,
+            key=self._entity._key,
+            kind=type(self._entity)._get_kind(),
+            read_at=None if self._stamp is None else self._stamp.place,
+            put_at=self._put_at,
         )
+
+
+class FencedDelete:
+    """One delete from `delete_async` to the commit's answer. Implements `watch.Write`.
+
+    It carries the version that was read under the same tenure, if the entity
+    was: a delete by a key that was never read has nothing to match.
+    """
+
+    __slots__ = ("_deleted_at", "_key", "_lock_id", "_read_at", "_tenure", "base_version")
+
+    must_be_new = False
+
+    def __init__(
+        self,
+        ndb_key: Any,
+        lock_id: str | None,
+        stamp: Stamp | None,
+        tenure: Tenure | None,
+        deleted_at: Place | None,
+    ) -> None:
+        self._key = ndb_key
+        self._lock_id = lock_id
+        self._tenure = tenure
+        self._deleted_at = deleted_at
+        self._read_at = None if stamp is None else stamp.place
+        self.base_version = _version_to_match(stamp) if current_settings().fencing else 0
+        if tenure is not None:
+            last = last_puts(tenure).pop(ndb_key, None)
+            if last is not None and last.version and self.base_version:
+                self.base_version = last.version  # put by another object than the cached one
+
+    def begun(self, future: Any) -> None:
+        """It is on its way."""
+        if self._tenure is not None:
+            note_pending(self._tenure, future)
+
+    def landed(self, version: int) -> None:
+        """The entity is gone."""
+
+    def conflicted(self, version: int) -> StaleWriteError:
+        """Somebody else wrote it first."""
+        error = StaleWriteError(
+            key=self._key,
+            lock_id=self._lock_id,
+            read_version=self.base_version,
+            found_version=version,
+            read_at=self._read_at,
+            put_at=self._deleted_at,
+            deleting=True,
+        )
+        return _tell(error, self._key)
+
+    def about_to_commit(self) -> None:
+        """Within a transaction: the lease must have lasted until here."""
+        _check_lease_at_commit(
+            self._tenure,
+            key=self._key,
+            kind=self._key.kind(),
+            read_at=self._read_at,
+            put_at=self._deleted_at,
+        )
+
+
+def _version_to_match(stamp: Stamp | None) -> int:
+    """The version the server must still have; 0 where nothing is to be matched."""
+    if stamp is None:
+        return 0
+    transaction = hooks.current_transaction()
+    if transaction is not None and transaction == stamp.transaction:
+        return 0  # the transaction itself answers for what was read in it
+    return stamp.version
+
+
+_Stale = TypeVar("_Stale", bound=StaleWriteError)
+
+
+def _tell(error: _Stale, ndb_key: Any) -> _Stale:
+    hooks.forget_cached(ndb_key)
+    LISTENERS.emit(StaleWrite(error.lock_id, error))
+    return error
+
+
+def _check_lease_at_commit(
+    tenure: Tenure | None,
+    *,
+    key: Any,
+    kind: str,
+    read_at: Place | None,
+    put_at: Place | None,
+) -> None:
+    if tenure is None or not tenure.ran_out:
+        return
+    if current_settings().enforcement is Enforcement.OFF:
+        return
+    report(
+        LeaseRanOut(
+            key=key,
+            kind=kind,
+            lock_id=tenure.lock_id,
+            read_at=read_at,
+            put_at=put_at,
+            detail=f"before its transaction committed, {tenure.held_seconds:.3g} s after the "
+            f"lock was taken",
+        )
+    )

@@ -7,7 +7,8 @@ fenced. Reads are free and silent.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from google.cloud import ndb
@@ -19,16 +20,18 @@ from userlock.lock.scope import current_scope
 from userlock.lock.tenure import register_participant
 from userlock.lock.verbs import global_lock
 from userlock.ndb import hooks
-from userlock.ndb.fencing import FencedWrite
+from userlock.ndb.fencing import FencedDelete, FencedPut
 from userlock.ndb.places import here
 from userlock.ndb.provenance import (
+    Origin,
     Stamp,
     check_delete,
     check_put,
-    note_put,
+    origin,
+    stamp_of,
     stamp_of_read,
 )
-from userlock.ndb.transactions import DatastoreParticipant, note_pending
+from userlock.ndb.transactions import DatastoreParticipant
 
 
 def key_id(key: Any) -> str | int | None:
@@ -99,29 +102,81 @@ class UserModel(ndb.Model):
         Datastore since it was read, and `EntityExistsError` when it is new
         but exists already; nothing is overwritten then.
         """
-        if not hooks.has_context():
+        if hooks.current_context() is None:
             raise ContextError()
-        put_at = here()
+        notes = self.__dict__
         self._userlock_wait_for_last_put()
-        stamp = self._userlock_stamp
-        lock_id = _lock_id_for_put(self)
-        tenure = check_put(self, lock_id, stamp, put_at)
-        self.__dict__["_userlock_write"] = FencedWrite(self, lock_id, stamp, tenure, put_at)
-        future = super()._put_async(**kwargs)
-        if tenure is not None:
-            note_put(self, tenure, put_at)
-            note_pending(tenure, future)
+        notes["_userlock_putting"] = (here(),)
+        try:
+            future = super()._put_async(**kwargs)
+        finally:
+            notes.pop("_userlock_putting", None)
+            write: FencedPut | None = notes.pop("_userlock_write", None)
+        if write is not None:
+            write.begun(future)
         if not future.done():
-            self.__dict__["_userlock_pending"] = future
+            notes["_userlock_pending"] = future, hooks.current_context()
         return future
 
     put_async = _put_async
 
+    def _prepare_for_put(self) -> None:
+        """The last step before ndb reads the properties: hooks have run, so check now.
+
+        ndb also calls it for entities within a property of another one, which
+        are not put by themselves.
+        """
+        super()._prepare_for_put()
+        putting = self.__dict__.pop("_userlock_putting", None)
+        if putting is None:
+            return
+        (put_at,) = putting
+        stamp = stamp_of(self)
+        lock_id = _lock_id_for_put(self)
+        tenure = check_put(self, lock_id, stamp, put_at)
+        self.__dict__["_userlock_put_in"] = hooks.current_transaction()
+        self.__dict__["_userlock_write"] = FencedPut(self, lock_id, stamp, tenure, put_at)
+
     def _userlock_wait_for_last_put(self) -> None:
         """A second put of one object waits for the first, whose version it builds on."""
         pending = self.__dict__.pop("_userlock_pending", None)
-        if pending is not None and not pending.done():
-            pending.wait()
+        if pending is not None:
+            hooks.wait_for(*pending)
+
+    # --- copies -----------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling. What was held does not travel, the version does.
+
+        An entity that comes back from a pickle counts as read without the lock.
+        """
+        state = {k: v for k, v in self.__dict__.items() if not k.startswith("_userlock_")}
+        stamp = stamp_of(self)
+        if stamp is not None:
+            state["_userlock_version"] = stamp.version
+        return state
+
+    def __setstate__(self, state: Any) -> None:
+        version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
+        super().__setstate__(state)
+        if version is not None:
+            self._userlock_stamp = Stamp(self._key, {}, version)
+
+    def __copy__(self) -> Any:
+        return self._userlock_copied(lambda value: value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._userlock_copied(lambda value: copy.deepcopy(value, memo))
+
+    def _userlock_copied(self, copied: Callable[[Any], Any]) -> Any:
+        """Another object of the same entity, read when and where this one was."""
+        other = type(self).__new__(type(self))
+        for name, value in self.__dict__.items():
+            if name == "_userlock_stamp":
+                other.__dict__[name] = value
+            elif not name.startswith("_userlock_"):
+                other.__dict__[name] = copied(value)
+        return other
 
 
 def _check_lock_rule(cls: type[UserModel]) -> None:
@@ -171,7 +226,13 @@ def _lock_id_for_put(entity: UserModel) -> str | None:
         value = getattr(entity, rule)
         source = f"its property {rule!r}"
     elif rule is not None:
-        value = entity._lock_id()
+        try:
+            value = entity._lock_id()
+        except Exception as error:
+            raise LockIdError(
+                f"{_what(entity)} has no lock id: {cls.__name__}._lock_id() failed "
+                f"({type(error).__name__}: {error})"
+            ) from error
         source = f"{cls.__name__}._lock_id()"
     else:
         key = entity._key
@@ -189,8 +250,9 @@ def _what(entity: UserModel) -> str:
     return repr(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
 
 
-def _lock_id_from_key(cls: type[UserModel], key: Any) -> str | None:
-    """The lock id that a bare key tells, or None when it does not."""
+def _lock_id_of_key(key: Any) -> str | None:
+    """The lock id that a bare key of a `UserModel` tells, or None when it does not."""
+    cls = ndb.Model._lookup_model(key.kind())
     if cls._lock_id_from_key is None:
         return None
     value = cls._lock_id_from_key(key)
@@ -202,11 +264,14 @@ class _Watch:
 
     tracked: type = UserModel
 
-    def loaded(self, entity: Any, version: int) -> None:
-        entity._userlock_stamp = stamp_of_read(version)
+    def origin(self) -> Origin:
+        return origin()
 
-    def write_of(self, entity: Any) -> FencedWrite | None:
-        write: FencedWrite | None = entity.__dict__.pop("_userlock_write", None)
+    def loaded(self, entity: Any, version: int, seen: Any) -> None:
+        entity._userlock_stamp = stamp_of_read(entity._key, version, seen)
+
+    def write_of(self, entity: Any) -> FencedPut | None:
+        write: FencedPut | None = entity.__dict__.get("_userlock_write")
         return write
 
     def cached_is_good(self, entity: Any) -> bool:
@@ -220,34 +285,41 @@ class _Watch:
             # It does not say which lock guards it. That is for its put to
             # report; a read is simply made afresh.
             return False
-        tenure = None if lock_id is None else scope.held.get(lock_id)
-        if tenure is None:
+        if lock_id is None or lock_id not in scope.held:
             return True
-        stamp = entity._userlock_stamp
-        return stamp is not None and stamp.held.get(lock_id) is tenure
+        transaction = hooks.current_transaction()
+        if transaction is not None and entity.__dict__.get("_userlock_put_in") == transaction:
+            return True  # the transaction's own write, which it cannot read back
+        stamp = stamp_of(entity)
+        return (
+            stamp is not None
+            and stamp.held.get(lock_id) is scope.held[lock_id]
+            # Otherwise a change that its transaction rolled back may be in it.
+            and stamp.transaction in (None, transaction)
+        )
 
     def cached_miss_is_good(self, ndb_key: Any) -> bool:
         """Under its lock a missing entity is looked for again: it may exist by now."""
         scope = current_scope()
         if scope is None or not scope.held:
             return True
-        cls = hooks.model_of(ndb_key)
-        if cls is None or not issubclass(cls, UserModel):
-            return True
-        lock_id = _lock_id_from_key(cls, ndb_key)
+        lock_id = _lock_id_of_key(ndb_key)
         return lock_id is not None and lock_id not in scope.held
 
-    def bypass_global_cache(self, kind: str) -> bool:
+    def bypass_global_cache(self) -> bool:
         scope = current_scope()
-        if scope is None or not scope.held:
-            return False
-        cls = ndb.Model._kind_map.get(kind)
-        return cls is not None and issubclass(cls, UserModel)
+        return scope is not None and bool(scope.held)
 
-    def deleting(self, ndb_key: Any) -> None:
-        cls = hooks.model_of(ndb_key)
-        if cls is not None and issubclass(cls, UserModel):
-            check_delete(ndb_key, _lock_id_from_key(cls, ndb_key), here())
+    def deleting(self, ndb_key: Any) -> FencedDelete:
+        deleted_at = here()
+        lock_id = _lock_id_of_key(ndb_key)
+        tenure = check_delete(ndb_key, lock_id, deleted_at)
+        cached = hooks.cached_entity(ndb_key)
+        stamp = None
+        if isinstance(cached, UserModel):
+            cached._userlock_wait_for_last_put()
+            stamp = stamp_of(cached)
+        return FencedDelete(ndb_key, lock_id, stamp, tenure, deleted_at)
 
 
 @contextlib.contextmanager
@@ -276,7 +348,7 @@ def fetch_under_user_write_lock(
         lock_id, wait_timeout=wait_timeout, lock_timeout=lock_timeout, priority=priority
     )
     with lock as tenure:
-        stamp = entity._userlock_stamp
+        stamp = stamp_of(entity)
         if stamp is None or stamp.held.get(lock_id) is tenure:
             yield entity
             return

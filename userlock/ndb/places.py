@@ -59,4 +59,6 @@ def here() -> Place | None:
 
 
 def _is_internal(file: str) -> bool:
-    return file.startswith(_INTERNAL_FOLDERS) or file in _INTERNAL_FILES or file.startswith("<")
+    return (
+        file.startswith(_INTERNAL_FOLDERS) or file in _INTERNAL_FILES or file.startswith("<frozen ")
+    )

@@ -12,13 +12,14 @@ import contextlib
 import contextvars
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from userlock.errors import (
     CreatedWithoutLock,
     DeletedWithoutLock,
     InternalStomp,
     LeaseRanOut,
+    PartialEntityPut,
     PutAfterRelease,
     PutWithoutLock,
     ReadUnderEarlierTenure,
@@ -37,10 +38,19 @@ _NOTHING: Mapping[str, Tenure] = {}
 _sequence = itertools.count(1)
 
 
+class Origin(NamedTuple):
+    """What the reader of an answer held when it arrived."""
+
+    held: Mapping[str, Tenure]
+    transaction: bytes | None
+
+
 class Stamp:
     """What is remembered about an entity object since it was read or last put.
 
     Attributes:
+        key: the key it was read or put under; None for a key that Datastore allocated, until
+            it is first seen.
         held: the locks its reader held, as the scope had them at that moment.
         version: the entity's version in Datastore; 0 when it is not known.
         transaction: the transaction it was read in, if any.
@@ -48,31 +58,59 @@ class Stamp:
         order: when, in the process-wide order of reads and puts.
     """
 
-    __slots__ = ("held", "order", "place", "transaction", "version")
+    __slots__ = ("held", "key", "order", "place", "transaction", "version")
 
     def __init__(
         self,
+        key: Any,
         held: Mapping[str, Tenure],
         version: int,
-        transaction: bytes | None,
-        place: Place | None,
+        transaction: bytes | None = None,
+        place: Place | None = None,
     ) -> None:
+        self.key = key
         self.held = held
         self.version = version
         self.transaction = transaction
         self.place = place
         self.order = next(_sequence)
 
+    def is_for(self, key: Any) -> bool:
+        """Whether this is about the entity of that key: an object's key can be changed."""
+        if self.key is None:
+            self.key = key
+        return self.key is key or self.key == key
 
-def stamp_of_read(version: int) -> Stamp:
-    """The stamp for an entity that comes out of Datastore now."""
+
+def origin() -> Origin:
+    """What the running code holds."""
     scope = current_scope()
-    if scope is None:
-        held, settings = _NOTHING, defaults.settings
-    else:
-        held, settings = scope.held, scope.settings
+    return Origin(_NOTHING if scope is None else scope.held, hooks.current_transaction())
+
+
+def stamp_of_read(key: Any, version: int, seen: Origin | None) -> Stamp:
+    """The stamp for an entity object that is being made.
+
+    Args:
+        key: the entity's key.
+        version: its version, 0 when it is not known.
+        seen: what was held when the answer arrived, if that was before now.
+    """
+    scope = current_scope()
+    settings = defaults.settings if scope is None else scope.settings
     place = here() if settings.capture_places else None
-    return Stamp(held, version, hooks.current_transaction(), place)
+    if seen is not None:
+        return Stamp(key, seen.held, version, seen.transaction, place)
+    held = _NOTHING if scope is None else scope.held
+    return Stamp(key, held, version, hooks.current_transaction(), place)
+
+
+def stamp_of(entity: Any) -> Stamp | None:
+    """The stamp of an entity object, if it is still about the entity that its key names."""
+    stamp: Stamp | None = entity._userlock_stamp
+    if stamp is None or not stamp.is_for(entity._key):
+        return None
+    return stamp
 
 
 # --- suppressing ----------------------------------------------------------------------------
@@ -165,10 +203,12 @@ def check_put(
 def _violation_of_put(
     entity: Any, lock_id: str, stamp: Stamp | None, tenure: Tenure | None
 ) -> tuple[type[WriteViolation], str] | None:
+    if entity._projection:
+        return PartialEntityPut, f"it has only {', '.join(entity._projection)}"
     if stamp is None:
         if tenure is None:
             return CreatedWithoutLock, ""
-        return _ran_out(tenure)
+        return _ran_out(tenure) or _stomp(entity, None, tenure)
     read_under = stamp.held.get(lock_id)
     if tenure is None:
         return (PutWithoutLock if read_under is None else PutAfterRelease), ""
@@ -188,41 +228,66 @@ def _ran_out(tenure: Tenure) -> tuple[type[WriteViolation], str] | None:
     )
 
 
-class _LastPut:
-    """The latest put of one entity under one tenure."""
+class LastPut:
+    """The latest put of one entity under one tenure.
 
-    __slots__ = ("by", "order", "place", "transaction")
+    Attributes:
+        place: where it was put.
+        future: its outcome to be, once it is on its way.
+        version: the version it landed as; 0 until then.
+    """
+
+    __slots__ = ("by", "future", "order", "place", "transaction", "version")
 
     def __init__(self, by: int, place: Place | None, transaction: bytes | None) -> None:
         self.by = by
         self.place = place
         self.transaction = transaction
+        self.future: Any = None
+        self.version = 0
         self.order = next(_sequence)
 
+    @property
+    def counts(self) -> bool:
+        """Whether it has changed the entity, or may yet: not after a failure or a rollback."""
+        if self.version:
+            return True
+        if self.transaction is not None:
+            return self.transaction == hooks.current_transaction()
+        return self.future is not None and not self.future.done()
 
-def _last_puts(tenure: Tenure) -> dict[Any, _LastPut]:
-    puts: dict[Any, _LastPut] = tenure.notes.setdefault("last puts", {})  # type: ignore[assignment]
+
+def last_puts(tenure: Tenure) -> dict[Any, LastPut]:
+    """The latest put of each entity under a tenure, by key."""
+    puts: dict[Any, LastPut] = tenure.notes.setdefault("last puts", {})  # type: ignore[assignment]
     return puts
 
 
-def _stomp(entity: Any, stamp: Stamp, tenure: Tenure) -> tuple[type[WriteViolation], str] | None:
-    last = _last_puts(tenure).get(entity._key)
-    if last is None or last.by == _identity(entity):
+def _stomp(
+    entity: Any, stamp: Stamp | None, tenure: Tenure
+) -> tuple[type[WriteViolation], str] | None:
+    last = last_puts(tenure).get(entity._key)
+    if last is None or last.by == _identity(entity) or not last.counts:
         return None
+    if stamp is None and last.transaction is None:
+        return None  # a new object for an entity that exists: the insert says so
     # A transaction reads the state at its beginning, never its own writes: an
     # object read in it after a put in it is the older one all the same.
-    same_transaction = last.transaction is not None and last.transaction == stamp.transaction
-    if stamp.order > last.order and not same_transaction:
+    if (
+        stamp is not None
+        and stamp.order > last.order
+        and (last.transaction is None or last.transaction != stamp.transaction)
+    ):
         return None
     return InternalStomp, f"the newer object was put at {last.place or 'a place not captured'}"
 
 
-def note_put(entity: Any, tenure: Tenure, put_at: Place | None) -> None:
+def note_put(entity: Any, tenure: Tenure, put_at: Place | None) -> LastPut:
     """Remember that this object is now the newest of its entity."""
-    if entity._key is not None:
-        _last_puts(tenure)[entity._key] = _LastPut(
-            _identity(entity), put_at, hooks.current_transaction()
-        )
+    last = LastPut(_identity(entity), put_at, hooks.current_transaction())
+    if entity._key is not None and entity._key.id() is not None:
+        last_puts(tenure)[entity._key] = last
+    return last
 
 
 def _identity(entity: Any) -> int:
@@ -233,7 +298,7 @@ def _identity(entity: Any) -> int:
     return number
 
 
-def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) -> None:
+def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) -> Tenure | None:
     """Check a delete that is about to begin.
 
     Args:
@@ -242,18 +307,21 @@ def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) ->
             lock will do.
         deleted_at: where it is being deleted.
 
+    Returns:
+        The tenure under which the delete runs, if any.
+
     Raises:
         DeletedWithoutLock, LeaseRanOut: it must not be, and enforcement is on.
     """
-    if not _checking():
-        return
     tenure = _tenure_for(current_scope(), lock_id)
+    if not _checking():
+        return tenure
     if tenure is None:
         kind, detail = DeletedWithoutLock, ""
     elif (ran_out := _ran_out(tenure)) is not None:
         kind, detail = ran_out  # type: ignore[assignment]
     else:
-        return
+        return tenure
     report(
         kind(
             key=ndb_key,
@@ -264,6 +332,7 @@ def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) ->
             detail=detail,
         )
     )
+    return tenure
 
 
 def _tenure_for(scope: LockScope | None, lock_id: str | None) -> Tenure | None:

@@ -27,10 +27,11 @@ _TIDY_AT = 64
 class PendingWrite:
     """A put whose outcome is not known yet."""
 
-    __slots__ = ("_error", "future")
+    __slots__ = ("_begun_in", "_error", "future")
 
     def __init__(self, future: Any) -> None:
         self.future = future
+        self._begun_in = hooks.current_context()
         self._error = hooks.unobserved(future)
 
     @property
@@ -40,16 +41,12 @@ class PendingWrite:
 
     def finish(self) -> BaseException | None:
         """Wait for it. Gives its error, unless somebody has asked for that already."""
-        if not self.future.done():
-            self.future.wait()
+        hooks.wait_for(self.future, self._begun_in)
         return self._error()
 
 
 class DatastoreParticipant:
     """The model layer's say when locks are left. Implements `lock.tenure.Participant`."""
-
-    def acquired(self, tenure: Tenure) -> None:
-        """Nothing to do: cached entities are held against their tenure when they are read."""
 
     def leaving(self, tenure: Tenure) -> None:
         """Wait for the writes that were begun under the lock.
@@ -58,10 +55,12 @@ class DatastoreParticipant:
             Exception: the first error of a write that nobody has asked for (a `put_async`
                 whose future was dropped); others are logged.
         """
-        pending: list[PendingWrite] = tenure.notes.pop("pending", [])  # type: ignore[assignment]
-        if not pending or not hooks.has_context():
-            return
-        errors = [error for write in pending if (error := write.finish()) is not None]
+        errors = []
+        while pending := _pending(tenure):
+            # What finishes may begin another write: a hook, or a tasklet.
+            write = pending.pop(0)
+            if (error := write.finish()) is not None:
+                errors.append(error)
         for error in errors[1:]:
             log.error("another write under lock %r failed", tenure.lock_id, exc_info=error)
         if errors:
@@ -84,9 +83,14 @@ class DatastoreParticipant:
         return True
 
 
-def note_pending(tenure: Tenure, future: Any) -> None:
-    """Remember a put that was begun under the lock, until the lock is left."""
+def _pending(tenure: Tenure) -> list[PendingWrite]:
     pending: list[PendingWrite] = tenure.notes.setdefault("pending", [])  # type: ignore[assignment]
+    return pending
+
+
+def note_pending(tenure: Tenure, future: Any) -> None:
+    """Remember a write that was begun under the lock, until the lock is left."""
+    pending = _pending(tenure)
     if len(pending) >= _TIDY_AT and len(pending) % _TIDY_AT == 0:
         # A long tenure with many puts keeps only what is still of interest.
         pending[:] = [write for write in pending if not write.settled]

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class Write(Protocol):
-    """One put on its way to Datastore."""
+    """One put or delete on its way to Datastore."""
 
     #: The version the server must still have, or 0 for any.
     base_version: int
@@ -28,6 +28,10 @@ class Write(Protocol):
         """Its transaction is about to commit. What this raises rolls the transaction back."""
         ...
 
+    def begun(self, future: Any) -> None:
+        """It is on its way; `future` will have its outcome."""
+        ...
+
 
 class Handler(Protocol):
     """Who is told what passes the hooks. Nothing here may block."""
@@ -35,12 +39,16 @@ class Handler(Protocol):
     #: The base class of the entities that are watched.
     tracked: type
 
-    def loaded(self, entity: Any, version: int) -> None:
+    def origin(self) -> object:
+        """What the running code holds, for entities that are made of an answer later on."""
+        ...
+
+    def loaded(self, entity: Any, version: int, origin: object | None) -> None:
         """An entity came out of Datastore (or of the global cache). 0: version not known."""
         ...
 
     def write_of(self, entity: Any) -> Write | None:
-        """The write that `entity` is being put under, once: called as the put begins."""
+        """The write that `entity` is being put under: asked as the put begins."""
         ...
 
     def cached_is_good(self, entity: Any) -> bool:
@@ -51,10 +59,10 @@ class Handler(Protocol):
         """Whether the context cache may answer that there is no such entity."""
         ...
 
-    def bypass_global_cache(self, kind: str) -> bool:
-        """Whether a look-up of this kind must go to Datastore itself."""
+    def bypass_global_cache(self) -> bool:
+        """Whether look-ups of watched kinds must go to Datastore itself now."""
         ...
 
-    def deleting(self, ndb_key: Any) -> None:
-        """A key is about to be deleted. What this raises stops it."""
+    def deleting(self, ndb_key: Any) -> Write | None:
+        """A key of a watched kind is about to be deleted. What this raises stops it."""
         ...

@@ -207,13 +207,18 @@ def test_what_was_read_outside_is_fenced_inside(elsewhere: Elsewhere) -> None:
         learner = Learner.get_by_id("ann")
         elsewhere(add_one)
 
-        @ndb.transactional(retries=0)
+        attempts: list[int] = []
+
+        @ndb.transactional()
         def watch() -> None:
+            attempts.append(1)
             learner.points += 100
             learner.put()
 
-        with pytest.raises(google_errors.Aborted):
+        with pytest.raises(userlock.StaleWriteError) as caught:
             watch()
+    assert caught.value.key == learner.key
+    assert attempts == [1], "the same old object would fail again and again"
     assert stored_points() == 1
 
 

@@ -1,0 +1,136 @@
+"""Every touch of google-cloud-ndb's internals, and nothing else.
+
+ndb has no public way to learn the version an entity was read at, to send a
+`base_version` with a put, or to refuse a put before it is sent. This room
+hooks into the few places where that can be done, and hands what passes there
+to a `watch.Handler`. Written against google-cloud-ndb 2.3 to 2.7.
+
+`install` checks each place first. On a release of ndb that moved one, the
+import of userlock fails and says which; protection is never lost silently.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from google.cloud.ndb import __version__ as ndb_version
+from google.cloud.ndb import (
+    _batch,
+    _cache,
+    _datastore_api,
+    _datastore_query,
+    _transaction,
+    context,
+    key,
+    model,
+    tasklets,
+)
+
+from userlock.ndb.hooks.reading import hook_caches, hook_loading
+from userlock.ndb.hooks.runtime import (
+    cached_entity,
+    current_context,
+    current_transaction,
+    forget_cached,
+    unobserved,
+    wait_for,
+    when_transaction_ends,
+)
+from userlock.ndb.hooks.writing import hook_committing, hook_deleting, hook_putting
+from userlock.ndb.watch import Handler
+
+__all__ = [
+    "cached_entity",
+    "current_context",
+    "current_transaction",
+    "forget_cached",
+    "install",
+    "missing_points",
+    "unobserved",
+    "wait_for",
+    "when_transaction_ends",
+]
+
+_api = _datastore_api
+
+#: Each place, with the parameters it is expected to take. () for what is only there.
+_POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+    (model, "_entity_from_protobuf", ("protobuf",)),
+    (model, "_entity_to_ds_entity", ("entity", "set_key")),
+    (model.Model, "_put_async", ("self", "kwargs")),
+    (model.Model, "_prepare_for_put", ("self",)),
+    (model.Model, "_kind_map", ()),
+    (_api, "lookup", ("key", "options")),
+    (_api, "put", ("entity", "options")),
+    (_api, "delete", ("key", "options")),
+    (_api, "commit", ("transaction", "retries", "timeout")),
+    (_api, "_process_commit", ("rpc", "futures")),
+    (_api, "_datastore_commit", ("mutations", "transaction", "retries", "timeout")),
+    (_api, "_datastore_lookup", ("keys", "read_options", "retries")),
+    (_api, "_complete", ("key_pb",)),
+    (_api, "_NOT_FOUND", ()),
+    (_api, "helpers", ()),
+    (_api._LookupBatch, "lookup_callback", ("self", "rpc")),
+    (_api._NonTransactionalCommitBatch, "put", ("self", "entity_pb")),
+    (_api._NonTransactionalCommitBatch, "delete", ("self", "key")),
+    (_api._NonTransactionalCommitBatch, "idle_callback", ("self",)),
+    (_api._TransactionalCommitBatch, "put", ("self", "entity_pb")),
+    (_batch, "get_batch", ("batch_cls", "options")),
+    (
+        _datastore_query._Result,
+        "__init__",
+        ("self", "result_type", "result_pb", "order_by", "query_options"),
+    ),
+    (_datastore_query._Result, "entity", ("self",)),
+    (_cache.ContextCache, "get_and_validate", ("self", "key")),
+    (key.Key, "delete_async", ("self",)),
+    (context, "_state", ()),
+    (context.Context, "call_on_transaction_complete", ("self", "callback")),
+    (_transaction, "_transaction_async", ("context", "callback", "read_only")),
+    (tasklets.Future, "wait", ("self",)),
+    (tasklets.Future, "check_success", ("self",)),
+    (tasklets.Future, "exception", ("self",)),
+)
+
+
+def missing_points() -> list[str]:
+    """The hook points that this release of ndb does not have as they are expected."""
+    missing = []
+    for owner, name, parameters in _POINTS:
+        found = getattr(owner, name, None)
+        where = f"{getattr(owner, '__name__', owner)}.{name}"
+        if found is None:
+            missing.append(f"{where} is gone")
+        elif parameters:
+            takes = tuple(inspect.signature(inspect.unwrap(found)).parameters)
+            if takes[: len(parameters)] != parameters:
+                missing.append(f"{where} takes {takes}, not {parameters}")
+    return missing
+
+
+_installed: Handler | None = None
+
+
+def install(handler: Handler) -> None:
+    """Hook into ndb, once per process.
+
+    Raises:
+        ImportError: this release of ndb lacks a hook point; says which.
+    """
+    global _installed
+    if _installed is not None:
+        raise RuntimeError("userlock is hooked into ndb already")
+    missing = missing_points()
+    if missing:
+        raise ImportError(
+            f"userlock cannot protect writes with google-cloud-ndb {ndb_version}: "
+            f"{'; '.join(missing)}. Install a release that userlock supports "
+            f"(google-cloud-ndb>=2.3), or a newer userlock."
+        )
+    _installed = handler
+    hook_loading(handler)
+    hook_caches(handler)
+    hook_putting(handler)
+    hook_deleting(handler)
+    hook_committing()

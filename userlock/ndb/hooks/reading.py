@@ -1,0 +1,118 @@
+"""Hooks on the way in: look-ups, queries, and the two caches."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any
+
+from google.cloud.ndb import _cache, _datastore_api, _datastore_query, context, model, tasklets
+
+from userlock.ndb.hooks.runtime import model_of
+from userlock.ndb.hooks.versions import put_version, version_in
+from userlock.ndb.watch import Handler
+
+#: What was held when the answer arrived that an entity is being made of, where that may be
+#: longer ago than now.
+_origin: contextvars.ContextVar[object | None] = contextvars.ContextVar(
+    "userlock_origin", default=None
+)
+
+
+def hook_loading(handler: Handler) -> None:
+    """Tell the handler of each entity object that is made of an answer."""
+    from_protobuf = model._entity_from_protobuf
+    lookup_callback = _datastore_api._LookupBatch.lookup_callback
+    tracked = handler.tracked
+
+    def entity_from_protobuf(protobuf: Any) -> Any:
+        entity = from_protobuf(protobuf)
+        if isinstance(entity, tracked):
+            handler.loaded(entity, version_in(protobuf._pb), _origin.get())
+        return entity
+
+    def take_versions_of_lookup(self: Any, rpc: Any) -> None:
+        if rpc.exception() is None:
+            for found in rpc.result()._pb.found:
+                put_version(found.entity, found.version)
+        lookup_callback(self, rpc)
+
+    model._entity_from_protobuf = entity_from_protobuf
+    _datastore_api._LookupBatch.lookup_callback = take_versions_of_lookup
+    _hook_query_results(handler)
+
+
+def _hook_query_results(handler: Handler) -> None:
+    """A query's results arrive in batches, and become entities one by one, perhaps much later.
+
+    it.has_next()        the batch arrives: outside the transaction, before the lock
+    in a transaction:
+        next(it)         the entity is made: neither read in it, nor under the lock
+    """
+    make_result = _datastore_query._Result.__init__
+    make_entity = _datastore_query._Result.entity
+
+    def take_version_of_result(
+        self: Any,
+        result_type: Any,
+        result_pb: Any,
+        order_by: Any = None,
+        query_options: Any = None,
+    ) -> None:
+        raw = result_pb._pb
+        if raw.version:
+            put_version(raw.entity, raw.version)
+        self._userlock_origin = handler.origin()
+        make_result(self, result_type, result_pb, order_by, query_options)
+
+    def entity_with_origin(self: Any) -> Any:
+        token = _origin.set(self._userlock_origin)
+        try:
+            return make_entity(self)
+        finally:
+            _origin.reset(token)
+
+    _datastore_query._Result.__init__ = take_version_of_result
+    _datastore_query._Result.entity = entity_with_origin
+
+
+def hook_caches(handler: Handler) -> None:
+    """Caches lie: ask the handler whether what they have is good."""
+    lookup = _datastore_api.lookup
+    get_and_validate = _cache.ContextCache.get_and_validate
+    tracked = handler.tracked
+
+    def is_tracked(kind: str) -> bool:
+        cls = model_of(kind)
+        return cls is not None and issubclass(cls, tracked)
+
+    @tasklets.tasklet
+    def lookup_with_version(key: Any, options: Any) -> Any:
+        entity_pb = yield lookup(key, options)
+        if entity_pb is not _datastore_api._NOT_FOUND and not version_in(entity_pb._pb):
+            # Put into the global cache by somebody who does not use userlock.
+            # Without a version its put could not be fenced.
+            entity_pb = yield lookup(key, options.copy(use_global_cache=False))
+        return entity_pb
+
+    def lookup_careful_with_the_global_cache(key: Any, options: Any) -> Any:
+        if context.get_context().global_cache is None or not is_tracked(key.kind):
+            return lookup(key, options)
+        if handler.bypass_global_cache():
+            return lookup(key, options.copy(use_global_cache=False))
+        if options.use_datastore is False:
+            return lookup(key, options)
+        return lookup_with_version(key, options)
+
+    def get_if_good(self: Any, key: Any) -> Any:
+        entity = get_and_validate(self, key)
+        if entity is None:
+            good = not is_tracked(key.kind()) or handler.cached_miss_is_good(key)
+        else:
+            good = not isinstance(entity, tracked) or handler.cached_is_good(entity)
+        if not good:
+            del self[key]
+            raise KeyError(key)
+        return entity
+
+    _datastore_api.lookup = lookup_careful_with_the_global_cache
+    _cache.ContextCache.get_and_validate = get_if_good

@@ -1,0 +1,91 @@
+"""What the rest of the wing asks of ndb while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.cloud.ndb import context, model, tasklets
+
+
+def current_transaction() -> bytes | None:
+    """The id of the transaction that the running code is in, if any."""
+    current = context.get_context(False)
+    return None if current is None else current.transaction
+
+
+def current_context() -> Any:
+    """The ndb context that the running code is in, or None."""
+    return context.get_context(False)
+
+
+def when_transaction_ends(callback: Callable[[], None]) -> None:
+    """Call `callback` when this attempt of the running transaction is over, either way.
+
+    ndb runs a whole transaction again when such a callback raises a transient
+    error, so it must not raise.
+    """
+    context.get_context().call_on_transaction_complete(callback)
+
+
+def cached_entity(ndb_key: Any) -> Any:
+    """The object that the context cache has for a key, or None."""
+    current = context.get_context(False)
+    return None if current is None else current.cache.get(ndb_key)
+
+
+def forget_cached(ndb_key: Any) -> None:
+    """Take an entity out of the context caches, so that the next read is a fresh one."""
+    for current in (context.get_context(False), context.get_toplevel_context(False)):
+        if current is not None:
+            current.cache.pop(ndb_key, None)
+
+
+def model_of(kind: str) -> type | None:
+    """The model class of a kind, if it has been imported."""
+    found: type | None = model.Model._kind_map.get(kind)
+    return found
+
+
+def wait_for(future: Any, begun_in: Any) -> None:
+    """Run the event loop that `future` belongs to until it is done.
+
+    A transaction has a loop of its own, on which what was begun outside of it
+    never finishes. `Context.use()` would merge the outer context's cache into
+    the transaction's, which must see its own snapshot; so the context is
+    changed by hand.
+    """
+    if future.done():
+        return
+    before = context.get_context(False)
+    context._state.context = begun_in
+    try:
+        future.wait()
+    finally:
+        context._state.context = before
+
+
+def unobserved(future: Any) -> Callable[[], BaseException | None]:
+    """A function that gives a finished future's error while nobody has asked for it.
+
+    An error of a `put_async` whose future is dropped would vanish; one that
+    the caller has seen must not be raised a second time.
+    """
+    seen = False
+    kind: Any = type(future)
+    assert issubclass(kind, tasklets.Future)
+
+    def check_success() -> None:
+        nonlocal seen
+        seen = True
+        kind.check_success(future)
+
+    def exception() -> Any:
+        nonlocal seen
+        error = kind.exception(future)
+        seen = seen or error is not None
+        return error
+
+    future.check_success = check_success
+    future.exception = future.get_exception = exception
+    return lambda: None if seen or not future.done() else kind.exception(future)

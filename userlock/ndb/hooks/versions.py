@@ -1,0 +1,47 @@
+"""How an entity's version travels from Datastore's answer to the model object.
+
+A look-up's or query's result carries the entity and its version side by side,
+but ndb passes on the entity alone. The version is therefore put into the
+Entity message itself, as a field that Datastore's schema does not know;
+protobuf keeps unknown fields, also through ndb's global cache. Entities that
+are put are built anew and never carry it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from google.protobuf import unknown_fields
+
+_FIELD = 7697260  # "usl" in ASCII; far above any number that Datastore's schema uses
+_FIXED64 = 1
+
+
+def _tag(field: int, wire_type: int) -> bytes:
+    number = field << 3 | wire_type
+    tag = bytearray()
+    while number > 0x7F:
+        tag.append(number & 0x7F | 0x80)
+        number >>= 7
+    tag.append(number)
+    return bytes(tag)
+
+
+_TAG = _tag(_FIELD, _FIXED64)
+_pack = struct.Struct("<Q").pack
+
+
+def put_version(entity_pb: Any, version: int) -> None:
+    """Write the version into a (raw) Entity message."""
+    entity_pb.MergeFromString(_TAG + _pack(version))
+
+
+def version_in(entity_pb: Any) -> int:
+    """The version in a (raw) Entity message; 0 when there is none."""
+    version = 0
+    fields: Any = unknown_fields.UnknownFieldSet(entity_pb)
+    for field in fields:
+        if field.field_number == _FIELD:
+            version = field.data  # the last one counts, as in protobuf itself
+    return version
