@@ -5,7 +5,6 @@ Needs the extra `flask` (`pip install userlock[flask]`).
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -18,14 +17,17 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
+from google.cloud.ndb.context import get_context
+
 from userlock.errors import LockServiceUnavailable, LockTimeout, StaleWriteError
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService
 from userlock.settings import Enforcement, make_settings
 
-#: Set by Google's front ends, and taken from requests of anybody else: App Engine strips
-#: X-AppEngine-* headers, and Cloud Run services behind IAM see the others only from Google.
+#: Set by Google's front ends. App Engine strips X-AppEngine-* headers from requests of anybody
+#: else. The others can be sent by anybody whom a service lets in; all that they gain is to wait
+#: longer, behind everybody else, so a public service loses at most a worker's time.
 BATCH_HEADERS = (
     "X-AppEngine-QueueName",
     "X-AppEngine-Cron",
@@ -33,7 +35,9 @@ BATCH_HEADERS = (
     "X-CloudScheduler",
 )
 
-_STACK = "userlock_stack"
+#: Where a request keeps what is to be closed at its end. In its WSGI environment, because
+#: `flask.g` is shared by requests that one makes to its own app.
+_STACK = "userlock.stack"
 
 
 class UserLock:
@@ -111,7 +115,9 @@ class UserLock:
     def _open(self) -> None:
         with ExitStack() as stack:
             client = self._client_of_this_process()
-            if client is not None:
+            # Inside a context that is open already (a test's, or an outer
+            # request's) ndb would refuse another one.
+            if client is not None and get_context(False) is None:
                 stack.enter_context(client.context(**self._context_options))
             stack.enter_context(
                 scope(
@@ -125,7 +131,7 @@ class UserLock:
                     request=f"{flask.request.method} {flask.request.path}",
                 )
             )
-            setattr(flask.g, _STACK, stack.pop_all())
+            flask.request.environ[_STACK] = stack.pop_all()
 
     @staticmethod
     def _finish(response: flask.Response) -> flask.Response:
@@ -139,7 +145,7 @@ class UserLock:
         return response
 
     def _close(self, error: BaseException | None) -> None:
-        stack: ExitStack | None = flask.g.pop(_STACK, None)
+        stack: ExitStack | None = flask.request.environ.pop(_STACK, None)
         if stack is not None:
             stack.__exit__(
                 None if error is None else type(error),
@@ -148,33 +154,45 @@ class UserLock:
             )
 
 
-def _answer(status: int, error: Exception, retry_after: int, **facts: Any) -> flask.Response:
-    response = flask.jsonify(
-        error=type(error).__name__, message=str(error).splitlines()[0], **facts
-    )
+def _answer(
+    status: int, error: Exception, message: str, retry_after: int, **facts: Any
+) -> flask.Response:
+    response = flask.jsonify(error=type(error).__name__, message=message, **facts)
     response.status_code = status
     response.headers["Retry-After"] = str(retry_after)
     return response
 
 
+# Who holds a lock, which servers are down and where the code is are for the
+# log, not for whoever sent the request.
+
+
 def _answer_timeout(error: LockTimeout) -> flask.Response:
-    # The holder is for the log, not for whoever sent the request.
-    message = LockTimeout(lock_id=error.lock_id, waited_seconds=error.waited_seconds, holder=None)
-    busy = error.holder.lock_timeout if error.holder else 1.0
     return _answer(
         503,
-        message,
-        retry_after=max(1, min(math.ceil(busy), 5)) if math.isfinite(busy) else 1,
+        error,
+        "Another request for the same user is still running. Try again in a moment.",
+        retry_after=1,
         lock_id=error.lock_id,
         waited_seconds=round(error.waited_seconds, 3),
     )
 
 
 def _answer_unavailable(error: LockServiceUnavailable) -> flask.Response:
-    # So is the reason, which names servers.
-    message = LockServiceUnavailable(lock_id=error.lock_id, reason="try again later")
-    return _answer(503, message, retry_after=1, lock_id=error.lock_id)
+    return _answer(
+        503,
+        error,
+        "The lock service is not available. Try again in a moment.",
+        retry_after=1,
+        lock_id=error.lock_id,
+    )
 
 
 def _answer_stale(error: StaleWriteError) -> flask.Response:
-    return _answer(409, error, retry_after=0, lock_id=error.lock_id)
+    return _answer(
+        409,
+        error,
+        "The data was changed by another request. Nothing was overwritten; try again.",
+        retry_after=0,
+        lock_id=error.lock_id,
+    )

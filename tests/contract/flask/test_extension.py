@@ -242,3 +242,46 @@ def test_without_a_service_it_says_how_to_get_one() -> None:
 def test_one_string_of_prefixes_is_refused() -> None:
     with pytest.raises(TypeError, match="a list of paths"):
         UserLock(batch_prefixes="/tasks/")
+
+
+class TestRequestsWithinRequests:
+    @pytest.fixture
+    def nested(self, app: flask.Flask) -> FlaskClient:
+        @app.get("/inner")
+        def inner() -> str:
+            assert userlock.current_scope() is not None
+            return "inner"
+
+        @app.get("/outer")
+        def outer() -> dict[str, object]:
+            scope = userlock.current_scope()
+            with userlock.global_lock("ann") as lock:
+                inside = app.test_client().get("/inner")
+                return {
+                    "inner": inside.status_code,
+                    "same scope": userlock.current_scope() is scope,
+                    "held": lock.held,
+                    "readable": Account.get_by_id("ann") is None,
+                }
+
+        return app.test_client()
+
+    def test_an_inner_request_leaves_the_outer_ones_lock_alone(
+        self, nested: FlaskClient, service: userlock.LockService
+    ) -> None:
+        assert nested.get("/outer").get_json() == {
+            "inner": 200,
+            "same scope": True,
+            "held": True,
+            "readable": True,
+        }
+        assert service.holder("ann") is None
+        assert userlock.current_scope() is None
+
+
+def test_a_context_that_is_open_already_is_used(
+    ndb_client: ndb.Client, client: FlaskClient
+) -> None:
+    with ndb_client.context():
+        assert client.post("/users/ann/points").get_json() == {"points": 5}
+        assert Account.get_by_id("ann", use_cache=False).points == 5
