@@ -31,7 +31,7 @@ from userlock.ndb.provenance import (
     stamp_of,
     stamp_of_read,
 )
-from userlock.ndb.transactions import DatastoreParticipant
+from userlock.ndb.transactions import DatastoreParticipant, wait_for_writes
 
 
 def key_id(key: Any) -> str | int | None:
@@ -309,6 +309,12 @@ class _Watch:
     def bypass_global_cache(self) -> bool:
         scope = current_scope()
         return scope is not None and bool(scope.held)
+
+    def beginning_transaction(self) -> None:
+        scope = current_scope()
+        if scope is not None:
+            for tenure in scope.held.values():
+                wait_for_writes(tenure)
 
     def deleting(self, ndb_key: Any) -> FencedDelete:
         deleted_at = here()

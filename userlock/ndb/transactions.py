@@ -41,8 +41,12 @@ class PendingWrite:
 
     def finish(self) -> BaseException | None:
         """Wait for it. Gives its error, unless somebody has asked for that already."""
-        hooks.wait_for(self.future, self._begun_in)
+        self.wait()
         return self._error()
+
+    def wait(self) -> None:
+        """Wait for it, on the event loop that it was begun on."""
+        hooks.wait_for(self.future, self._begun_in)
 
 
 class DatastoreParticipant:
@@ -86,6 +90,12 @@ class DatastoreParticipant:
 def _pending(tenure: Tenure) -> list[PendingWrite]:
     pending: list[PendingWrite] = tenure.notes.setdefault("pending", [])  # type: ignore[assignment]
     return pending
+
+
+def wait_for_writes(tenure: Tenure) -> None:
+    """Wait for the writes that were begun under the lock. Their errors are told on leaving it."""
+    for write in tuple(_pending(tenure)):
+        write.wait()
 
 
 def note_pending(tenure: Tenure, future: Any) -> None:

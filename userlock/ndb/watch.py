@@ -63,6 +63,10 @@ class Handler(Protocol):
         """Whether look-ups of watched kinds must go to Datastore itself now."""
         ...
 
+    def beginning_transaction(self) -> None:
+        """A transaction is about to begin. What was begun before it should land before it."""
+        ...
+
     def deleting(self, ndb_key: Any) -> Write | None:
         """A key of a watched kind is about to be deleted. What this raises stops it."""
         ...

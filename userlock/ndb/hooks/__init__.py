@@ -20,6 +20,7 @@ from google.cloud.ndb import (
     _cache,
     _datastore_api,
     _datastore_query,
+    _eventloop,
     _transaction,
     context,
     key,
@@ -64,6 +65,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_api, "lookup", ("key", "options")),
     (_api, "put", ("entity", "options")),
     (_api, "delete", ("key", "options")),
+    (_api, "begin_transaction", ("read_only",)),
     (_api, "commit", ("transaction", "retries", "timeout")),
     (_api, "_process_commit", ("rpc", "futures")),
     (_api, "_datastore_commit", ("mutations", "transaction", "retries", "timeout")),
@@ -106,6 +108,8 @@ def missing_points() -> list[str]:
             takes = tuple(inspect.signature(inspect.unwrap(found)).parameters)
             if takes[: len(parameters)] != parameters:
                 missing.append(f"{where} takes {takes}, not {parameters}")
+    if not hasattr(_eventloop.EventLoop(), "idlers"):
+        missing.append("_eventloop.EventLoop.idlers is gone")
     return missing
 
 
@@ -133,4 +137,4 @@ def install(handler: Handler) -> None:
     hook_caches(handler)
     hook_putting(handler)
     hook_deleting(handler)
-    hook_committing()
+    hook_committing(handler)

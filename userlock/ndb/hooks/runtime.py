@@ -29,9 +29,14 @@ def when_transaction_ends(callback: Callable[[], None]) -> None:
 
 
 def cached_entity(ndb_key: Any) -> Any:
-    """The object that the context cache has for a key, or None."""
-    current = context.get_context(False)
-    return None if current is None else current.cache.get(ndb_key)
+    """The object that the context caches have for a key, or None.
+
+    A transaction has a cache of its own, which begins empty.
+    """
+    for current in (context.get_context(False), context.get_toplevel_context(False)):
+        if current is not None and ndb_key in current.cache:
+            return current.cache[ndb_key]
+    return None
 
 
 def forget_cached(ndb_key: Any) -> None:
@@ -53,16 +58,26 @@ def wait_for(future: Any, begun_in: Any) -> None:
     A transaction has a loop of its own, on which what was begun outside of it
     never finishes. `Context.use()` would merge the outer context's cache into
     the transaction's, which must see its own snapshot; so the context is
-    changed by hand.
+    changed by hand. And the outer loop drops the callback that runs the inner
+    one as soon as it finds the inner one idle, which it is while it waits
+    here; so that callback is put aside.
     """
     if future.done():
         return
     before = context.get_context(False)
+    if before is begun_in:
+        future.wait()
+        return
+    idlers = begun_in.eventloop.idlers
+    aside = [idler for idler in idlers if any(argument is before for argument in idler[1])]
+    for idler in aside:
+        idlers.remove(idler)
     context._state.context = begun_in
     try:
         future.wait()
     finally:
         context._state.context = before
+        idlers.extend(aside)
 
 
 def unobserved(future: Any) -> Callable[[], BaseException | None]:

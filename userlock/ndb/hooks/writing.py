@@ -200,8 +200,9 @@ def hook_deleting(handler: Handler) -> None:
 # --- commits --------------------------------------------------------------------------------
 
 
-def hook_committing() -> None:
+def hook_committing(handler: Handler) -> None:
     """Check before a transaction commits, and take each mutation's result."""
+    _hook_beginning(handler)
     commit = _datastore_api.commit
     process_commit = _datastore_api._process_commit
 
@@ -240,6 +241,17 @@ def hook_committing() -> None:
     _datastore_api._process_commit = take_results
 
 
+def _hook_beginning(handler: Handler) -> None:
+    """A transaction sees what was there at its beginning: let our own writes be."""
+    begin_transaction = _datastore_api.begin_transaction
+
+    def begin_after_writes(*args: Any, **kwargs: Any) -> Any:
+        handler.beginning_transaction()
+        return begin_transaction(*args, **kwargs)
+
+    _datastore_api.begin_transaction = begin_after_writes
+
+
 def _writes_of(batch: Any) -> list[tuple[Write, Any]]:
     """The writes in a transaction's batch, each with the key it is for."""
     return [
@@ -262,14 +274,18 @@ def _check_versions(transaction: bytes, fenced: list[tuple[Write, Any]]) -> Any:
     options = datastore_types.ReadOptions(transaction=transaction)
     keys = [key_pb for _, key_pb in fenced]
     answer = yield _datastore_api._datastore_lookup(keys, options, retries=0)
+    # What is missing is reported with the version of the snapshot: a later one
+    # than was read means that the entity was deleted.
     versions = {
-        found.entity.key.SerializeToString(deterministic=True): found.version
-        for found in answer._pb.found
+        result.entity.key.SerializeToString(deterministic=True): result.version
+        for result in (*answer._pb.found, *answer._pb.missing)
     }
     for write, key_pb in fenced:
         version = versions.get(key_pb._pb.SerializeToString(deterministic=True), 0)
-        if version != write.base_version:
+        if version > write.base_version:
             raise write.conflicted(version)
+        # An earlier version: the transaction began before what was read. Its
+        # commit is refused as contention, and the next attempt sees it.
 
 
 def _says_that_it_exists(error: BaseException | None) -> bool:

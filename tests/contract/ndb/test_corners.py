@@ -1,0 +1,400 @@
+"""Corners where an update could be lost, or where legitimate code could be refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.models import Learner, Note, VideoLog
+from userlock.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("context")
+
+Elsewhere = Callable[[Callable[[], None]], None]
+
+
+class Sized(userlock.UserModel):
+    """Measures itself in a hook, as some models do, and takes its owner from there."""
+
+    _lock_id = "owner"
+    owner = ndb.StringProperty()
+    size = ndb.IntegerProperty()
+    number = ndb.IntegerProperty(default=0)
+
+    def _pre_put_hook(self) -> None:
+        self.owner = str(self.key.id())
+        self.size = len(ndb.model._entity_to_protobuf(self)._pb.SerializeToString())
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann", name="Ann").put()
+    context.clear_cache()
+
+
+def change(key: ndb.Key, points: int) -> None:
+    """What another process does, under the lock as far as it knows."""
+    with userlock.global_lock(key.id()):
+        other = key.get()
+        other.points += points
+        other.put()
+
+
+def add_five() -> None:
+    change(ndb.Key(Learner, "ann"), 5)
+
+
+def stored_points(name: str = "ann") -> int | None:
+    learner = Learner.get_by_id(name, use_cache=False)
+    return None if learner is None else learner.points
+
+
+class TestNothingIsLost:
+    def test_a_creation_inside_a_transaction_is_fenced(
+        self, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        """What was looked for before the transaction is no business of the transaction's."""
+
+        def somebody_creates_bob() -> None:
+            with userlock.global_lock("bob"):
+                Learner(id="bob", points=7).put()
+
+        with userlock.global_lock("bob"):
+            assert Learner.get_by_id("bob") is None
+            store.evict("bob")
+            elsewhere(somebody_creates_bob)
+            with pytest.raises(userlock.EntityExistsError):
+                ndb.transaction(lambda: Learner(id="bob").put())
+        assert stored_points("bob") == 7
+
+    def test_get_or_insert_does_not_overwrite(
+        self, store: MemoryStore, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """ndb looks outside of its transaction, and puts in it."""
+
+        def somebody_creates_bob() -> None:
+            with userlock.global_lock("bob"):
+                Learner(id="bob", points=7).put()
+
+        begin = ndb._datastore_api.begin_transaction
+
+        def begin_late(*args: Any, **kwargs: Any) -> Any:
+            monkeypatch.setattr(ndb._datastore_api, "begin_transaction", begin)
+            store.evict("bob")
+            elsewhere(somebody_creates_bob)
+            return begin(*args, **kwargs)
+
+        monkeypatch.setattr(ndb._datastore_api, "begin_transaction", begin_late)
+        with userlock.global_lock("bob"), pytest.raises(userlock.EntityExistsError):
+            Learner.get_or_insert("bob")
+        assert stored_points("bob") == 7
+
+    def test_leaving_the_lock_waits_for_deletes(self, elsewhere: Elsewhere) -> None:
+        with userlock.global_lock("ann"):
+            future = ndb.Key(Learner, "ann").delete_async()
+        assert future.done()
+        found: list[object] = []
+        elsewhere(lambda: found.append(Learner.get_by_id("ann")))
+        assert found == [None]
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_a_delete_of_what_has_changed_since_is_refused(
+        self, store: MemoryStore, elsewhere: Elsewhere, transactional: bool
+    ) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            store.evict("ann")
+            elsewhere(add_five)
+            run = ndb.transaction if transactional else lambda delete: delete()
+            with pytest.raises(userlock.StaleWriteError, match="deleted at"):
+                run(learner.key.delete)
+        assert stored_points() == 5
+
+    def test_a_delete_after_a_put_goes_through(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            learner.put_async()
+            learner.key.delete()
+        assert stored_points() is None
+
+    def test_a_projection_cannot_be_put(self) -> None:
+        with userlock.global_lock("ann"):
+            (partial,) = Learner.query().fetch(projection=["name"])
+            with pytest.raises(userlock.PartialEntityPut, match="it has only name"):
+                partial.put()
+        assert stored_points() == 0
+
+    def test_a_result_that_arrived_before_the_transaction_is_fenced_in_it(
+        self, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        with userlock.global_lock("ann"):
+            results = iter(Learner.query())
+            assert results.has_next()
+            store.evict("ann")
+            elsewhere(add_five)
+
+            def put_it() -> None:
+                learner = next(results)
+                learner.points += 100
+                learner.put()
+
+            with pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(put_it)
+        assert stored_points() == 5
+
+    def test_a_result_that_arrived_before_the_lock_was_not_read_under_it(self) -> None:
+        results = iter(Learner.query())
+        assert results.has_next()
+        with userlock.global_lock("ann"):
+            learner = next(results)
+            with pytest.raises(userlock.ReadWithoutLock):
+                learner.put()
+
+    def test_a_hook_that_serialises_the_entity_does_not_lose_the_fence(
+        self, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        def create() -> None:
+            with userlock.global_lock("ann"):
+                Sized(id="ann").put()
+
+        def somebody_writes() -> None:
+            with userlock.global_lock("ann"):
+                other = Sized.get_by_id("ann")
+                other.number = 5
+                other.put()
+
+        create()
+        with userlock.global_lock("ann"):
+            sized = Sized.get_by_id("ann", use_cache=False)
+            store.evict("ann")
+            elsewhere(somebody_writes)
+            sized.number = 100
+            with pytest.raises(userlock.StaleWriteError):
+                sized.put()
+        assert Sized.get_by_id("ann", use_cache=False).number == 5
+
+    def test_the_lock_is_looked_for_after_the_hook_has_run(self) -> None:
+        """It may set the owner, or change it."""
+        with userlock.global_lock("ann"):
+            Sized(id="ann").put()
+            with pytest.raises(userlock.CreatedWithoutLock, match="'zed'"):
+                Sized(id="zed", owner="ann").put()
+
+    def test_an_object_whose_key_was_changed_is_a_new_one(self) -> None:
+        """Entities of one commit have one version: the version alone would match."""
+        with userlock.suppress("arranging data"):
+            learners = [Learner(id="cid", points=1), Learner(id="dee", points=77)]
+            ndb.transaction(lambda: ndb.put_multi(learners))
+        with userlock.global_lock("cid"), userlock.global_lock("dee"):
+            cid = Learner.get_by_id("cid")
+            cid.key = ndb.Key(Learner, "dee")
+            with pytest.raises(userlock.EntityExistsError):
+                cid.put()
+        assert stored_points("dee") == 77
+
+    def test_a_value_in_the_global_cache_that_has_no_version_is_not_taken(
+        self, client: ndb.Client, elsewhere: Elsewhere
+    ) -> None:
+        """Another release of the app, without userlock, may have put it there."""
+        key = ndb.Key(Learner, "ann")
+        cache = ndb.global_cache._InProcessGlobalCache()
+        cache.cache = {}
+        outer = ndb.context.get_context()
+        with outer.new(global_cache=cache, cache=None).use():
+            entity_pb = ndb.model._entity_to_protobuf(key.get())
+            cache_key = ndb._cache.global_cache_key(key._key)
+            cache.cache[cache_key] = (entity_pb._pb.SerializeToString(), None)
+            userlock.configure(enforcement="log")
+            learner = key.get(use_cache=False)
+            elsewhere(add_five)
+            with pytest.raises(userlock.StaleWriteError):
+                learner.put()
+        assert stored_points() == 5
+
+
+class TestWhatIsAllowed:
+    def test_a_put_under_way_does_not_hang_a_put_in_a_transaction(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            learner.put_async()
+
+            def add_one() -> None:
+                learner.points += 1
+                learner.put()
+
+            ndb.transaction(add_one)
+        assert stored_points() == 2
+
+    def test_a_lock_left_in_a_transaction_with_puts_under_way_outside(self) -> None:
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            learner.put_async()
+            ndb.transaction(lambda: userlock.release_lock("ann"))
+        assert stored_points() == 1
+
+    def test_what_a_transaction_has_put_can_be_had_again_in_it(self) -> None:
+        def create_twice() -> None:
+            with userlock.global_lock("bob"):
+                for _ in range(2):
+                    learner = Learner.get_by_id("bob") or Learner(id="bob")
+                    learner.points += 1
+                    learner.put()
+
+        ndb.transaction(create_twice)
+        assert stored_points("bob") == 2
+
+    def test_two_new_objects_of_one_key_in_a_transaction_are_a_stomp(self) -> None:
+        def create_twice() -> None:
+            with userlock.global_lock("bob"):
+                Learner(id="bob", points=1).put()
+                Learner(id="bob", points=2).put()
+
+        with pytest.raises(userlock.InternalStomp):
+            ndb.transaction(create_twice)
+
+    def test_after_a_transaction_that_failed_another_object_may_be_put(self) -> None:
+        def fail() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 100
+            learner.put()
+            raise ZeroDivisionError
+
+        with userlock.global_lock("ann"):
+            before = Learner.get_by_id("ann")
+            with pytest.raises(ZeroDivisionError):
+                ndb.transaction(fail)
+            before.points += 1
+            before.put()
+        assert stored_points() == 1
+
+    def test_after_a_put_that_failed_another_object_may_be_put(
+        self, context: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            future = ndb.tasklets.Future()
+            future.set_exception(google_errors.InvalidArgument("the entity is too big"))
+            return future
+
+        with userlock.global_lock("ann"):
+            first = Learner.get_by_id("ann")
+            context.clear_cache()
+            second = Learner.get_by_id("ann")
+            with monkeypatch.context() as patch:
+                patch.setattr(ndb._datastore_api, "_datastore_commit", refuse)
+                with pytest.raises(google_errors.InvalidArgument):
+                    second.put()
+            first.points = 3
+            first.put()
+        assert stored_points() == 3
+
+    def test_what_a_transaction_rolled_back_is_not_read_from_the_cache(self) -> None:
+        def change_and_fail() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 100
+            learner.put()
+            raise google_errors.FailedPrecondition("the commit is refused")
+
+        with userlock.global_lock("ann"):
+            with pytest.raises(google_errors.FailedPrecondition):
+                ndb.transaction(change_and_fail)
+            learner = Learner.get_by_id("ann")
+            learner.name = "Anna"
+            learner.put()
+        assert stored_points() == 0
+
+    def test_new_entities_go_in_one_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        commits: list[int] = []
+        commit = ndb._datastore_api._datastore_commit
+
+        def count(mutations: list[Any], *args: Any, **kwargs: Any) -> Any:
+            commits.append(len(mutations))
+            return commit(mutations, *args, **kwargs)
+
+        monkeypatch.setattr(ndb._datastore_api, "_datastore_commit", count)
+        with userlock.suppress("arranging data"):
+            ndb.put_multi([Learner(id=f"learner-{number}") for number in range(100)])
+        assert commits == [100]
+
+    def test_a_write_begun_by_a_hook_lands_before_the_release(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def log_it(self: Learner, future: Any) -> None:
+            VideoLog(learner_id="ann").put_async()
+
+        monkeypatch.setattr(Learner, "_post_put_hook", log_it)
+        with userlock.global_lock("ann"):
+            Learner.get_by_id("ann").put_async()
+        monkeypatch.undo()
+        assert VideoLog.query().count() == 1
+
+    def test_a_method_that_fails_says_so(self) -> None:
+        with pytest.raises(userlock.LockIdError, match=r"Note\._lock_id\(\) failed"):
+            Note(text="no key").put()
+
+
+class TestCopies:
+    def test_a_copy_made_under_the_lock_may_be_put(self) -> None:
+        with userlock.global_lock("ann"):
+            other = copy.copy(Learner.get_by_id("ann"))
+            other.points = 3
+            other.put()
+        assert stored_points() == 3
+
+    def test_a_deep_copy_has_values_of_its_own(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            other = copy.deepcopy(learner)
+            other.points = 3
+            assert learner.points == 0
+            other.put()
+        assert stored_points() == 3
+
+    def test_a_copy_is_another_object_for_the_stomp_check(self) -> None:
+        def put_both() -> None:
+            learner = Learner.get_by_id("ann")
+            other = copy.copy(learner)
+            learner.put()
+            other.put()
+
+        with userlock.global_lock("ann"), pytest.raises(userlock.InternalStomp):
+            put_both()
+
+    def test_entities_can_be_pickled_and_count_as_read_without_the_lock(
+        self, elsewhere: Elsewhere
+    ) -> None:
+        with userlock.global_lock("ann"):
+            pickled = pickle.dumps(Learner.get_by_id("ann"))
+            learner = pickle.loads(pickled)  # noqa: S301 (our own)
+            assert learner == Learner.get_by_id("ann")
+            with pytest.raises(userlock.ReadWithoutLock):
+                learner.put()
+        elsewhere(add_five)
+        with userlock.suppress("to see that it is fenced"), pytest.raises(userlock.StaleWriteError):
+            learner.put()
+        assert stored_points() == 5
+
+    def test_new_entities_can_be_pickled(self) -> None:
+        with userlock.global_lock("bob"):
+            pickle.loads(pickle.dumps(Learner(id="bob", points=4))).put()  # noqa: S301
+        assert stored_points("bob") == 4
+
+    def test_errors_can_be_pickled(self) -> None:
+        learner = Learner.get_by_id("ann")
+        with pytest.raises(userlock.PutWithoutLock) as caught:
+            learner.put()
+        again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+        assert str(again) == str(caught.value)
+        assert again.lock_id == "ann"
+        assert again.read_at == str(caught.value.read_at)
