@@ -22,6 +22,8 @@ class Fault(enum.Enum):
     CUT_BEFORE = "cut before"
     #: The server never sees it; nothing is answered.
     SWALLOW = "swallow"
+    #: The server sees it only after `deliver`; the client sees nothing.
+    DELAY = "delay"
     #: Half of the reply arrives, then the connection is closed.
     CUT_REPLY = "cut reply"
 
@@ -43,6 +45,7 @@ class FaultProxy:
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
+        self._delayed: list[tuple[bytes, socket.socket]] = []
 
     @property
     def address(self) -> str:
@@ -66,6 +69,14 @@ class FaultProxy:
         self.faults[command] = fault
         yield
         assert command not in self.faults, f"no {command!r} came: {self.seen}"
+
+    def deliver(self) -> None:
+        """Let what was delayed arrive now."""
+        for data, sock in self._delayed:
+            sock.sendall(data)
+            sock.recv(65536)
+            sock.close()
+        self._delayed.clear()
 
     def _spawn(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
@@ -112,6 +123,11 @@ class FaultProxy:
         if fault is Fault.CUT_BEFORE:
             return False
         if fault is Fault.SWALLOW:
+            return True
+        if fault is Fault.DELAY:
+            # On a connection of its own, so that it arrives although the
+            # client has given this one up.
+            self._delayed.append((data, socket.create_connection(self._target)))
             return True
         server.sendall(data)
         if fault in (Fault.DROP_REPLY, Fault.CUT_AFTER, Fault.CUT_REPLY):

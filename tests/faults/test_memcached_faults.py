@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import socket
 import threading
 import time
 import uuid
@@ -24,6 +25,9 @@ from tests.servers import Memcached
 from userlock.lock.lease import Free, Granted, Held, Lost, Priority, Released, Unavailable
 from userlock.stores import MemcacheStore
 from userlock.testing import granted, make_claim
+
+#: Those after which a command has been carried out, or never will be.
+FAULTS = [fault for fault in Fault if fault is not Fault.DELAY]
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def tidy_up(service: userlock.LockService) -> None:
 
 
 class TestLostReplies:
-    @pytest.mark.parametrize("fault", list(Fault))
+    @pytest.mark.parametrize("fault", FAULTS)
     @pytest.mark.parametrize("priority", list(Priority))
     def test_an_add_whose_reply_is_lost_is_ours_all_the_same(
         self, proxy: FaultProxy, store: MemcacheStore, fault: Fault, priority: Priority
@@ -90,7 +94,7 @@ class TestLostReplies:
         with proxy.fault(b"ms ", Fault.DROP_REPLY):
             assert store.add(make_claim()) == Held(None)
 
-    @pytest.mark.parametrize("fault", list(Fault))
+    @pytest.mark.parametrize("fault", FAULTS)
     def test_an_add_on_a_held_lock_whose_reply_is_lost_is_not_ours(
         self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore, fault: Fault
     ) -> None:
@@ -99,7 +103,7 @@ class TestLostReplies:
         with proxy.fault(b"ms ", fault):
             assert store.add(make_claim()) == Held(holder.holder)
 
-    @pytest.mark.parametrize("fault", list(Fault))
+    @pytest.mark.parametrize("fault", FAULTS)
     def test_a_release_whose_reply_is_lost_is_carried_out(
         self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore, fault: Fault
     ) -> None:
@@ -131,6 +135,25 @@ class TestLostReplies:
         service.release(lease)
         tidy_up(service)
         assert store.read("learner-1") == Free()
+
+
+class TestLateCommands:
+    def test_an_add_that_arrives_after_all_is_tidied_up(
+        self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore
+    ) -> None:
+        """Sent, lost sight of, sent again, granted, released: and then the first one arrives."""
+        service = userlock.LockService(store)
+        with proxy.fault(b"ms ", Fault.DELAY):
+            lease = service.acquire("learner-1")
+        assert not lease.degraded
+        service.release(lease)
+        proxy.deliver()
+        deadline = time.monotonic() + 5
+        while isinstance(direct.read("learner-1"), Free):
+            assert time.monotonic() < deadline, "the late command did not arrive"
+        while not isinstance(direct.read("learner-1"), Free):
+            service.release(service.acquire("another"))
+            assert time.monotonic() < deadline, "nobody holds it, and it stays locked"
 
 
 class TestInterruptedThreads:
@@ -373,6 +396,33 @@ class TestFork:
         os.waitpid(child, 0)
         os.close(read)
         assert store.release(lease) == Released()
+
+    def test_a_fork_during_a_look_up_does_not_wait_for_it_for_ever(
+        self, memcached: Memcached, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The thread that looks a name up is not there in the child."""
+        answer = threading.Event()
+        look_up = socket.getaddrinfo
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            answer.wait()
+            return look_up(*args, **kwargs)
+
+        module = "userlock.stores.memcache.connections.socket.getaddrinfo"
+        monkeypatch.setattr(module, slow)
+        store = MemcacheStore(f"localhost:{memcached.port}", prefix=prefix)
+        assert isinstance(store.add(make_claim()), Unavailable)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                monkeypatch.undo()
+                code = 0 if isinstance(store.add(make_claim("child")), Granted) else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        answer.set()
+        assert os.waitstatus_to_exitcode(status) == 0
 
     def test_a_forked_child_does_not_release_its_parents_lock(
         self, memcached: Memcached, prefix: str

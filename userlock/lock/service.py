@@ -242,7 +242,7 @@ class LockService:
         except BaseException:  # the thread is being stopped
             self.remember_stray(lease)
             raise
-        if isinstance(outcome, Unavailable) or (lease.unsettled and _is_gone(outcome)):
+        if isinstance(outcome, Unavailable) or lease.unsettled:
             self.remember_stray(lease)
         return outcome
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import functools
+import os
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -113,6 +117,126 @@ class TestGlobalLock:
             assert (lock.held_seconds, lock.ran_out) == (5, True)
             assert lock.remaining_seconds == 0
             assert repr(lock) == "<Tenure of 'ann': ran out>"
+
+
+class TestOddEndings:
+    def test_what_is_acquired_inside_ends_with_the_outermost_block(self) -> None:
+        with userlock.global_lock("ann"):
+            userlock.acquire_lock("ann")
+            userlock.acquire_lock("bob")
+        assert (holder("ann"), holder("bob")) == (None, None)
+        assert current_scope() is None
+
+    def test_a_generator_that_is_finished_in_another_scope_releases_its_own_lock(self) -> None:
+        def work() -> Iterator[int]:
+            with userlock.global_lock("ann"):
+                yield 1
+
+        generator = work()
+        next(generator)
+        with userlock.scope(), userlock.global_lock("bob"):
+            assert list(generator) == []
+            assert holder("ann") is None
+            assert holder("bob") is not None
+        assert current_scope() is None
+
+    def test_scopes_of_generators_may_end_in_any_order(self) -> None:
+        def work() -> Iterator[userlock.LockScope]:
+            with userlock.scope() as scope:
+                yield scope
+
+        first, second = work(), work()
+        outer, inner = next(first), next(second)
+        list(first)
+        assert current_scope() is inner
+        list(second)
+        assert current_scope() is None
+        with pytest.raises(userlock.NoScope, match="has ended"):
+            outer.acquire("ann")
+
+    @pytest.mark.parametrize("kind", ["generator", "coroutine", "wrapped"])
+    def test_what_only_makes_a_generator_cannot_be_decorated(self, kind: str) -> None:
+        def generator() -> Iterator[int]:
+            yield 1
+
+        async def coroutine() -> None:
+            pass
+
+        @functools.wraps(generator)
+        def wrapped() -> object:
+            return generator()
+
+        functions: dict[str, Callable[[], object]] = {
+            "generator": generator,
+            "coroutine": coroutine,
+            "wrapped": wrapped,
+        }
+        with pytest.raises(TypeError, match="inside it"):
+            userlock.global_lock("ann")(functions[kind])
+
+    def test_a_forked_child_that_unwinds_releases_nothing(self, store: MemoryStore) -> None:
+        released: list[userlock.Lease] = []
+        child = -1
+        try:
+            with userlock.scope(), userlock.acquire_lock("ann"), userlock.global_lock("bob"):
+                child = os.fork()
+                if child == 0:
+                    store.release = released.append  # type: ignore[assignment,method-assign]
+                    raise ZeroDivisionError
+                _, status = os.waitpid(child, 0)
+                assert (holder("ann"), holder("bob")) != (None, None)
+        except ZeroDivisionError:
+            pass
+        finally:
+            if child == 0:
+                os._exit(len(released))
+        assert os.waitstatus_to_exitcode(status) == 0
+
+
+class TestSharedScopes:
+    """`asyncio.to_thread` and new tasks copy context variables, and so share the scope."""
+
+    def test_two_threads_with_one_scope_exclude_each_other(self) -> None:
+        inside: list[int] = []
+        most: list[int] = []
+        real = userlock.LockService(MemoryStore())
+
+        def work() -> None:
+            with userlock.global_lock("ann"):
+                inside.append(1)
+                most.append(len(inside))
+                os.sched_yield()
+                inside.pop()
+
+        with userlock.scope(real):
+            threads = [
+                threading.Thread(target=contextvars.copy_context().run, args=(work,))
+                for _ in range(8)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert most == [1] * 8
+
+    def test_two_tasks_with_one_scope_exclude_each_other(self) -> None:
+        order: list[str] = []
+
+        async def work(name: str) -> None:
+            try:
+                with userlock.global_lock("ann", wait_timeout=0):
+                    order.append(f"{name} in")
+                    await asyncio.sleep(0)
+                    order.append(f"{name} out")
+            except userlock.LockTimeout:
+                order.append(f"{name} waits")
+
+        async def both() -> None:
+            with userlock.scope():
+                await asyncio.gather(work("a"), work("b"))
+
+        asyncio.run(both())
+        assert order == ["a in", "b waits", "a out"]
 
 
 class TestAcquireLock:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from userlock import LockPolicy, LockService, LockServiceUnavailable, LockTimeout
+from userlock import Backoff, LockPolicy, LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import (
     Acquired,
     Contended,
@@ -19,7 +19,7 @@ from userlock.events import (
     TimedOut,
     log_event,
 )
-from userlock.lock.lease import Free, Granted, Held, Lost
+from userlock.lock.lease import Claim, Free, Granted, Held, Lost
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -322,6 +322,48 @@ def test_a_thread_that_is_stopped_while_waiting_leaves_nothing_behind(
     clock.sleeps.clear()
     service.acquire("ann", priority="batch")
     assert clock.sleeps == [], "the stopped waiter must not be announced any more"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_interrupted_acquire_leaves_nothing_behind(
+    service: LockService,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+) -> None:
+    """A signal handler may raise anything, at any moment: here after the store has granted."""
+    add = store.add
+
+    def interrupted(claim: Claim, *, announce: bool = False) -> object:
+        assert isinstance(add(claim, announce=announce), Granted)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "add", interrupted)
+        with pytest.raises(error):
+            service.acquire("ann")
+    assert store.read("ann") == Free()
+
+
+def test_an_interrupted_release_is_made_up_for(
+    service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(lease: object) -> object:
+        raise KeyboardInterrupt
+
+    lease = service.acquire("ann")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "release", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            service.release(lease)
+    assert isinstance(store.read("ann"), Held)
+    service.release(service.acquire("bob"))
+    assert store.read("ann") == Free()
+
+
+def test_a_back_off_that_would_spin_is_refused() -> None:
+    with pytest.raises(ValueError, match="first_seconds"):
+        Backoff(first_seconds=0, most_seconds=0)
 
 
 def test_a_failing_listener_breaks_nothing(
