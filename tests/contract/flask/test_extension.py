@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import flask
@@ -10,7 +9,6 @@ import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
 
-import emulator
 import userlock
 from userlock.contrib.flask import UserLock
 from userlock.stores import MemoryStore
@@ -22,25 +20,6 @@ class Account(userlock.UserModel):
 
     _lock_id_from_key = userlock.key_id
     points = ndb.IntegerProperty(default=0)
-
-
-@pytest.fixture(scope="session")
-def datastore() -> Iterator[emulator.Emulator]:
-    with emulator.start() as server:
-        yield server
-
-
-@pytest.fixture
-def ndb_client(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
-    datastore.reset()
-    for name, value in datastore.env.items():
-        monkeypatch.setenv(name, value)
-    return ndb.Client()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""ndb against the emulator in this process, locks in memory, time by hand."""
+"""An ndb context with a lock service, and what others do meanwhile."""
 
 from __future__ import annotations
 
@@ -9,30 +9,10 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
 from userlock.events import LISTENERS, Event
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
-
-
-@pytest.fixture(scope="session")
-def datastore() -> Iterator[emulator.Emulator]:
-    with emulator.start() as server:
-        yield server
-
-
-@pytest.fixture
-def client(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
-    datastore.reset()
-    for name, value in datastore.env.items():
-        monkeypatch.setenv(name, value)
-    return ndb.Client()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
 
 
 @pytest.fixture
@@ -43,14 +23,14 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
 
 
 @pytest.fixture
-def context(client: ndb.Client, service: userlock.LockService) -> Iterator[Any]:
+def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Any]:
     """An ndb context, and the lock service as the process's default."""
-    with client.context() as context:
+    with ndb_client.context() as context:
         yield context
 
 
 @pytest.fixture
-def elsewhere(client: ndb.Client) -> Callable[[Callable[[], None]], None]:
+def elsewhere(ndb_client: ndb.Client) -> Callable[[Callable[[], None]], None]:
     """Run something as another process would: another thread, ndb context and scope."""
 
     def run(action: Callable[[], None]) -> None:
@@ -58,7 +38,7 @@ def elsewhere(client: ndb.Client) -> Callable[[Callable[[], None]], None]:
 
         def target() -> None:
             try:
-                with client.context():
+                with ndb_client.context():
                     action()
             except BaseException as error:
                 errors.append(error)

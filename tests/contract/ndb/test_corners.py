@@ -202,7 +202,7 @@ class TestNothingIsLost:
         assert stored_points("dee") == 77
 
     def test_a_value_in_the_global_cache_that_has_no_version_is_not_taken(
-        self, client: ndb.Client, elsewhere: Elsewhere
+        self, ndb_client: ndb.Client, elsewhere: Elsewhere
     ) -> None:
         """Another release of the app, without userlock, may have put it there."""
         key = ndb.Key(Learner, "ann")

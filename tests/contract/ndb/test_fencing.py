@@ -340,7 +340,7 @@ class TestGlobalCache:
         return _GlobalCache()
 
     def test_reads_under_the_lock_go_past_it(
-        self, client: ndb.Client, service: userlock.LockService, cache: Any
+        self, ndb_client: ndb.Client, service: userlock.LockService, cache: Any
     ) -> None:
         key = ndb.Key(Learner, "ann")
         cache_key = ndb._cache.global_cache_key(key._key)
@@ -363,7 +363,7 @@ class TestGlobalCache:
                 assert key.get().points == 9
 
     def test_what_comes_from_it_carries_its_version(
-        self, client: ndb.Client, cache: Any, elsewhere: Elsewhere
+        self, ndb_client: ndb.Client, cache: Any, elsewhere: Elsewhere
     ) -> None:
         key = ndb.Key(Learner, "ann")
         outer = ndb.context.get_context()

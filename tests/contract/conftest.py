@@ -1,0 +1,33 @@
+"""ndb against the emulator in this process, locks in memory, time by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from google.cloud import ndb
+
+import emulator
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture(scope="session")
+def datastore() -> Iterator[emulator.Emulator]:
+    """One emulator for all tests; `ndb_client` empties it."""
+    with emulator.start() as server:
+        yield server
+
+
+@pytest.fixture
+def ndb_client(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
+    """A client for an emulator with nothing in it."""
+    datastore.reset()
+    for name, value in datastore.env.items():
+        monkeypatch.setenv(name, value)
+    return ndb.Client()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
