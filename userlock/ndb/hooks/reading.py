@@ -11,10 +11,10 @@ from userlock.ndb.hooks.runtime import model_of
 from userlock.ndb.hooks.versions import put_version, version_in
 from userlock.ndb.watch import Handler
 
-#: What was held when the answer arrived that an entity is being made of, where that may be
-#: longer ago than now.
-_origin: contextvars.ContextVar[object | None] = contextvars.ContextVar(
-    "userlock_origin", default=None
+#: Of the query result that an entity is being made of: its version, and what was held when it
+#: arrived, which may be longer ago than now.
+_result: contextvars.ContextVar[tuple[int, object] | None] = contextvars.ContextVar(
+    "userlock_result", default=None
 )
 
 
@@ -27,7 +27,11 @@ def hook_loading(handler: Handler) -> None:
     def entity_from_protobuf(protobuf: Any) -> Any:
         entity = from_protobuf(protobuf)
         if isinstance(entity, tracked):
-            handler.loaded(entity, version_in(protobuf._pb), _origin.get())
+            result = _result.get()
+            if result is None:
+                handler.loaded(entity, version_in(protobuf._pb), None)
+            else:
+                handler.loaded(entity, *result)
         return entity
 
     def take_versions_of_lookup(self: Any, rpc: Any) -> None:
@@ -51,27 +55,24 @@ def _hook_query_results(handler: Handler) -> None:
     make_result = _datastore_query._Result.__init__
     make_entity = _datastore_query._Result.entity
 
-    def take_version_of_result(
+    def note_origin(
         self: Any,
         result_type: Any,
         result_pb: Any,
         order_by: Any = None,
         query_options: Any = None,
     ) -> None:
-        raw = result_pb._pb
-        if raw.version:
-            put_version(raw.entity, raw.version)
         self._userlock_origin = handler.origin()
         make_result(self, result_type, result_pb, order_by, query_options)
 
     def entity_with_origin(self: Any) -> Any:
-        token = _origin.set(self._userlock_origin)
+        token = _result.set((self.result_pb._pb.version, self._userlock_origin))
         try:
             return make_entity(self)
         finally:
-            _origin.reset(token)
+            _result.reset(token)
 
-    _datastore_query._Result.__init__ = take_version_of_result
+    _datastore_query._Result.__init__ = note_origin
     _datastore_query._Result.entity = entity_with_origin
 
 

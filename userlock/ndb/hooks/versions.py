@@ -1,10 +1,11 @@
 """How an entity's version travels from Datastore's answer to the model object.
 
-A look-up's or query's result carries the entity and its version side by side,
-but ndb passes on the entity alone. The version is therefore put into the
-Entity message itself, as a field that Datastore's schema does not know;
-protobuf keeps unknown fields, also through ndb's global cache. Entities that
-are put are built anew and never carry it.
+A look-up's answer carries each entity and its version side by side, but ndb
+passes on the entity alone. The version is therefore put into the Entity
+message itself, as a field that Datastore's schema does not know; protobuf
+keeps unknown fields, also through ndb's global cache. Entities that are put
+are built anew and never carry it. (A query's results stay whole until an
+entity is made of them, so theirs need no such thing: see `reading`.)
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _hook_plain_puts(batch_class: Any) -> None:
         future = put(self, entity_pb)
         future._userlock_write = write
         if write.base_version:
-            self.mutations[-1].base_version = write.base_version
+            self.mutations[-1]._pb.base_version = write.base_version
         return future
 
     def send_if_not_empty(self: Any) -> None:
@@ -157,7 +157,7 @@ def _first_of_its_key(batch: Any, key_pb: Any) -> bool:
 
 
 def _fence_in_transaction(mutation: Any, write: Write) -> None:
-    mutation.base_version = write.base_version
+    mutation._pb.base_version = write.base_version
     # A mutation that is skipped would leave half a transaction.
     mutation.conflict_resolution_strategy = _FAIL
 
@@ -190,7 +190,7 @@ def hook_deleting(handler: Handler) -> None:
             if write.base_version and transactional and first:
                 _fence_in_transaction(mutation, write)
             elif write.base_version and first:
-                mutation.base_version = write.base_version
+                mutation._pb.base_version = write.base_version
         return future
 
     key.Key.delete_async = delete_if_allowed
