@@ -37,6 +37,7 @@ from userlock.errors import (
     ReadWithoutLock,
     StaleWriteError,
     UserLockError,
+    WriteAfterCommit,
     WriteViolation,
 )
 from userlock.lock.lease import Holder, Lease, LeaseStore, Priority
@@ -91,6 +92,7 @@ __all__ = [
     "Tenure",
     "UserLockError",
     "UserModel",
+    "WriteAfterCommit",
     "WriteViolation",
     "__version__",
     "acquire_lock",

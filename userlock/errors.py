@@ -18,6 +18,7 @@
     │   ├── CreatedWithoutLock          a new entity was put without the lock
     │   ├── DeletedWithoutLock          an entity was deleted without the lock
     │   ├── InternalStomp               an older object of an entity put after a newer one
+    │   ├── WriteAfterCommit            a write in an on-commit callback, which ndb would drop
     │   └── PartialEntityPut            an entity of a projection query was put
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
     │   └── EntityExistsError           a new entity was put where there is one already
@@ -161,13 +162,14 @@ class WriteViolation(UserLockError):
         read_at: object | None,
         put_at: object | None,
         detail: str = "",
+        deleting: bool = False,
     ) -> None:
         what = repr(key) if key is not None else f"a new {kind}"
         lines = [f"{what} {self.problem}{f' ({detail})' if detail else ''}."]
         lines.append(f"  lock id: {lock_id!r}" if lock_id is not None else "  lock id: not known")
         if read_at is not None:
             lines.append(f"  read at: {read_at}")
-        lines.append(f"  {'put at' if self._is_put else 'deleted at'}: {put_at or 'not known'}")
+        lines.append(f"  {'deleted at' if deleting else 'put at'}: {put_at or 'not known'}")
         lines.append(f"  To mend it: {self.remedy}.")
         super().__init__("\n".join(lines))
         self.key = key
@@ -175,8 +177,6 @@ class WriteViolation(UserLockError):
         self.lock_id = lock_id
         self.read_at = read_at
         self.put_at = put_at
-
-    _is_put = True
 
 
 class ReadWithoutLock(WriteViolation):
@@ -216,7 +216,7 @@ class ReadUnderEarlierTenure(WriteViolation):
 class LeaseRanOut(WriteViolation):
     """The lease was over before the put."""
 
-    problem = "was put after the lease on its lock ran out, so another request may hold it"
+    problem = "was written after the lease on its lock ran out, so another request may hold it"
     remedy = (
         "do less work under the lock, or ask for a longer lease: "
         "global_lock(lock_id, lock_timeout=seconds)"
@@ -238,7 +238,6 @@ class DeletedWithoutLock(WriteViolation):
 
     problem = "was deleted without its lock"
     remedy = "wrap the delete in `with userlock.global_lock(lock_id):`"
-    _is_put = False
 
 
 class InternalStomp(WriteViolation):
@@ -249,6 +248,16 @@ class InternalStomp(WriteViolation):
         "which would undo that write"
     )
     remedy = "read the entity once and pass that object on, or read it again before this put"
+
+
+class WriteAfterCommit(WriteViolation):
+    """A write in a transaction that has been committed already: ndb would drop it in silence.
+
+    Raised whatever the enforcement.
+    """
+
+    problem = "was written in a transaction that was committed already, so it would be lost"
+    remedy = "write it after ndb.transaction() has returned, not in a call_on_commit() callback"
 
 
 class PartialEntityPut(WriteViolation):

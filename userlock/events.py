@@ -140,8 +140,8 @@ LISTENERS = Listeners()
 def log_event(event: Event) -> None:
     """The default listener: one log line an event, its facts in `extra["userlock"]`.
 
-    Uncontended locks are logged at DEBUG, contention at INFO, and whatever
-    somebody should look at, at WARNING.
+    Locks that were free and waits that begin are logged at DEBUG, waits that
+    ended with the lock at INFO, and whatever somebody should look at, at WARNING.
     """
     describe = _LINES.get(type(event))
     if describe is None:

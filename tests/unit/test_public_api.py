@@ -42,6 +42,7 @@ PUBLIC = {
     "Tenure",
     "UserLockError",
     "UserModel",
+    "WriteAfterCommit",
     "WriteViolation",
     "__version__",
     "acquire_lock",

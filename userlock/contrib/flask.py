@@ -137,7 +137,9 @@ class UserLock:
     def _finish(response: flask.Response) -> flask.Response:
         """Writes under locks that the handler did not leave itself land before the answer."""
         current = current_scope()
-        if current is not None:
+        # An answer that is an error already says more than this one would;
+        # what goes wrong with its writes is logged when the scope ends.
+        if current is not None and response.status_code < 500:
             try:
                 current.finish_writes()
             except StaleWriteError as error:

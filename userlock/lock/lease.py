@@ -67,8 +67,9 @@ def check_seconds(name: str, value: object, *, least: float, most: float) -> flo
         raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
     seconds = float(value)
     if math.isnan(seconds) or not least <= seconds <= most:
-        bound = f"at least {least:g}" if least == 0 else "more than 0"
-        raise ValueError(f"{name} must be {bound} and at most {most:g} seconds, not {value!r}")
+        raise ValueError(
+            f"{name} must be at least {least:g} and at most {most:,.0f} seconds, not {value!r}"
+        )
     return seconds
 
 

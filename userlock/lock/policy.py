@@ -89,3 +89,11 @@ class OutagePolicy(enum.Enum):
     OPTIMISTIC = "optimistic"
     #: Raise `LockServiceUnavailable`.
     FAIL = "fail"
+
+    @classmethod
+    def of(cls, value: OutagePolicy | str) -> OutagePolicy:
+        """The policy named by a word; `ValueError` says which words there are."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ValueError(f"outage must be 'optimistic' or 'fail', not {value!r}") from None

@@ -54,6 +54,8 @@ class LockScope:
         #: reference (a read stamp) has a picture of what was held at that moment, for free.
         self.held: Mapping[str, Tenure] = {}
         self.closed = False
+        #: How many `with global_lock` blocks are inside; an implicit scope ends with the last.
+        self.blocks = 0
         self.outer: LockScope | None = None
         self._pid = os.getpid()
         self._mutex = threading.Lock()

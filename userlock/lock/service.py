@@ -107,7 +107,7 @@ class LockService:
     ) -> None:
         self.store = store
         self.policy = policy or LockPolicy()
-        self.outage = OutagePolicy(outage)
+        self.outage = OutagePolicy.of(outage)
         self.listeners = LISTENERS if listeners is None else listeners
         self.clock = clock
         # Not seeded, so that forked workers do not poll in step.

@@ -95,7 +95,7 @@ class Tenure:
 
 
 class Participant(Protocol):
-    """Who has a say when locks are taken and left. The model layer is one."""
+    """Who has a say when locks are left. The model layer is one."""
 
     def leaving(self, tenure: Tenure) -> None:
         """The lock is about to be released: finish what was begun under it.
@@ -106,7 +106,11 @@ class Participant(Protocol):
         ...
 
     def postpone(self, tenure: Tenure, release: Callable[[], None]) -> bool:
-        """True to keep the lock for now and call `release` later, exactly once."""
+        """True to keep the lock for now and call `release` later.
+
+        A lock that is entered again meanwhile is left again, and postponed again;
+        `release` does nothing then until the last time.
+        """
         ...
 
 

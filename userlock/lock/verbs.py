@@ -64,9 +64,8 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
         self.priority = None if priority is None else Priority.of(priority)
 
-        #: By thread and task, who is inside, the latest last: the tenure, and the scope that
-        #: was opened for it.
-        self._inside: dict[tuple[int, int], list[tuple[Tenure, LockScope | None]]] = {}
+        #: By thread and task, who is inside, the latest last.
+        self._inside: dict[tuple[int, int], list[Tenure]] = {}
 
     def __enter__(self) -> Tenure:
         scope = current_scope()
@@ -85,7 +84,8 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
             if opened is not None:
                 leave_scope(opened)
             raise
-        self._inside.setdefault(running_code(), []).append((tenure, opened))
+        scope.blocks += 1
+        self._inside.setdefault(running_code(), []).append(tenure)
         return tenure
 
     def __exit__(
@@ -94,13 +94,17 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        tenure, opened = self._pop_mine()
-        if opened is not None:
-            opened.close(failing=error is not None)
-        else:
-            tenure.scope.leave(tenure, failing=error is not None)
+        tenure = self._pop_mine()
+        scope = tenure.scope
+        failing = error is not None
+        scope.blocks -= 1
+        try:
+            scope.leave(tenure, failing=failing)
+        finally:
+            if scope.implicit and scope.blocks == 0:
+                scope.close(failing=failing)  # of what acquire_lock took inside
 
-    def _pop_mine(self) -> tuple[Tenure, LockScope | None]:
+    def _pop_mine(self) -> Tenure:
         """The latest entry of this thread and task, or of the one that a generator came from."""
         me = running_code()
         if me not in self._inside:
@@ -112,24 +116,38 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         return entry
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        inner = inspect.unwrap(function)
         if (
-            inspect.isgeneratorfunction(inner)
-            or inspect.iscoroutinefunction(inner)
-            or inspect.isasyncgenfunction(inner)
+            inspect.isgeneratorfunction(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)
         ):
-            raise TypeError(
-                f"global_lock cannot decorate {inner.__qualname__}: calling it only makes a "
-                f"generator or coroutine, whose body would run after the lock is released. Use "
-                f"`with userlock.global_lock(…):` inside it"
-            )
+            raise _not_while_locked(function)
 
         @functools.wraps(function)
         def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             with self:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                if _is_still_to_run(result):
+                    raise _not_while_locked(function)
+                return result
 
         return locked
+
+
+def _is_still_to_run(result: object) -> bool:
+    """Whether a function has returned what will run later: without the lock."""
+    if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
+        return True
+    done = getattr(result, "done", None)  # a future, of ndb or of anybody
+    return callable(done) and callable(getattr(result, "result", None)) and not done()
+
+
+def _not_while_locked(function: Callable[..., object]) -> TypeError:
+    return TypeError(
+        f"global_lock cannot decorate {getattr(function, '__qualname__', function)}: what it "
+        f"returns would run after the lock is released (a generator, coroutine, tasklet or "
+        f"future). Use `with userlock.global_lock(…):` inside it"
+    )
 
 
 class _AcquiredLock:

@@ -20,29 +20,42 @@ the other is told.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from userlock.errors import EntityExistsError, LeaseRanOut, StaleWriteError
+from userlock.errors import (
+    EntityExistsError,
+    LeaseRanOut,
+    PutAfterRelease,
+    StaleWriteError,
+    WriteAfterCommit,
+    WriteViolation,
+)
 from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.places import Place
 from userlock.ndb.provenance import (
+    DELETED,
     Stamp,
+    checking,
     current_settings,
     last_puts,
     note_put,
     origin,
     report,
+    stamp_of,
 )
 from userlock.ndb.transactions import note_pending
-from userlock.settings import Enforcement
+
+_Violation = TypeVar("_Violation", bound=WriteViolation)
 
 
 class FencedPut:
     """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
 
     __slots__ = (
+        "_checked",
         "_entity",
         "_last_put",
         "_lock_id",
@@ -66,6 +79,7 @@ class FencedPut:
         self._stamp = stamp
         self._tenure = tenure
         self._put_at = put_at
+        self._checked = checking()
         self._last_put = None if tenure is None else note_put(entity, tenure, put_at)
         fencing = current_settings().fencing
         self.base_version = _version_to_match(stamp) if fencing else 0
@@ -75,7 +89,7 @@ class FencedPut:
         """Whether the entity must not exist yet: a new object with a key of its own."""
         key = self._entity._key
         return (
-            self._stamp is None
+            (self._stamp is None or self._stamp.version == DELETED)
             and key is not None
             and key.id() is not None
             and not type(self._entity)._overwrites
@@ -83,6 +97,8 @@ class FencedPut:
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
+        if self.must_be_new and not future.done():
+            hooks.note_in_flight(self._entity._key, future)
         if self._last_put is not None:
             self._last_put.future = future
         if self._tenure is not None:
@@ -100,6 +116,7 @@ class FencedPut:
         )
         if self._last_put is not None:
             self._last_put.version = version
+            self._last_put.future = None
 
     def conflicted(self, version: int) -> StaleWriteError:
         """Somebody else wrote it first. The stale object leaves the caches."""
@@ -115,18 +132,27 @@ class FencedPut:
         return _tell(error, self._entity._key)
 
     def about_to_commit(self) -> None:
-        """Within a transaction: the lease must have lasted until here.
+        """Within a transaction: the lock must have been held until here.
 
         Raises:
-            LeaseRanOut: it has not. Not a transient error, so ndb rolls back and does not
-                try again.
+            LeaseRanOut, PutAfterRelease: it has not. Not transient errors, so ndb rolls back
+                and does not try again.
         """
-        _check_lease_at_commit(
-            self._tenure,
+        if self._checked:
+            _check_lock_at_commit(self._tenure, self._violation)
+
+    def too_late(self) -> WriteAfterCommit:
+        """Its transaction has been committed already."""
+        return self._violation(WriteAfterCommit)
+
+    def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
+        return kind(
             key=self._entity._key,
             kind=type(self._entity)._get_kind(),
+            lock_id=self._lock_id,
             read_at=None if self._stamp is None else self._stamp.place,
             put_at=self._put_at,
+            detail=detail,
         )
 
 
@@ -137,7 +163,16 @@ class FencedDelete:
     was: a delete by a key that was never read has nothing to match.
     """
 
-    __slots__ = ("_deleted_at", "_key", "_lock_id", "_read_at", "_tenure", "base_version")
+    __slots__ = (
+        "_cached",
+        "_checked",
+        "_deleted_at",
+        "_key",
+        "_lock_id",
+        "_read_at",
+        "_tenure",
+        "base_version",
+    )
 
     must_be_new = False
 
@@ -145,10 +180,13 @@ class FencedDelete:
         self,
         ndb_key: Any,
         lock_id: str | None,
-        stamp: Stamp | None,
+        cached: Any,
         tenure: Tenure | None,
         deleted_at: Place | None,
     ) -> None:
+        stamp = _stamp_under(tenure, cached)
+        self._cached = cached
+        self._checked = checking()
         self._key = ndb_key
         self._lock_id = lock_id
         self._tenure = tenure
@@ -166,7 +204,10 @@ class FencedDelete:
             note_pending(self._tenure, future)
 
     def landed(self, version: int) -> None:
-        """The entity is gone."""
+        """The entity is gone; an object of it that is put after this creates it anew."""
+        stamp = None if self._cached is None else stamp_of(self._cached)
+        if stamp is not None:
+            self._cached._userlock_stamp = Stamp(stamp.key, stamp.held, DELETED)
 
     def conflicted(self, version: int) -> StaleWriteError:
         """Somebody else wrote it first."""
@@ -182,14 +223,38 @@ class FencedDelete:
         return _tell(error, self._key)
 
     def about_to_commit(self) -> None:
-        """Within a transaction: the lease must have lasted until here."""
-        _check_lease_at_commit(
-            self._tenure,
+        """Within a transaction: the lock must have been held until here."""
+        if self._checked:
+            _check_lock_at_commit(self._tenure, self._violation)
+
+    def too_late(self) -> WriteAfterCommit:
+        """Its transaction has been committed already."""
+        return self._violation(WriteAfterCommit)
+
+    def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
+        return kind(
             key=self._key,
             kind=self._key.kind(),
+            lock_id=self._lock_id,
             read_at=self._read_at,
             put_at=self._deleted_at,
+            detail=detail,
+            deleting=True,
         )
+
+
+def _stamp_under(tenure: Tenure | None, cached: Any) -> Stamp | None:
+    """What is known of a cached object, if it was read under this tenure, or in this transaction.
+
+    Otherwise nobody relied on it when the delete was decided on.
+    """
+    stamp = None if cached is None else stamp_of(cached)
+    if stamp is None:
+        return None
+    if tenure is not None and stamp.held.get(tenure.lock_id) is tenure:
+        return stamp
+    transaction = hooks.current_transaction()
+    return stamp if transaction is not None and stamp.transaction == transaction else None
 
 
 def _version_to_match(stamp: Stamp | None) -> int:
@@ -199,7 +264,7 @@ def _version_to_match(stamp: Stamp | None) -> int:
     transaction = hooks.current_transaction()
     if transaction is not None and transaction == stamp.transaction:
         return 0  # the transaction itself answers for what was read in it
-    return stamp.version
+    return max(stamp.version, 0)
 
 
 _Stale = TypeVar("_Stale", bound=StaleWriteError)
@@ -211,26 +276,13 @@ def _tell(error: _Stale, ndb_key: Any) -> _Stale:
     return error
 
 
-def _check_lease_at_commit(
-    tenure: Tenure | None,
-    *,
-    key: Any,
-    kind: str,
-    read_at: Place | None,
-    put_at: Place | None,
+def _check_lock_at_commit(
+    tenure: Tenure | None, violation: Callable[[type[WriteViolation], str], WriteViolation]
 ) -> None:
-    if tenure is None or not tenure.ran_out:
+    if tenure is None:
         return
-    if current_settings().enforcement is Enforcement.OFF:
-        return
-    report(
-        LeaseRanOut(
-            key=key,
-            kind=kind,
-            lock_id=tenure.lock_id,
-            read_at=read_at,
-            put_at=put_at,
-            detail=f"before its transaction committed, {tenure.held_seconds:.3g} s after the "
-            f"lock was taken",
-        )
-    )
+    if not tenure.held:
+        report(violation(PutAfterRelease, "its transaction was about to commit after that"))
+    elif tenure.ran_out:
+        detail = f"its transaction was about to commit {tenure.held_seconds:.3g} s after the lock"
+        report(violation(LeaseRanOut, f"{detail} was taken"))

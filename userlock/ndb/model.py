@@ -23,6 +23,7 @@ from userlock.ndb import hooks
 from userlock.ndb.fencing import FencedDelete, FencedPut
 from userlock.ndb.places import here
 from userlock.ndb.provenance import (
+    DELETED,
     Origin,
     Stamp,
     check_delete,
@@ -106,6 +107,7 @@ class UserModel(ndb.Model):
             raise ContextError()
         notes = self.__dict__
         self._userlock_wait_for_last_put()
+        hooks.wait_for_key(self._key)
         notes["_userlock_putting"] = (here(),)
         try:
             future = super()._put_async(**kwargs)
@@ -312,7 +314,7 @@ class _Watch:
 
     def beginning_transaction(self) -> None:
         scope = current_scope()
-        if scope is not None:
+        if scope is not None and hooks.current_transaction() is None:
             for tenure in scope.held.values():
                 wait_for_writes(tenure)
 
@@ -321,11 +323,11 @@ class _Watch:
         lock_id = _lock_id_of_key(ndb_key)
         tenure = check_delete(ndb_key, lock_id, deleted_at)
         cached = hooks.cached_entity(ndb_key)
-        stamp = None
         if isinstance(cached, UserModel):
             cached._userlock_wait_for_last_put()
-            stamp = stamp_of(cached)
-        return FencedDelete(ndb_key, lock_id, stamp, tenure, deleted_at)
+        else:
+            cached = None
+        return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at)
 
 
 @contextlib.contextmanager
@@ -355,7 +357,7 @@ def fetch_under_user_write_lock(
     )
     with lock as tenure:
         stamp = stamp_of(entity)
-        if stamp is None or stamp.held.get(lock_id) is tenure:
+        if stamp is None or (stamp.held.get(lock_id) is tenure and stamp.version != DELETED):
             yield entity
             return
         fresh = entity._key.get()

@@ -45,6 +45,10 @@ class Origin(NamedTuple):
     transaction: bytes | None
 
 
+#: The version of an entity that was deleted through an object that is still around.
+DELETED = -1
+
+
 class Stamp:
     """What is remembered about an entity object since it was read or last put.
 
@@ -52,7 +56,7 @@ class Stamp:
         key: the key it was read or put under; None for a key that Datastore allocated, until
             it is first seen.
         held: the locks its reader held, as the scope had them at that moment.
-        version: the entity's version in Datastore; 0 when it is not known.
+        version: the entity's version in Datastore; 0 when it is not known, or `DELETED`.
         transaction: the transaction it was read in, if any.
         place: where in the code it was read, if that is captured.
         order: when, in the process-wide order of reads and puts.
@@ -145,7 +149,8 @@ def current_settings() -> Settings:
     return defaults.settings if scope is None else scope.settings
 
 
-def _checking() -> bool:
+def checking() -> bool:
+    """Whether writes are checked here and now."""
     return current_settings().enforcement is not Enforcement.OFF and _suppressed.get() is None
 
 
@@ -183,7 +188,7 @@ def check_put(
         return None
     scope = current_scope()
     tenure = None if scope is None else scope.held.get(lock_id)
-    if _checking():
+    if checking():
         violation = _violation_of_put(entity, lock_id, stamp, tenure)
         if violation is not None:
             kind, detail = violation
@@ -314,7 +319,7 @@ def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) ->
         DeletedWithoutLock, LeaseRanOut: it must not be, and enforcement is on.
     """
     tenure = _tenure_for(current_scope(), lock_id)
-    if not _checking():
+    if not checking():
         return tenure
     if tenure is None:
         kind, detail = DeletedWithoutLock, ""
@@ -330,6 +335,7 @@ def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) ->
             read_at=None,
             put_at=deleted_at,
             detail=detail,
+            deleting=True,
         )
     )
     return tenure

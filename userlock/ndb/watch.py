@@ -32,9 +32,13 @@ class Write(Protocol):
         """It is on its way; `future` will have its outcome."""
         ...
 
+    def too_late(self) -> Exception:
+        """Its transaction has been committed already. What this gives is raised."""
+        ...
+
 
 class Handler(Protocol):
-    """Who is told what passes the hooks. Nothing here may block."""
+    """Who is told what passes the hooks."""
 
     #: The base class of the entities that are watched.
     tracked: type

@@ -14,6 +14,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.models import Learner, Note, VideoLog
 from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -125,6 +126,90 @@ class TestNothingIsLost:
             learner.put_async()
             learner.key.delete()
         assert stored_points() is None
+
+    @pytest.mark.parametrize("checked", [True, False])
+    def test_a_delete_does_not_pass_a_creation_that_is_under_way(self, checked: bool) -> None:
+        """Creations go in a commit of their own."""
+        userlock.configure(enforcement="raise" if checked else "off")
+        with userlock.global_lock("bob"):
+            learner = Learner(id="bob")
+            learner.put_async()
+            learner.key.delete()
+        assert stored_points("bob") is None
+
+    def test_a_creation_does_not_pass_a_delete_that_is_under_way(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.key.delete_async()
+            learner.points = 9
+            learner.put()
+        assert stored_points() == 9
+
+    def test_many_creations_and_deletes_under_way(self) -> None:
+        with userlock.suppress("arranging data"):
+            learners = [Learner(id=f"learner-{number}") for number in range(50)]
+            ndb.put_multi_async(learners)
+            ndb.delete_multi([learner.key for learner in learners])
+        assert Learner.query().count() == 1
+
+    def test_a_put_in_a_callback_on_commit_is_refused_not_dropped(self) -> None:
+        def change_twice() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            learner.put()
+
+            def later() -> None:
+                learner.points = 2
+                learner.put()
+
+            ndb.context.get_context().call_on_commit(later)
+
+        with userlock.global_lock("ann"), pytest.raises(userlock.WriteAfterCommit):
+            ndb.transaction(change_twice)
+        assert stored_points() == 1
+
+    def test_a_transaction_does_not_commit_after_its_lock_was_left(self, context: Any) -> None:
+        unfinished = ndb.tasklets.Future()
+        reached: list[int] = []
+
+        def change() -> Any:
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            learner.put()
+            reached.append(1)
+            return unfinished  # and goes on when that is done
+
+        with userlock.global_lock("ann"):
+            future = ndb.transaction_async(change)
+            while not reached:
+                context.eventloop.run1()
+        unfinished.set_result(None)
+        with pytest.raises(userlock.PutAfterRelease, match="about to commit"):
+            future.get_result()
+        assert stored_points() == 0
+
+    def test_a_look_up_that_was_sent_before_the_lock_was_not_read_under_it(
+        self, context: Any
+    ) -> None:
+        future = ndb.Key(Learner, "ann").get_async()
+        while not context.eventloop.rpcs:
+            context.eventloop.run1()  # sends it
+        with userlock.global_lock("ann"):
+            with pytest.raises(userlock.ReadWithoutLock):
+                future.get_result().put()
+            learner = Learner.get_by_id("ann", use_cache=False)
+            learner.put()
+
+    def test_the_entity_that_exists_is_the_one_that_is_named(self) -> None:
+        def create_both() -> None:
+            ndb.put_multi([VideoLog(id="new", learner_id="ann"), Learner(id="ann")])
+
+        with (
+            userlock.global_lock("ann"),
+            pytest.raises(userlock.EntityExistsError) as caught,
+        ):
+            ndb.transaction(create_both)
+        assert caught.value.key == ndb.Key(Learner, "ann")
 
     def test_a_projection_cannot_be_put(self) -> None:
         with userlock.global_lock("ann"):
@@ -342,6 +427,49 @@ class TestWhatIsAllowed:
     def test_a_method_that_fails_says_so(self) -> None:
         with pytest.raises(userlock.LockIdError, match=r"Note\._lock_id\(\) failed"):
             Note(text="no key").put()
+
+    def test_a_delete_of_what_was_only_looked_at_before_the_lock(
+        self, elsewhere: Elsewhere
+    ) -> None:
+        """Nobody relies on what a page showed; the delete was decided on without it."""
+        shown = Learner.get_by_id("ann")
+        elsewhere(add_five)
+        with userlock.global_lock("ann"):
+            shown.key.delete()
+        assert stored_points() is None
+
+    def test_suppressed_writes_are_not_checked_at_the_commit(self, clock: ManualClock) -> None:
+        def change() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            with userlock.suppress("it may take as long as it takes"):
+                learner.put()
+            clock.advance(6)
+
+        with userlock.global_lock("ann", lock_timeout=5):
+            ndb.transaction(change)
+        assert stored_points() == 1
+
+    def test_an_error_reaches_a_transaction_that_began_while_a_put_was_under_way(
+        self, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            VideoLog(learner_id="ann").put_async()
+            store.evict("ann")
+            elsewhere(add_five)
+            with pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(learner.put)
+
+    def test_deleted_and_put_again(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.key.delete()
+            learner.points = 4
+            learner.put()
+            learner.points = 5
+            learner.put()
+        assert stored_points() == 5
 
 
 class TestCopies:

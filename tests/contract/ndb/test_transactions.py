@@ -162,7 +162,7 @@ def test_a_lease_that_runs_out_before_the_commit_rolls_back(clock: ManualClock) 
             learner.put()
             clock.advance(6)
 
-    with pytest.raises(userlock.LeaseRanOut, match="before its transaction committed"):
+    with pytest.raises(userlock.LeaseRanOut, match="its transaction was about to commit"):
         watch()
     assert attempts == [1], "it must not be tried again"
     assert stored_points() == 0

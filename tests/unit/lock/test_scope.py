@@ -7,7 +7,7 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -172,7 +172,35 @@ class TestOddEndings:
             "wrapped": wrapped,
         }
         with pytest.raises(TypeError, match="inside it"):
-            userlock.global_lock("ann")(functions[kind])
+            userlock.global_lock("ann")(functions[kind])()
+        assert holder("ann") is None
+
+    def test_a_function_that_runs_its_generator_itself_can_be_decorated(self) -> None:
+        def generator() -> Iterator[str | None]:
+            yield holder("ann")
+
+        @userlock.global_lock("ann")
+        @functools.wraps(generator)
+        def run_it() -> list[str | None]:
+            return list(generator())
+
+        assert None not in run_it()
+
+    def test_blocks_of_interleaved_generators_do_not_end_each_other(self) -> None:
+        """They share the scope that the first of them opened."""
+
+        def work(name: str) -> Generator[None, None, None]:
+            with userlock.global_lock(name):
+                yield
+
+        first, second = work("ann"), work("bob")
+        next(first)
+        next(second)
+        first.close()
+        assert (holder("ann"), holder("bob") is None) == (None, False)
+        second.close()
+        assert holder("bob") is None
+        assert current_scope() is None
 
     def test_a_forked_child_that_unwinds_releases_nothing(self, store: MemoryStore) -> None:
         released: list[userlock.Lease] = []

@@ -34,8 +34,10 @@ from userlock.ndb.hooks.runtime import (
     current_context,
     current_transaction,
     forget_cached,
+    note_in_flight,
     unobserved,
     wait_for,
+    wait_for_key,
     when_transaction_ends,
 )
 from userlock.ndb.hooks.writing import hook_committing, hook_deleting, hook_putting
@@ -48,8 +50,10 @@ __all__ = [
     "forget_cached",
     "install",
     "missing_points",
+    "note_in_flight",
     "unobserved",
     "wait_for",
+    "wait_for_key",
     "when_transaction_ends",
 ]
 
@@ -65,7 +69,6 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_api, "lookup", ("key", "options")),
     (_api, "put", ("entity", "options")),
     (_api, "delete", ("key", "options")),
-    (_api, "begin_transaction", ("read_only",)),
     (_api, "commit", ("transaction", "retries", "timeout")),
     (_api, "_process_commit", ("rpc", "futures")),
     (_api, "_datastore_commit", ("mutations", "transaction", "retries", "timeout")),
@@ -73,6 +76,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_api, "_complete", ("key_pb",)),
     (_api, "_NOT_FOUND", ()),
     (_api, "helpers", ()),
+    (_api._LookupBatch, "idle_callback", ("self",)),
     (_api._LookupBatch, "lookup_callback", ("self", "rpc")),
     (_api._NonTransactionalCommitBatch, "put", ("self", "entity_pb")),
     (_api._NonTransactionalCommitBatch, "delete", ("self", "key")),
@@ -89,6 +93,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (key.Key, "delete_async", ("self",)),
     (context, "_state", ()),
     (context.Context, "call_on_transaction_complete", ("self", "callback")),
+    (_transaction, "transaction_async_", ("callback",)),
     (_transaction, "_transaction_async", ("context", "callback", "read_only")),
     (tasklets.Future, "wait", ("self",)),
     (tasklets.Future, "check_success", ("self",)),

@@ -21,6 +21,7 @@ _result: contextvars.ContextVar[tuple[int, object] | None] = contextvars.Context
 def hook_loading(handler: Handler) -> None:
     """Tell the handler of each entity object that is made of an answer."""
     from_protobuf = model._entity_from_protobuf
+    send_lookup = _datastore_api._LookupBatch.idle_callback
     lookup_callback = _datastore_api._LookupBatch.lookup_callback
     tracked = handler.tracked
 
@@ -29,20 +30,46 @@ def hook_loading(handler: Handler) -> None:
         if isinstance(entity, tracked):
             result = _result.get()
             if result is None:
-                handler.loaded(entity, version_in(protobuf._pb), None)
+                origin = protobuf.__dict__.get("_userlock_origin")
+                handler.loaded(entity, version_in(protobuf._pb), origin)
             else:
                 handler.loaded(entity, *result)
         return entity
+
+    def send_and_note_origin(self: Any) -> None:
+        self._userlock_origin = handler.origin()
+        send_lookup(self)
 
     def take_versions_of_lookup(self: Any, rpc: Any) -> None:
         if rpc.exception() is None:
             for found in rpc.result()._pb.found:
                 put_version(found.entity, found.version)
+            if self._userlock_origin != handler.origin():
+                _tag_results(self)
         lookup_callback(self, rpc)
 
     model._entity_from_protobuf = entity_from_protobuf
+    _datastore_api._LookupBatch.idle_callback = send_and_note_origin
     _datastore_api._LookupBatch.lookup_callback = take_versions_of_lookup
     _hook_query_results(handler)
+
+
+def _tag_results(batch: Any) -> None:
+    """Locks were taken or left between the question and the answer: the question counts.
+
+    f = key.get_async()      sent before the lock
+    with global_lock(…):
+        f.get_result()       was not read under it
+    """
+    origin = batch._userlock_origin
+
+    def tag(future: Any) -> None:
+        if future._exception is None and future._result is not _datastore_api._NOT_FOUND:
+            future._result.__dict__["_userlock_origin"] = origin
+
+    for futures in batch.todo.values():
+        for future in futures:
+            future.add_done_callback(tag)
 
 
 def _hook_query_results(handler: Handler) -> None:

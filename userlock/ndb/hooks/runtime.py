@@ -80,6 +80,39 @@ def wait_for(future: Any, begun_in: Any) -> None:
         idlers.extend(aside)
 
 
+def in_flight() -> dict[Any, Any]:
+    """Creations and deletes under way on the running event loop: key to future.
+
+    ndb sends what is put and deleted in one turn in one commit, where a second
+    mutation of an entity is an error. Creations go in a commit of their own,
+    so that they could pass, or be passed by, a delete of the same entity.
+    """
+    loop = context.get_context().eventloop
+    flying: dict[Any, Any] = loop.__dict__.setdefault("_userlock_in_flight", {})
+    return flying
+
+
+def wait_for_key(ndb_key: Any) -> None:
+    """Wait for a creation or delete of the same entity that is under way, if there is one."""
+    flying = in_flight()
+    if flying and ndb_key is not None:
+        future = flying.get(ndb_key)
+        if future is not None:
+            wait_for(future, context.get_context())
+
+
+def note_in_flight(ndb_key: Any, future: Any) -> None:
+    """Remember a creation or delete until it is done."""
+    flying = in_flight()
+    flying[ndb_key] = future
+
+    def forget(done: Any) -> None:
+        if flying.get(ndb_key) is done:
+            del flying[ndb_key]
+
+    future.add_done_callback(forget)
+
+
 def unobserved(future: Any) -> Callable[[], BaseException | None]:
     """A function that gives a finished future's error while nobody has asked for it.
 

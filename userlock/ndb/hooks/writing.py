@@ -10,6 +10,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import (
     _batch,
     _datastore_api,
+    _transaction,
     context,
     exceptions,
     key,
@@ -17,7 +18,7 @@ from google.cloud.ndb import (
     tasklets,
 )
 
-from userlock.ndb.hooks.runtime import model_of
+from userlock.ndb.hooks.runtime import model_of, note_in_flight, wait_for_key
 from userlock.ndb.watch import Handler, Write
 
 _FAIL = datastore_types.Mutation.ConflictResolutionStrategy.FAIL
@@ -134,6 +135,7 @@ def _hook_transactional_puts(batch_class: Any) -> None:
         write: Write | None = entity_pb.__dict__.get("_userlock_write")
         if write is None:
             return future
+        _refuse_when_over(self, write)
         future._userlock_write = write
         # A second mutation of one entity builds on the first.
         if write.must_be_new and first:
@@ -143,6 +145,12 @@ def _hook_transactional_puts(batch_class: Any) -> None:
         return future
 
     batch_class.put = put_with_write
+
+
+def _refuse_when_over(batch: Any, write: Write) -> None:
+    """A callback on commit still runs in the transaction's context: its puts go nowhere."""
+    if batch.__dict__.get("_userlock_over"):
+        raise write.too_late()
 
 
 def _first_of_its_key(batch: Any, key_pb: Any) -> bool:
@@ -172,11 +180,13 @@ def hook_deleting(handler: Handler) -> None:
         cls = model_of(self.kind())
         if cls is None or not issubclass(cls, handler.tracked):
             return delete_async(self, *args, **kwargs)
+        wait_for_key(self)
         write = handler.deleting(self)
         self._key._userlock_write = write
         future = delete_async(self, *args, **kwargs)
         if write is not None:
             write.begun(future)
+        note_in_flight(self, future)
         return future
 
     def delete_with_write(self: Any, ds_key: Any) -> Any:
@@ -186,6 +196,7 @@ def hook_deleting(handler: Handler) -> None:
         transactional = isinstance(self, _datastore_api._TransactionalCommitBatch)
         first = not transactional or _first_of_its_key(self, mutation.delete)
         if write is not None:
+            _refuse_when_over(self, write)
             future._userlock_write = write
             if write.base_version and transactional and first:
                 _fence_in_transaction(mutation, write)
@@ -218,11 +229,13 @@ def hook_committing(handler: Handler) -> None:
         try:
             yield commit(transaction, retries=retries, timeout=timeout)
         except AlreadyExists as error:
-            new = [write for write, _ in writes if write.must_be_new]
+            new = [(write, key_pb) for write, key_pb in writes if write.must_be_new]
             if not new:
                 raise
-            # Datastore does not say which one in a form to rely on.
-            raise new[0].conflicted(0) from error
+            existing = yield _find_existing(new)
+            raise existing.conflicted(0) from error
+        if batch is not None:
+            batch._userlock_over = True
 
     def take_results(rpc: Any, futures: list[Any]) -> None:
         error = rpc.exception()
@@ -242,14 +255,33 @@ def hook_committing(handler: Handler) -> None:
 
 
 def _hook_beginning(handler: Handler) -> None:
-    """A transaction sees what was there at its beginning: let our own writes be."""
-    begin_transaction = _datastore_api.begin_transaction
+    """A transaction sees what was there at its beginning: let our own writes be.
 
-    def begin_after_writes(*args: Any, **kwargs: Any) -> Any:
+    Before ndb's retry wrapper, which would take errors of the transaction for
+    errors of a call that is still under way.
+    """
+    start = _transaction.transaction_async_
+
+    def start_after_writes(*args: Any, **kwargs: Any) -> Any:
         handler.beginning_transaction()
-        return begin_transaction(*args, **kwargs)
+        return start(*args, **kwargs)
 
-    _datastore_api.begin_transaction = begin_after_writes
+    _transaction.transaction_async_ = start_after_writes
+
+
+@tasklets.tasklet
+def _find_existing(new: list[tuple[Write, Any]]) -> Any:
+    """Which of the creations is of an entity that exists. Datastore's error does not tell."""
+    if len(new) == 1:
+        return new[0][0]
+    answer = yield _datastore_api._datastore_lookup(
+        [key_pb for _, key_pb in new], datastore_types.ReadOptions()
+    )
+    found = {r.entity.key.SerializeToString(deterministic=True) for r in answer._pb.found}
+    for write, key_pb in new:
+        if key_pb._pb.SerializeToString(deterministic=True) in found:
+            return write
+    return new[0][0]
 
 
 def _writes_of(batch: Any) -> list[tuple[Write, Any]]:
