@@ -12,10 +12,17 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
+@pytest.fixture(scope="session", params=["optimistic", "pessimistic"])
+def concurrency_mode(request: pytest.FixtureRequest) -> str:
+    """How Datastore keeps transactions apart: as older databases do, and as new ones."""
+    mode: str = request.param
+    return mode
+
+
 @pytest.fixture(scope="session")
-def datastore() -> Iterator[emulator.Emulator]:
+def datastore(concurrency_mode: str) -> Iterator[emulator.Emulator]:
     """One emulator for all tests; `ndb_client` empties it."""
-    with emulator.start() as server:
+    with emulator.start(concurrency_mode=concurrency_mode) as server:
         yield server
 
 

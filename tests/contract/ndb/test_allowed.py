@@ -1,0 +1,190 @@
+"""Legitimate code that a careless check would refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.models import Learner, Note, VideoLog
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann", name="Ann").put()
+    context.clear_cache()
+
+
+class TestWhatIsAllowed:
+    def test_a_put_under_way_does_not_hang_a_put_in_a_transaction(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            learner.put_async()
+
+            def add_one() -> None:
+                learner.points += 1
+                learner.put()
+
+            ndb.transaction(add_one)
+        assert stored_points() == 2
+
+    def test_a_lock_left_in_a_transaction_with_puts_under_way_outside(self) -> None:
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            learner.put_async()
+            ndb.transaction(lambda: userlock.release_lock("ann"))
+        assert stored_points() == 1
+
+    def test_what_a_transaction_has_put_can_be_had_again_in_it(self) -> None:
+        def create_twice() -> None:
+            with userlock.global_lock("bob"):
+                for _ in range(2):
+                    learner = Learner.get_by_id("bob") or Learner(id="bob")
+                    learner.points += 1
+                    learner.put()
+
+        ndb.transaction(create_twice)
+        assert stored_points("bob") == 2
+
+    def test_two_new_objects_of_one_key_in_a_transaction_are_a_stomp(self) -> None:
+        def create_twice() -> None:
+            with userlock.global_lock("bob"):
+                Learner(id="bob", points=1).put()
+                Learner(id="bob", points=2).put()
+
+        with pytest.raises(userlock.InternalStomp):
+            ndb.transaction(create_twice)
+
+    def test_after_a_transaction_that_failed_another_object_may_be_put(self) -> None:
+        def fail() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 100
+            learner.put()
+            raise ZeroDivisionError
+
+        with userlock.global_lock("ann"):
+            before = Learner.get_by_id("ann")
+            with pytest.raises(ZeroDivisionError):
+                ndb.transaction(fail)
+            before.points += 1
+            before.put()
+        assert stored_points() == 1
+
+    def test_after_a_put_that_failed_another_object_may_be_put(
+        self, context: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            future = ndb.tasklets.Future()
+            future.set_exception(google_errors.InvalidArgument("the entity is too big"))
+            return future
+
+        with userlock.global_lock("ann"):
+            first = Learner.get_by_id("ann")
+            context.clear_cache()
+            second = Learner.get_by_id("ann")
+            with monkeypatch.context() as patch:
+                patch.setattr(ndb._datastore_api, "_datastore_commit", refuse)
+                with pytest.raises(google_errors.InvalidArgument):
+                    second.put()
+            first.points = 3
+            first.put()
+        assert stored_points() == 3
+
+    def test_what_a_transaction_rolled_back_is_not_read_from_the_cache(self) -> None:
+        def change_and_fail() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 100
+            learner.put()
+            raise google_errors.FailedPrecondition("the commit is refused")
+
+        with userlock.global_lock("ann"):
+            with pytest.raises(google_errors.FailedPrecondition):
+                ndb.transaction(change_and_fail)
+            learner = Learner.get_by_id("ann")
+            learner.name = "Anna"
+            learner.put()
+        assert stored_points() == 0
+
+    def test_new_entities_go_in_one_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        commits: list[int] = []
+        commit = ndb._datastore_api._datastore_commit
+
+        def count(mutations: list[Any], *args: Any, **kwargs: Any) -> Any:
+            commits.append(len(mutations))
+            return commit(mutations, *args, **kwargs)
+
+        monkeypatch.setattr(ndb._datastore_api, "_datastore_commit", count)
+        with userlock.suppress("arranging data"):
+            ndb.put_multi([Learner(id=f"learner-{number}") for number in range(100)])
+        assert commits == [100]
+
+    def test_a_write_begun_by_a_hook_lands_before_the_release(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def log_it(self: Learner, future: Any) -> None:
+            VideoLog(learner_id="ann").put_async()
+
+        monkeypatch.setattr(Learner, "_post_put_hook", log_it)
+        with userlock.global_lock("ann"):
+            Learner.get_by_id("ann").put_async()
+        monkeypatch.undo()
+        assert VideoLog.query().count() == 1
+
+    def test_a_method_that_fails_says_so(self) -> None:
+        with pytest.raises(userlock.LockIdError, match=r"Note\._lock_id\(\) failed"):
+            Note(text="no key").put()
+
+    def test_a_delete_of_what_was_only_looked_at_before_the_lock(
+        self, elsewhere: Elsewhere
+    ) -> None:
+        """Nobody relies on what a page showed; the delete was decided on without it."""
+        shown = Learner.get_by_id("ann")
+        elsewhere(add_five)
+        with userlock.global_lock("ann"):
+            shown.key.delete()
+        assert stored_points() is None
+
+    def test_suppressed_writes_are_not_checked_at_the_commit(self, clock: ManualClock) -> None:
+        def change() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 1
+            with userlock.suppress("it may take as long as it takes"):
+                learner.put()
+            clock.advance(6)
+
+        with userlock.global_lock("ann", lock_timeout=5):
+            ndb.transaction(change)
+        assert stored_points() == 1
+
+    def test_an_error_reaches_a_transaction_that_began_while_a_put_was_under_way(
+        self, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            VideoLog(learner_id="ann").put_async()
+            store.evict("ann")
+            elsewhere(add_five)
+            with pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(learner.put)
+
+    def test_deleted_and_put_again(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.key.delete()
+            learner.points = 4
+            learner.put()
+            learner.points = 5
+            learner.put()
+        assert stored_points() == 5

@@ -1,0 +1,78 @@
+"""Copied and pickled entities, and pickled errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import userlock
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.models import Learner
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann", name="Ann").put()
+    context.clear_cache()
+
+
+class TestCopies:
+    def test_a_copy_made_under_the_lock_may_be_put(self) -> None:
+        with userlock.global_lock("ann"):
+            other = copy.copy(Learner.get_by_id("ann"))
+            other.points = 3
+            other.put()
+        assert stored_points() == 3
+
+    def test_a_deep_copy_has_values_of_its_own(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            other = copy.deepcopy(learner)
+            other.points = 3
+            assert learner.points == 0
+            other.put()
+        assert stored_points() == 3
+
+    def test_a_copy_is_another_object_for_the_stomp_check(self) -> None:
+        def put_both() -> None:
+            learner = Learner.get_by_id("ann")
+            other = copy.copy(learner)
+            learner.put()
+            other.put()
+
+        with userlock.global_lock("ann"), pytest.raises(userlock.InternalStomp):
+            put_both()
+
+    def test_entities_can_be_pickled_and_count_as_read_without_the_lock(
+        self, elsewhere: Elsewhere
+    ) -> None:
+        with userlock.global_lock("ann"):
+            pickled = pickle.dumps(Learner.get_by_id("ann"))
+            learner = pickle.loads(pickled)  # noqa: S301 (our own)
+            assert learner == Learner.get_by_id("ann")
+            with pytest.raises(userlock.ReadWithoutLock):
+                learner.put()
+        elsewhere(add_five)
+        with userlock.suppress("to see that it is fenced"), pytest.raises(userlock.StaleWriteError):
+            learner.put()
+        assert stored_points() == 5
+
+    def test_new_entities_can_be_pickled(self) -> None:
+        with userlock.global_lock("bob"):
+            pickle.loads(pickle.dumps(Learner(id="bob", points=4))).put()  # noqa: S301
+        assert stored_points("bob") == 4
+
+    def test_errors_can_be_pickled(self) -> None:
+        learner = Learner.get_by_id("ann")
+        with pytest.raises(userlock.PutWithoutLock) as caught:
+            learner.put()
+        again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+        assert str(again) == str(caught.value)
+        assert again.lock_id == "ann"
+        assert again.read_at == str(caught.value.read_at)
