@@ -47,8 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--concurrency-mode",
-        choices=["optimistic", "pessimistic", "optimistic-with-entity-groups"],
-        default="optimistic",
+        choices=["pessimistic", "optimistic", "optimistic-with-entity-groups"],
+        default="pessimistic",  # as in a new database
         help="what happens between transactions (default: %(default)s)",
     )
     parser.add_argument(

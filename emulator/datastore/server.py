@@ -19,7 +19,7 @@ from emulator.datastore.storage import Storage
 
 DEFAULT_PORT = 8081
 DEFAULT_HOST = "127.0.0.1"
-DEFAULT_CONCURRENCY_MODE = "optimistic"
+DEFAULT_CONCURRENCY_MODE = "pessimistic"
 CONCURRENCY_MODES: dict[str, ControlFactory] = {
     Optimistic.name: Optimistic,
     Pessimistic.name: Pessimistic,
@@ -157,9 +157,9 @@ def start(
         host: the address to bind.
         project: the default project in `Emulator.env`. The emulator itself serves
             every project.
-        concurrency_mode: "optimistic" (a transaction is aborted at commit if it read
-            what has changed), "pessimistic" (locks delay others), or
-            "optimistic-with-entity-groups" (the legacy mode).
+        concurrency_mode: "pessimistic" (locks delay others, as in a new database),
+            "optimistic" (a transaction is aborted at commit if it read what has
+            changed), or "optimistic-with-entity-groups" (the legacy mode).
 
     Returns:
         The emulator, already serving.

@@ -38,7 +38,7 @@ class Stub:
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[emulator.Emulator]:
-    with emulator.start(project=PROJECT) as server:
+    with emulator.start(project=PROJECT, concurrency_mode="optimistic") as server:
         yield server
 
 
