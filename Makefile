@@ -19,7 +19,7 @@ run: $(VENV)/.ready-run
 	@$(PY) -m sample_app run
 
 .PHONY: test
-test: $(VENV)/.ready-dev memcached check test-slow
+test: $(VENV)/.ready-dev servers check test-slow
 
 # --- parts --------------------------------------------------------------------------------
 
@@ -43,9 +43,9 @@ test-quick: $(VENV)/.ready-dev
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow
 
-.PHONY: memcached
-memcached:
-	@tools/need-memcached.sh
+.PHONY: servers
+servers:
+	@tools/need-servers.sh
 
 .PHONY: bench
 bench: $(VENV)/.ready-dev

@@ -8,7 +8,7 @@ import pytest
 
 pytest.register_assert_rewrite("userlock.testing")
 
-from tests.servers import Memcached  # noqa: E402
+from tests.servers import Memcached, RedisServer  # noqa: E402
 from userlock.lock import scope  # noqa: E402
 from userlock.settings import Settings  # noqa: E402
 from userlock.testing import ManualClock  # noqa: E402
@@ -23,6 +23,14 @@ def clock() -> ManualClock:
 def memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
     """A real memcached for tests that do it no harm; each uses a prefix of its own."""
     server = Memcached(tmp_path_factory.mktemp("memcached"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A real Redis."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
     yield server
     server.stop()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +16,11 @@ from sample_app.stack import ports, services
 from sample_app.stack.children import Child
 
 
-def memcached_binary() -> str:
-    """The real memcached's path. Missing it fails in CI and skips on a laptop."""
-    binary = services.memcached_binary()
+def real(program: str, package: str) -> str:
+    """A real server's path. Missing it fails in CI and skips on a laptop."""
+    binary = shutil.which(program)
     if binary is None:
-        message = "the real memcached is needed: apt-get install memcached"
+        message = f"the real {program} is needed: apt-get install {package}"
         if os.environ.get("CI") == "true":
             pytest.fail(message)
         pytest.skip(message)
@@ -31,7 +33,7 @@ class Memcached:
     def __init__(self, log_dir: Path) -> None:
         self.port = ports.any_free()
         self._child: Child = services.memcached(
-            self.port, log_file=log_dir / "memcached.log", binary=memcached_binary()
+            self.port, log_file=log_dir / "memcached.log", binary=real("memcached", "memcached")
         )
         self.start()
 
@@ -69,6 +71,39 @@ class Memcached:
 
     def stop(self) -> None:
         self._child.stop()
+
+
+class RedisServer:
+    """A real Redis that keeps nothing on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = ports.any_free()
+        self._child = Child(
+            "redis",
+            [
+                *(real("redis-server", "redis-server"), "--port", str(self.port)),
+                *("--bind", ports.LOOPBACK, "--save", "", "--dir", str(folder)),
+            ],
+            answers=self._answers,
+            log_file=folder / "redis.log",
+        )
+        self._child.start()
+        self._child.wait_until_it_answers(10)
+
+    @property
+    def url(self) -> str:
+        return f"redis://{ports.LOOPBACK}:{self.port}/0"
+
+    def stop(self) -> None:
+        self._child.stop()
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((ports.LOOPBACK, self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
 
 
 def _state(thread: Path) -> str:

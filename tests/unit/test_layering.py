@@ -41,6 +41,7 @@ FLOORS: dict[str, set[str]] = {
 GUESTS: dict[str, tuple[str, ...]] = {
     "google.cloud": ("userlock.ndb", "userlock.stores.datastore", "userlock.contrib"),
     "pymemcache": ("userlock.stores.memcache",),
+    "redis": ("userlock.stores.redis",),
     "flask": ("userlock.contrib.flask",),
     "pytest": ("userlock.testing",),
 }

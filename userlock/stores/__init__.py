@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from userlock.lock.lease import LeaseStore
 from userlock.lock.service import register_store
 from userlock.stores.memcache import MemcacheStore
 from userlock.stores.memory import MemoryStore
@@ -18,5 +19,14 @@ def _memory(url: str) -> MemoryStore:
     return MemoryStore()
 
 
+def _redis(url: str) -> LeaseStore:
+    # Only whoever asks for it needs the extra.
+    from userlock.stores.redis import RedisStore
+
+    return RedisStore.from_url(url)
+
+
 register_store("memcache", MemcacheStore.from_url)
 register_store("memory", _memory)
+register_store("redis", _redis)
+register_store("rediss", _redis)

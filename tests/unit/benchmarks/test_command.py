@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import SECTIONS, main
-from tests.servers import memcached_binary
+from tests.servers import real
 
 TIMES = {"pair", "p50", "p99", "max", "operations", "entity"}
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ def _run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_quick_run_gives_every_figure_as_json() -> None:
-    memcached_binary()
+    real("memcached", "memcached")
     done = _run("--quick", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     records = [json.loads(line) for line in done.stdout.splitlines()]

@@ -60,6 +60,7 @@ def test_a_priority_that_does_not_exist_is_refused() -> None:
     ("url", "problem"),
     [
         ("redis-typo://x", "names no lease store"),
+        ("redis://h?prefix=", "must not be empty"),
         ("127.0.0.1:11211", "names no lease store"),
         ("memcache://", "must look like"),
         ("memcache://h:99999", "port 99999 does not exist"),
