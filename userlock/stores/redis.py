@@ -39,9 +39,7 @@ try:
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 except ImportError as error:  # pragma: no cover (ndb brings it along today)
-    raise ImportError(
-        "userlock.stores.redis needs redis-py: pip install 'userlock[redis]'"
-    ) from error
+    raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'") from error
 
 CONNECT_TIMEOUT = 0.1
 REPLY_TIMEOUT = 0.3
@@ -120,10 +118,8 @@ class RedisStore:
         self, claim: Claim, *, announce: bool = False
     ) -> Granted | Held | Yielded | Unavailable:
         asked_at = self._clock.now()
-        if claim.priority is Priority.BATCH:
-            manner = "batch"
-        else:
-            manner = "announce" if announce else ""
+        batch = claim.priority is Priority.BATCH
+        manner = "batch" if batch else "announce" if announce else ""
         try:
             answer = self._add(
                 keys=[self._lease_key(claim.lock_id), self._waiting_key(claim.lock_id)],
