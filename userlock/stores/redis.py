@@ -109,8 +109,7 @@ class RedisStore:
             socket_connect_timeout=CONNECT_TIMEOUT,
             socket_timeout=REPLY_TIMEOUT,
             # Once, for a connection that stood idle while the server restarted.
-            retry=Retry(NoBackoff(), 1),
-            retry_on_error=[redis.ConnectionError],
+            retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
         )
         return cls(client, prefix=prefix)
 
