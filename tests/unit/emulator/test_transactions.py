@@ -1,16 +1,11 @@
 """Transactions: snapshots, validation, the life of an id."""
 
-import threading
-
 import pytest
 
 from emulator.datastore import concurrency, transactions
 from emulator.datastore.clock import VersionClock
-from emulator.datastore.concurrency import Optimistic, Unvalidated
-from emulator.datastore.engine import ControlFactory
-from emulator.datastore.entity_groups import OptimisticWithEntityGroups
+from emulator.datastore.concurrency import Unvalidated
 from emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
-from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
@@ -367,54 +362,3 @@ class TestExpiry:
         table.finish(transaction, State.COMMITTED)
         with pytest.raises(DatastoreError, match="expired"):
             table.check_active(transaction)
-
-
-def _increment_concurrently(control: ControlFactory, threads: int, rounds: int) -> tuple[int, int]:
-    """Transactional increments in threads; returns the total and how often one was aborted."""
-    with subjects.subject(control) as engine:
-        engine.put(entity(KEY, n=0))
-        aborted: list[int] = []
-        all_have_read = threading.Barrier(threads)
-
-        def attempt(*, first: bool) -> bool:
-            transaction = engine.begin()
-            n = n_of(engine, transaction)
-            assert n is not None
-            if first:
-                all_have_read.wait(10)
-            try:
-                engine.commit(Mutation(upsert=entity(KEY, n=n + 1)), transaction=transaction)
-            except DatastoreError as error:
-                if error.code is not Code.ABORTED:
-                    raise
-                aborted.append(1)
-                return False
-            return True
-
-        def work() -> None:
-            done = int(attempt(first=True))
-            while done < rounds:
-                done += attempt(first=False)
-
-        workers = [threading.Thread(target=work) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        total = n_of(engine)
-        assert total is not None
-        return total, len(aborted)
-
-
-@pytest.mark.parametrize("control", [Optimistic, Pessimistic, OptimisticWithEntityGroups])
-def test_concurrent_increments_are_all_counted(control: ControlFactory) -> None:
-    total, aborted = _increment_concurrently(control, threads=8, rounds=25)
-    assert total == 200
-    assert aborted > 0, "there was no contention: the test shows nothing"
-
-
-def test_without_validation_concurrent_increments_are_lost() -> None:
-    """The negative control."""
-    total, aborted = _increment_concurrently(Unvalidated, threads=8, rounds=25)
-    assert aborted == 0
-    assert total < 200

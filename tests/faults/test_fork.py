@@ -1,0 +1,85 @@
+"""A process that forks while it holds locks and connections."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+import userlock
+from tests.servers import Memcached
+from userlock.lock.lease import Free, Granted, Held, Released, Unavailable
+from userlock.stores import MemcacheStore
+from userlock.testing import granted, make_claim
+
+
+class TestFork:
+    def test_a_forked_child_uses_connections_of_its_own(
+        self, memcached: Memcached, prefix: str
+    ) -> None:
+        store = MemcacheStore(memcached.address, prefix=prefix)
+        lease = granted(store.add(make_claim()))
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                outcome = store.add(make_claim("child"))
+                good = isinstance(outcome, Granted) and isinstance(store.add(make_claim()), Held)
+                os.write(write, b"y" if good else b"n")
+            finally:
+                os._exit(0)
+        os.close(write)
+        assert os.read(read, 1) == b"y"
+        os.waitpid(child, 0)
+        os.close(read)
+        assert store.release(lease) == Released()
+
+    def test_a_fork_during_a_look_up_does_not_wait_for_it_for_ever(
+        self, memcached: Memcached, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The thread that looks a name up is not there in the child."""
+        answer = threading.Event()
+        look_up = socket.getaddrinfo
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            answer.wait()
+            return look_up(*args, **kwargs)
+
+        module = "userlock.stores.memcache.connections.socket.getaddrinfo"
+        monkeypatch.setattr(module, slow)
+        store = MemcacheStore(f"localhost:{memcached.port}", prefix=prefix)
+        assert isinstance(store.add(make_claim()), Unavailable)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                monkeypatch.undo()
+                code = 0 if isinstance(store.add(make_claim("child")), Granted) else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        answer.set()
+        assert os.waitstatus_to_exitcode(status) == 0
+
+    def test_a_forked_child_does_not_release_its_parents_lock(
+        self, memcached: Memcached, prefix: str
+    ) -> None:
+        store = MemcacheStore(memcached.address, prefix=prefix)
+        userlock.configure(service=userlock.LockService(store))
+        with userlock.global_lock("learner-1"):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    with userlock.global_lock("another"):
+                        pass
+                    code = 0 if userlock.current_scope() is None else 2
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0
+            assert isinstance(store.read("learner-1"), Held)
+        assert store.read("learner-1") == Free()
