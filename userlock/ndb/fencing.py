@@ -90,8 +90,7 @@ class FencedPut:
         key = self._entity._key
         return (
             (self._stamp is None or self._stamp.version == DELETED)
-            and key is not None
-            and key.id() is not None
+            and hooks.is_complete(key)
             and not type(self._entity)._overwrites
         )
 
@@ -110,10 +109,8 @@ class FencedPut:
         if self._tenure is not None and self._tenure.lock_id not in held:
             held = {**held, self._tenure.lock_id: self._tenure}
         key = self._entity._key
-        known = key is not None and key.id() is not None
-        self._entity._userlock_stamp = Stamp(
-            key if known else None, held, version, place=self._put_at
-        )
+        known = key if hooks.is_complete(key) else None
+        self._entity._userlock_stamp = Stamp(known, held, version, place=self._put_at)
         if self._last_put is not None:
             self._last_put.version = version
             self._last_put.future = None

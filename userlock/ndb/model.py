@@ -37,8 +37,7 @@ from userlock.ndb.transactions import DatastoreParticipant, wait_for_writes
 
 def key_id(key: Any) -> str | int | None:
     """The lock id is the key's own id or name (None while it has none yet)."""
-    found: str | int | None = key.id()
-    return found
+    return hooks.id_of(key)
 
 
 def root_id(key: Any) -> str | int | None:
@@ -239,7 +238,7 @@ def _lock_id_for_put(entity: UserModel) -> str | None:
     else:
         key = entity._key
         value = None if key is None else cls._lock_id_from_key(key)
-        if value is None and (key is None or key.id() is None):
+        if value is None and not hooks.is_complete(key):
             return None
         source = f"{cls.__name__}._lock_id_from_key()"
     try:

@@ -290,7 +290,7 @@ def _stomp(
 def note_put(entity: Any, tenure: Tenure, put_at: Place | None) -> LastPut:
     """Remember that this object is now the newest of its entity."""
     last = LastPut(_identity(entity), put_at, hooks.current_transaction())
-    if entity._key is not None and entity._key.id() is not None:
+    if hooks.is_complete(entity._key):
         last_puts(tenure)[entity._key] = last
     return last
 

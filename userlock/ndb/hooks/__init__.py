@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from google.cloud.datastore.key import Key as DatastoreKey
 from google.cloud.ndb import __version__ as ndb_version
 from google.cloud.ndb import (
     _batch,
@@ -34,6 +35,8 @@ from userlock.ndb.hooks.runtime import (
     current_context,
     current_transaction,
     forget_cached,
+    id_of,
+    is_complete,
     note_in_flight,
     unobserved,
     wait_for,
@@ -48,7 +51,9 @@ __all__ = [
     "current_context",
     "current_transaction",
     "forget_cached",
+    "id_of",
     "install",
+    "is_complete",
     "missing_points",
     "note_in_flight",
     "unobserved",
@@ -91,6 +96,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_datastore_query._Result, "entity", ("self",)),
     (_cache.ContextCache, "get_and_validate", ("self", "key")),
     (key.Key, "delete_async", ("self",)),
+    (DatastoreKey, "id_or_name", ()),
     (context, "_state", ()),
     (context.Context, "call_on_transaction_complete", ("self", "callback")),
     (_transaction, "transaction_async_", ("callback",)),

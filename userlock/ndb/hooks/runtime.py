@@ -46,6 +46,17 @@ def forget_cached(ndb_key: Any) -> None:
             current.cache.pop(ndb_key, None)
 
 
+def id_of(ndb_key: Any) -> str | int | None:
+    """`ndb_key.id()`, at a tenth of its cost, which counts in every put."""
+    found: str | int | None = ndb_key._key.id_or_name
+    return found
+
+
+def is_complete(ndb_key: Any) -> bool:
+    """Whether there is a key, and it has an id."""
+    return ndb_key is not None and ndb_key._key.id_or_name is not None
+
+
 def model_of(kind: str) -> type | None:
     """The model class of a kind, if it has been imported."""
     found: type | None = model.Model._kind_map.get(kind)
