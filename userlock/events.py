@@ -124,6 +124,12 @@ class Listeners:
         """Tell `listener` of every event from now on."""
         self._listeners = (*self._listeners, listener)
 
+    def watched(self) -> bool:
+        """Whether anybody would see an event of DEBUG level. Events of each lock are not even
+        made when nobody does."""
+        listeners = self._listeners
+        return listeners != (log_event,) or log.isEnabledFor(logging.DEBUG)
+
     def emit(self, event: Event) -> None:
         """Tell everybody. Never raises what a listener raises."""
         for listener in self._listeners:

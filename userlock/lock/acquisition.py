@@ -37,12 +37,12 @@ class Acquisition:
     def run(self) -> Lease:
         try:
             outcome = self._attempt(announce=False)
-            if isinstance(outcome, Held | Yielded) and self._wait_seconds > 0:
+            if isinstance(outcome, (Held, Yielded)) and self._wait_seconds > 0:
                 outcome = self._wait_in_line(outcome)
+            if isinstance(outcome, Granted):
+                self._acquired(degraded=False)
+                return outcome.lease
             match outcome:
-                case Granted(lease):
-                    self._acquired(degraded=False)
-                    return lease
                 case Unavailable(reason):
                     return self._unavailable(reason)
                 case _:
@@ -115,6 +115,8 @@ class Acquisition:
             self._in_the_way = "a holder that was gone at the second look"
 
     def _acquired(self, *, degraded: bool) -> None:
+        if not self._in_the_way and not self._service.listeners.watched():
+            return
         self._service.listeners.emit(
             Acquired(
                 self._claim.lock_id,

@@ -210,10 +210,12 @@ class LockService:
         What could not be confirmed is remembered, and tried again when the
         store answers this process next; until then the lease ends by itself.
         """
-        match self.give_back(lease):
+        given_back = self.give_back(lease)
+        match given_back:
             case StoreReleased():
-                outcome = "released (degraded)" if lease.degraded else "released"
-                self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
+                if self.listeners.watched():
+                    outcome = "released (degraded)" if lease.degraded else "released"
+                    self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
             case Unavailable():
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case Lost() if lease.degraded:  # never confirmed, so nothing was lost

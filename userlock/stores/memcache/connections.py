@@ -25,7 +25,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 from pymemcache.client.base import Client
@@ -45,12 +45,13 @@ def plain_client(server: tuple[str, int], connect_timeout: float, timeout: float
 class Connection:
     """One connection, used by one thread at a time."""
 
-    __slots__ = ("_made", "client", "sequence")
+    __slots__ = ("_made", "_poll", "client", "sequence")
 
     def __init__(self, client: Any, sequence: Iterator[int]) -> None:
         self.client = client
         self.sequence = sequence
         self._made = -1
+        self._poll: tuple[Any, Any] | None = None
 
     @property
     def connected(self) -> bool:
@@ -66,9 +67,11 @@ class Connection:
         sock = self.client.sock
         if sock is None:
             return False
-        poll = select.poll()  # unlike select.select, for any file number
-        poll.register(sock, select.POLLIN)
-        return bool(poll.poll(0))
+        if self._poll is None or self._poll[0] is not sock:
+            poll = select.poll()  # unlike select.select, for any file number
+            poll.register(sock, select.POLLIN)
+            self._poll = sock, poll
+        return bool(self._poll[1].poll(0))
 
     def older_than(self, grant: int) -> bool:
         """Whether this connection has stood, unbroken, since before `grant`."""
@@ -99,6 +102,33 @@ class Connection:
 
     def close(self) -> None:
         self.client.close()
+
+
+class Borrowed:
+    """A connection for the length of a `with` block."""
+
+    __slots__ = ("_connection", "_keep", "_pool")
+
+    def __init__(self, pool: Connections, connection: Connection, *, keep: bool) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._keep = keep
+
+    def __enter__(self) -> Connection:
+        return self._connection
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Whatever went wrong, KeyboardInterrupt included: a reply may still
+        # be on its way, and would be taken for the next command's.
+        if kind is None and self._keep:
+            self._pool.give_back(self._connection)
+        else:
+            self._connection.close()
 
 
 class Connections:
@@ -135,8 +165,7 @@ class Connections:
         weakref.finalize(self, _close_all, self._idle)
         _all.add(self)
 
-    @contextmanager
-    def use(self, *, fresh: bool = False, timeout: float | None = None) -> Iterator[Connection]:
+    def use(self, *, fresh: bool = False, timeout: float | None = None) -> Borrowed:
         """A connection for one exchange; closed, not kept, when the exchange fails.
 
         Args:
@@ -144,15 +173,14 @@ class Connections:
             timeout: another reply timeout than usual, in seconds.
         """
         connection = self._make(timeout) if fresh else self._take()
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        if timeout is not None or len(self._idle) >= self._most_idle:
-            connection.close()
-        else:
+        return Borrowed(self, connection, keep=timeout is None)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep it for the next one."""
+        if len(self._idle) < self._most_idle:
             self._idle.append(connection)
+        else:
+            connection.close()
 
     def _take(self) -> Connection:
         try:

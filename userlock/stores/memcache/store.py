@@ -392,6 +392,8 @@ def _whole_seconds(ttl_seconds: float) -> int:
 
 
 def _cas(reply: bytes) -> int:
+    if reply[:4] == b"HD c" and reply[4:].isdigit():
+        return int(reply[4:])
     for flag in reply.split()[1:]:
         if flag.startswith(b"c"):
             return int(flag[1:])
