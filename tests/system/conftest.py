@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +9,8 @@ from typing import Protocol
 import pytest
 
 from sample_app.config import Protection
-from sample_app.stack import Stack, services
+from sample_app.stack import Stack
+from tests.servers import real
 
 
 class StartStack(Protocol):
@@ -28,13 +28,7 @@ class StartStack(Protocol):
 @pytest.fixture
 def memcached_binary() -> str:
     """The real memcached; missing it fails in CI and skips elsewhere."""
-    binary = services.memcached_binary()
-    if binary is None:
-        message = "the real memcached is needed: apt-get install memcached"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return binary
+    return real("memcached", "memcached")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Needs the extra `flask` (`pip install userlock[flask]`).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -24,6 +25,8 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService
 from userlock.settings import Enforcement, make_settings
+
+log = logging.getLogger(__name__)
 
 #: Set by Google's front ends. App Engine strips X-AppEngine-* headers from requests of anybody
 #: else. The others can be sent by anybody whom a service lets in; all that they gain is to wait
@@ -148,12 +151,17 @@ class UserLock:
 
     def _close(self, error: BaseException | None) -> None:
         stack: ExitStack | None = flask.request.environ.pop(_STACK, None)
-        if stack is not None:
+        if stack is None:
+            return
+        try:
             stack.__exit__(
                 None if error is None else type(error),
                 error,
                 None if error is None else error.__traceback__,
             )
+        except Exception:
+            # The answer is decided; raised here, it would be lost with the rest.
+            log.exception("a write of %s failed after its answer", flask.request.path)
 
 
 def _answer(

@@ -1,9 +1,10 @@
 """What one request holds now.
 
-A scope is a context variable, so threads and greenlets never share one. The
+A scope is a context variable: threads and greenlets begin without one, and
+what copies context variables (`asyncio.to_thread`, new tasks) shares it. The
 web integration opens one per request; `global_lock` opens one for itself
-where there is none (scripts, tests). Locks are re-entrant within a scope, and
-leaving the scope releases everything.
+where there is none (scripts, tests). Locks are re-entrant for the thread and
+task that took them, and leaving the scope releases everything.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LockScope:
         settings: how the model layer behaves in this scope.
         priority: for locks that are taken without one.
         request: what the request is doing, for others who have to wait for it.
-        implicit: opened by `global_lock` for itself; ends with its last lock.
+        implicit: opened by `global_lock` for itself; ends with the last such block.
     """
 
     def __init__(

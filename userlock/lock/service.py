@@ -79,7 +79,7 @@ class LockService:
     interactive caller is not passed by a batch attempt that began later (where
     several wait, the others announce themselves again within one poll of the
     first one's grant); and `acquire` returns or raises within its `wait_timeout`
-    plus the store's timeouts (memcached: about half a second, once).
+    plus the store's timeouts (memcached: about half a second).
 
     Args:
         store: where leases live.
@@ -125,12 +125,14 @@ class LockService:
     ) -> LockService:
         """A service over the store that a URL names.
 
-        `memcache://HOST:PORT?prefix=app1` for memcached, `memory://` for
-        tests within one process. Nothing is sent yet: a server that is down
-        is no reason for a site not to start.
+        `memcache://HOST:PORT?prefix=app1` for memcached,
+        `redis://HOST:PORT/DB?prefix=app1` for Redis (extra `redis`), `memory://`
+        for tests within one process. Nothing is sent yet: a server that is
+        down is no reason for a site not to start.
 
         Raises:
             ValueError: the URL names no store that there is, or is malformed.
+            ImportError: the store's extra is not installed; says which.
         """
         scheme = urlsplit(url).scheme
         opener = _OPENERS.get(scheme)

@@ -20,7 +20,7 @@ the other is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import abc
 from typing import Any, TypeVar
 
 from userlock.errors import (
@@ -51,20 +51,50 @@ from userlock.ndb.transactions import note_pending
 _Violation = TypeVar("_Violation", bound=WriteViolation)
 
 
-class FencedPut:
+class _FencedWrite(abc.ABC):
+    """What puts and deletes have in common: the checks when their transaction commits."""
+
+    __slots__ = ("_checked", "_tenure", "base_version")
+
+    def __init__(self, stamp: Stamp | None, tenure: Tenure | None) -> None:
+        self._tenure = tenure
+        self._checked = checking()
+        self.base_version = _version_to_match(stamp) if current_settings().fencing else 0
+
+    def begun(self, future: Any) -> None:
+        """It is on its way."""
+        if self._tenure is not None:
+            note_pending(self._tenure, future)
+
+    def about_to_commit(self) -> None:
+        """Within a transaction: the lock must have been held until here.
+
+        Raises:
+            LeaseRanOut, PutAfterRelease: it has not. Not transient errors, so ndb rolls back
+                and does not try again.
+        """
+        tenure = self._tenure
+        if tenure is None or not self._checked:
+            return
+        if not tenure.held:
+            report(self._violation(PutAfterRelease, "its transaction was about to commit"))
+        elif tenure.ran_out:
+            held = f"{tenure.held_seconds:.3g} s after the lock was taken"
+            report(self._violation(LeaseRanOut, f"its transaction was about to commit {held}"))
+
+    def too_late(self) -> WriteAfterCommit:
+        """Its transaction has been committed already."""
+        return self._violation(WriteAfterCommit)
+
+    @abc.abstractmethod
+    def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
+        """A violation with the facts of this write."""
+
+
+class FencedPut(_FencedWrite):
     """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
 
-    __slots__ = (
-        "_checked",
-        "_entity",
-        "_last_put",
-        "_lock_id",
-        "_put_at",
-        "_stamp",
-        "_tenure",
-        "base_version",
-        "must_be_new",
-    )
+    __slots__ = ("_entity", "_last_put", "_lock_id", "_put_at", "_stamp", "must_be_new")
 
     def __init__(
         self,
@@ -74,16 +104,13 @@ class FencedPut:
         tenure: Tenure | None,
         put_at: Place | None,
     ) -> None:
+        super().__init__(stamp, tenure)
         self._entity = entity
         self._lock_id = lock_id
         self._stamp = stamp
-        self._tenure = tenure
         self._put_at = put_at
-        self._checked = checking()
         self._last_put = None if tenure is None else note_put(entity, tenure, put_at)
-        fencing = current_settings().fencing
-        self.base_version = _version_to_match(stamp) if fencing else 0
-        self.must_be_new = fencing and self._is_creation()
+        self.must_be_new = current_settings().fencing and self._is_creation()
 
     def _is_creation(self) -> bool:
         """Whether the entity must not exist yet: a new object with a key of its own."""
@@ -100,8 +127,7 @@ class FencedPut:
             hooks.note_in_flight(self._entity._key, future)
         if self._last_put is not None:
             self._last_put.future = future
-        if self._tenure is not None:
-            note_pending(self._tenure, future)
+        super().begun(future)
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
@@ -128,20 +154,6 @@ class FencedPut:
         )
         return _tell(error, self._entity._key)
 
-    def about_to_commit(self) -> None:
-        """Within a transaction: the lock must have been held until here.
-
-        Raises:
-            LeaseRanOut, PutAfterRelease: it has not. Not transient errors, so ndb rolls back
-                and does not try again.
-        """
-        if self._checked:
-            _check_lock_at_commit(self._tenure, self._violation)
-
-    def too_late(self) -> WriteAfterCommit:
-        """Its transaction has been committed already."""
-        return self._violation(WriteAfterCommit)
-
     def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
         return kind(
             key=self._entity._key,
@@ -153,23 +165,14 @@ class FencedPut:
         )
 
 
-class FencedDelete:
+class FencedDelete(_FencedWrite):
     """One delete from `delete_async` to the commit's answer. Implements `watch.Write`.
 
     It carries the version that was read under the same tenure, if the entity
     was: a delete by a key that was never read has nothing to match.
     """
 
-    __slots__ = (
-        "_cached",
-        "_checked",
-        "_deleted_at",
-        "_key",
-        "_lock_id",
-        "_read_at",
-        "_tenure",
-        "base_version",
-    )
+    __slots__ = ("_cached", "_deleted_at", "_key", "_lock_id", "_read_at")
 
     must_be_new = False
 
@@ -182,23 +185,16 @@ class FencedDelete:
         deleted_at: Place | None,
     ) -> None:
         stamp = _stamp_under(tenure, cached)
+        super().__init__(stamp, tenure)
         self._cached = cached
-        self._checked = checking()
         self._key = ndb_key
         self._lock_id = lock_id
-        self._tenure = tenure
         self._deleted_at = deleted_at
         self._read_at = None if stamp is None else stamp.place
-        self.base_version = _version_to_match(stamp) if current_settings().fencing else 0
         if tenure is not None:
             last = last_puts(tenure).pop(ndb_key, None)
             if last is not None and last.version and self.base_version:
                 self.base_version = last.version  # put by another object than the cached one
-
-    def begun(self, future: Any) -> None:
-        """It is on its way."""
-        if self._tenure is not None:
-            note_pending(self._tenure, future)
 
     def landed(self, version: int) -> None:
         """The entity is gone; an object of it that is put after this creates it anew."""
@@ -218,15 +214,6 @@ class FencedDelete:
             deleting=True,
         )
         return _tell(error, self._key)
-
-    def about_to_commit(self) -> None:
-        """Within a transaction: the lock must have been held until here."""
-        if self._checked:
-            _check_lock_at_commit(self._tenure, self._violation)
-
-    def too_late(self) -> WriteAfterCommit:
-        """Its transaction has been committed already."""
-        return self._violation(WriteAfterCommit)
 
     def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
         return kind(
@@ -271,15 +258,3 @@ def _tell(error: _Stale, ndb_key: Any) -> _Stale:
     hooks.forget_cached(ndb_key)
     LISTENERS.emit(StaleWrite(error.lock_id, error))
     return error
-
-
-def _check_lock_at_commit(
-    tenure: Tenure | None, violation: Callable[[type[WriteViolation], str], WriteViolation]
-) -> None:
-    if tenure is None:
-        return
-    if not tenure.held:
-        report(violation(PutAfterRelease, "its transaction was about to commit after that"))
-    elif tenure.ran_out:
-        detail = f"its transaction was about to commit {tenure.held_seconds:.3g} s after the lock"
-        report(violation(LeaseRanOut, f"{detail} was taken"))

@@ -253,8 +253,8 @@ def _what(entity: UserModel) -> str:
 
 def _lock_id_of_key(key: Any) -> str | None:
     """The lock id that a bare key of a `UserModel` tells, or None when it does not."""
-    cls = ndb.Model._lookup_model(key.kind())
-    if cls._lock_id_from_key is None:
+    cls: Any = hooks.model_of(key.kind())
+    if cls is None or cls._lock_id_from_key is None:
         return None
     value = cls._lock_id_from_key(key)
     return None if value is None else check_lock_id(value)

@@ -101,7 +101,8 @@ def wait_for_writes(tenure: Tenure) -> None:
 def note_pending(tenure: Tenure, future: Any) -> None:
     """Remember a write that was begun under the lock, until the lock is left."""
     pending = _pending(tenure)
-    if len(pending) >= _TIDY_AT and len(pending) % _TIDY_AT == 0:
+    if len(pending) >= tenure.notes.get("tidy at", _TIDY_AT):  # type: ignore[operator]
         # A long tenure with many puts keeps only what is still of interest.
         pending[:] = [write for write in pending if not write.settled]
+        tenure.notes["tidy at"] = max(_TIDY_AT, 2 * len(pending))
     pending.append(PendingWrite(future))

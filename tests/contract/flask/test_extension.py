@@ -68,6 +68,11 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> flask.Flask:
         account.put_async()
         return "fine"
 
+    @app.post("/forget-the-future-and-time-out")
+    def forget_and_time_out() -> str:
+        forget_the_future()
+        raise userlock.LockTimeout(lock_id="bob", waited_seconds=1, holder=None)
+
     @app.post("/no-lock")
     def no_lock() -> str:
         Account(id="ann").put()
@@ -151,6 +156,17 @@ def test_a_refused_write_that_the_handler_did_not_wait_for_is_409(client: FlaskC
     body = answer.get_json()
     assert body["error"] == "StaleWriteError"
     assert ".py" not in answer.text, "code places are for the log"
+
+
+def test_an_answer_that_is_an_error_already_stays_what_it_is(
+    client: FlaskClient, service: userlock.LockService, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.post("/users/ann/points")
+    answer = client.post("/forget-the-future-and-time-out")
+    assert (answer.status_code, answer.get_json()["error"]) == (503, "LockTimeout")
+    assert "StaleWriteError" in caplog.text
+    assert service.holder("ann") is None
+    assert userlock.current_scope() is None
 
 
 def test_a_violation_is_a_bug_of_the_app(app: flask.Flask, client: FlaskClient) -> None:

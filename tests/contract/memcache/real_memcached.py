@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
 
-import pytest
+from tests.servers import real
 
 HOST = "127.0.0.1"
 
@@ -25,12 +23,7 @@ _ARGUMENTS = ("-u", "nobody", "-l", HOST, "-U", "0", "-o", "no_lru_maintainer,no
 @contextlib.contextmanager
 def running() -> Iterator[int]:
     """The port of a memcached that answers. Without the program: skip, in CI fail."""
-    program = shutil.which("memcached")
-    if program is None:
-        message = "memcached is not on the PATH; install it: sudo apt-get install memcached"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+    program = real("memcached", "memcached")
     process, port = _launch(program)
     try:
         yield port
