@@ -1,0 +1,123 @@
+"""What a lease store is: a register for one record a lock, changed by compare and swap.
+
+A store knows nothing of leases, waiters or priorities. It keeps one record (a
+few hundred bytes) under a lock id for a time to live, and changes it in five
+ways, each of them atomic. What stands in the record is said in
+`userlock.lock.record`; what the changes mean, in `userlock.lock.leases`. So
+the protocol is written, and tested, once for all stores.
+
+    create   if there is none                     memcached  ms … ME
+    read     with its version                                mg … v c t
+    swap     if it is still of that version                  ms … C<version>
+    remove   if it is still of that version                  md … C<version>
+    append   a line, to whatever is there                    ms … MA
+
+`append` is what makes waiting cheap and safe: it needs no version, so two
+that append at once do not disturb each other, and it leaves the time to live
+as it was.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+#: For how long a record stays after its time to live is over, where the store can tell the
+#: time. Waiters take it over in order within that time; nobody can pass them by `create`.
+GRACE_SECONDS = 3
+
+
+class StoreUnavailable(Exception):
+    """The store did not say whether it did what it was asked to do.
+
+    Raised by stores, with the client's error as `__cause__`; it never leaves
+    the lock service.
+
+    Attributes:
+        reason: for people: which server, and what was wrong.
+        sent: whether the store may have been asked at all. False only when that is certain.
+        slow: the reply did not come in time, so what was asked may yet be done, later. False
+            when the connection is known to have ended.
+    """
+
+    def __init__(self, reason: str, *, sent: bool = True, slow: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.sent = sent
+        self.slow = slow
+
+
+class Stored(NamedTuple):
+    """A record as it was read.
+
+    Attributes:
+        record: what is stored: the first line as created, and whatever was appended.
+        version: names this state of the record, for `swap` and `remove`. Opaque, and only for
+            the store that gave it, in the process that got it.
+        lapsed: its time to live is over, by the store's clock, but it has not gone yet.
+    """
+
+    record: bytes
+    version: object
+    lapsed: bool
+
+
+class LeaseStore(Protocol):
+    """A register for one record a lock. Thread-safe; survives fork.
+
+    Lock ids are non-empty strings of any length and any Unicode (lone
+    surrogates too), and different ones never meet. Records and lines are
+    bytes of printable text, records with `\\n` between their lines, and may
+    come to 100,000 bytes.
+
+    Time to live: a record is not gone, and does not count as lapsed, before
+    `ttl_seconds` have passed since `create` or `swap` was called, whatever
+    the store's clock is worth; it is gone soon after `ttl_seconds` plus
+    `GRACE_SECONDS`. A store that cannot tell how long a record has still to
+    live never says lapsed, and lets it go soon after `ttl_seconds`.
+
+    Every verb raises `StoreUnavailable`, and nothing else, for trouble with
+    the server. `create`, `swap` and `remove` are sent once; `read` and
+    `append` may be sent again (an appended line may then be there twice). No
+    verb may take much longer than the store's own time-outs.
+    """
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        """Store the record if there is none. Its version; None when there is one already."""
+        ...
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        """The record; None when there is none.
+
+        Args:
+            lock_id: whose record.
+            hurry: the server has just been slow to answer: wait for it less long than usual,
+                and not on a connection that was used before.
+        """
+        ...
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        """Replace the record if it is still of that version, and begin a new time to live.
+
+        The new version; None when it has changed or gone, or when the store
+        cannot be sure that the version still means what it meant (a server
+        may have been restarted). Nothing is written then.
+        """
+        ...
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        """Delete the record if it is still of that version; whether that was done."""
+        ...
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        """Add `line` at the end of the record, if there is one; its time to live stays.
+
+        The record as it is afterwards; None when there is none. `line` begins
+        with the newline that parts it from what is there.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up connections."""
+        ...
