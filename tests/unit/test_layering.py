@@ -43,6 +43,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "pymemcache": ("userlock.stores.memcache",),
     "redis": ("userlock.stores.redis",),
     "flask": ("userlock.contrib.flask",),
+    "google.appengine": ("userlock.stores.appengine",),
+    "opentelemetry": ("userlock.contrib.opentelemetry",),
     "pytest": ("userlock.testing",),
 }
 
