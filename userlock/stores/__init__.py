@@ -19,13 +19,20 @@ def _memory(url: str) -> MemoryStore:
     return MemoryStore()
 
 
+def _appengine(url: str) -> LeaseStore:
+    # Only whoever asks for it needs the extra; so with Redis.
+    from userlock.stores.appengine import AppEngineStore
+
+    return AppEngineStore.from_url(url)
+
+
 def _redis(url: str) -> LeaseStore:
-    # Only whoever asks for it needs the extra.
     from userlock.stores.redis import RedisStore
 
     return RedisStore.from_url(url)
 
 
+register_store("appengine", _appengine)
 register_store("memcache", MemcacheStore.from_url)
 register_store("memory", _memory)
 register_store("redis", _redis)

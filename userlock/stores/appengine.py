@@ -1,0 +1,363 @@
+"""Leases in App Engine's bundled memcache (extra `appengine`).
+
+For apps on App Engine standard that have `app_engine_apis: true` and
+`wrap_wsgi_app`. The service has add, get and compare-and-swap; there is no
+append, no compare-and-delete, and a swap always begins a new time to live. So
+the store says in the value itself what the service will not remember:
+
+    userlock/1 9f3a5c0d11e2b7a4 1763640060123\\n      a name for this state; when it ends
+    ["4f01","interactive",...                       the record
+
+- `create` adds. `swap`, `remove` and `append` get the value, see that it is
+  the one that was meant, and swap it by the number that came with it:
+
+        we                          memcache                     another
+        get ──────────────────────▶ state 9f3a, number 17
+                                    state 0b44, number 18 ◀───── swap 17
+        swap 17 ──────────────────▶ EXISTS: nothing is written
+
+  The name is random and part of the value, so a version means the same
+  however often the service has been flushed or restarted since. (Its numbers
+  are only relied on for the time between two calls.)
+- `remove` swaps in a tombstone that lives for a second. It counts as no
+  record, and `create` swaps it for a new one.
+- `append` is tried again, after a short random delay, while others append.
+
+An uncontended lock costs three calls of the service.
+
+Time. The end that stands in the value is by the clock of the machine that
+wrote it; the service drops the value, and readers call it lapsed, by their
+own. All three are taken to agree within `SKEW_SECONDS`: a record then never
+lapses or goes early, and does both up to two of them late. Clocks that differ
+by more can end a lease early, by the excess; the fencing at the Datastore
+commit then refuses the loser's write.
+
+Limits. The service may drop any value at any time, and is not replicated: see
+`docs/memcached.md`, all of which holds here. Calls belong to a request: in a
+thread that serves none (a heartbeat's, or one of your own) the SDK refuses
+them, which is an outage to the lock. Lock ids are those of the whole app: the
+namespace of `namespace_manager` is not part of them.
+
+Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
+of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
+answers a failed call like a miss, unpickles whatever it gets, and keeps the
+numbers of swaps for all threads together.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import math
+import os
+import re
+from collections.abc import Callable
+from random import Random, SystemRandom
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.stores.memcache.keys import KeySpace
+
+try:
+    from google.appengine.api import memcache
+    from google.appengine.runtime import apiproxy_errors
+except ImportError as error:
+    raise ImportError(
+        "the App Engine memcache store needs the App Engine SDK: pip install 'userlock[appengine]'"
+    ) from error
+
+#: How long the service may take to answer a call.
+REPLY_SECONDS = 0.3
+#: The same when it has just been slow.
+HURRIED_SECONDS = 0.1
+#: By how much the clocks of the app's machines and of the service may differ.
+SKEW_SECONDS = 1.0
+#: For how long an append is tried while others change the record.
+APPEND_SECONDS = 1.0
+
+# The SDK gives the service's own deadline a second more, per attempt to connect.
+_HANDOVER_SECONDS = 0.1
+_TOMBSTONE = b"userlock/1 removed\n"
+_TOMBSTONE_SECONDS = 1
+_HEADER = re.compile(rb"userlock/1 ([0-9a-f]{16}) ([0-9]{1,14})\n")
+_PLAIN_BYTES = memcache.TYPE_STR
+_LAST_SECOND = 2**32 - 1
+_MOST_CREATES = 2
+
+_GetStatus = memcache.MemcacheGetResponse
+_SetRequest = memcache.MemcacheSetRequest
+_SetStatus = memcache.MemcacheSetResponse
+
+#: The call was turned away, and nothing was done.
+_REFUSED = (
+    apiproxy_errors.ArgumentError,
+    apiproxy_errors.CallNotFoundError,
+    apiproxy_errors.CapabilityDisabledError,
+    apiproxy_errors.FeatureNotEnabledError,
+    apiproxy_errors.OverQuotaError,
+    apiproxy_errors.RequestTooLargeError,
+)
+
+_T = TypeVar("_T")
+
+
+class _Found(NamedTuple):
+    """A value of the service that counts as a record.
+
+    Attributes:
+        name: of this state of the record.
+        record: what is stored under the header.
+        ends_ms: when its time to live is over, in ms since 1970; None for what is not ours.
+        number: the service's number for this state.
+    """
+
+    name: bytes
+    record: bytes
+    ends_ms: int | None
+    number: int
+
+
+class AppEngineStore:
+    """A lease store in App Engine's bundled memcache. Thread-safe; survives fork.
+
+    Values that userlock did not write count as held by somebody unknown until
+    they go: nothing is appended to them, and they are never unpickled.
+
+    Args:
+        prefix: begins every key, so that deployments can share an app.
+        clock: for the wall time, and for waiting between attempts.
+        random: for jitter.
+
+    Raises:
+        ValueError: a prefix that memcache cannot carry.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefix: str = "userlock",
+        clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
+    ) -> None:
+        self._keys = KeySpace(prefix)
+        self._clock = clock
+        # Not seeded, so that forked workers do not try again in step.
+        self._random = random or SystemRandom()
+
+    @classmethod
+    def from_url(cls, url: str) -> AppEngineStore:
+        """The store that `appengine://?prefix=NAME` names.
+
+        Raises:
+            ValueError: says what is wrong with the URL.
+        """
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        prefix = options.pop("prefix", "userlock")
+        if parts.netloc or parts.path or parts.fragment or options:
+            raise ValueError(f"{url!r} must look like appengine://?prefix=NAME")
+        return cls(prefix=prefix)
+
+    # --- the five verbs ---------------------------------------------------------------------
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        key = self._keys.lock(lock_id)
+        ends_ms = self._ends_ms(ttl_seconds)
+        name, value = _value(record, ends_ms)
+        expires = _expires(ends_ms)
+        for _ in range(_MOST_CREATES):
+            if _set(key, value, expires, _SetRequest.ADD):
+                return name
+            item = _looked(lambda: _get(key, REPLY_SECONDS))
+            if item is None:
+                continue  # it was there a moment ago: the end of a tombstone
+            if not _is_tombstone(item):
+                return None
+            if _set(key, value, expires, _SetRequest.CAS, _number(item)):
+                return name
+        return None  # others come and go
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        found = _find(self._keys.lock(lock_id), HURRIED_SECONDS if hurry else REPLY_SECONDS)
+        return None if found is None else self._stored(found)
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        ends_ms = self._ends_ms(ttl_seconds)
+        name, value = _value(record, ends_ms)
+        return name if self._change(lock_id, version, value, _expires(ends_ms)) else None
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        return self._change(lock_id, version, _TOMBSTONE, _TOMBSTONE_SECONDS)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        key = self._keys.lock(lock_id)
+        give_up_at = self._clock.now() + APPEND_SECONDS
+        delay = 0.001
+        while True:
+            found = _looked(lambda: _find(key, REPLY_SECONDS))
+            if found is None:
+                return None
+            if found.ends_ms is None:
+                return self._stored(found)
+            name, value = _value(found.record + line, found.ends_ms)
+            # The same end again, as a date: the time to live stays as it was.
+            if _set(key, value, _expires(found.ends_ms), _SetRequest.CAS, found.number):
+                return self._stored(found._replace(name=name, record=found.record + line))
+            if self._clock.now() >= give_up_at:
+                raise StoreUnavailable(
+                    f"App Engine memcache: others changed the record for {APPEND_SECONDS:g} s",
+                    sent=False,
+                )
+            self._clock.sleep(self._random.uniform(0, delay))
+            delay = min(2 * delay, 0.032)
+
+    def close(self) -> None:
+        """Nothing to give up: the SDK has the connections."""
+
+    # --- records ----------------------------------------------------------------------------
+
+    def _change(self, lock_id: str, version: object, value: bytes, expires: int) -> bool:
+        key = self._keys.lock(lock_id)
+        found = _looked(lambda: _find(key, REPLY_SECONDS))
+        if found is None or found.name != version:
+            return False
+        return _set(key, value, expires, _SetRequest.CAS, found.number)
+
+    def _stored(self, found: _Found) -> Stored:
+        lapsed = found.ends_ms is not None and (
+            self._clock.wall() >= found.ends_ms / 1000 + SKEW_SECONDS
+        )
+        return Stored(found.record, found.name, lapsed)
+
+    def _ends_ms(self, ttl_seconds: float) -> int:
+        return math.ceil((self._clock.wall() + ttl_seconds) * 1000)
+
+
+# --- calls of the service -------------------------------------------------------------------
+
+
+def _looked(look: Callable[[], _T]) -> _T:
+    """What looking before a change gives. Trouble with it leaves the change not sent."""
+    try:
+        return look()
+    except StoreUnavailable as trouble:
+        raise StoreUnavailable(trouble.reason, sent=False) from trouble.__cause__
+
+
+def _find(key: bytes, seconds: float) -> _Found | None:
+    item = _get(key, seconds)
+    return None if item is None or _is_tombstone(item) else _understood(item)
+
+
+def _get(key: bytes, seconds: float) -> Any | None:
+    """The item under the key, with its number; None when there is none."""
+    response = memcache.MemcacheGetResponse()
+    _call("Get", memcache.MemcacheGetRequest(key=[key], for_cas=True), response, seconds)
+    for status in response.get_status:
+        # Otherwise no item would only mean that the service could not look.
+        if status not in (_GetStatus.HIT, _GetStatus.MISS):
+            raise _failed(_GetStatus.GetStatusCode.Name(status))
+    return response.item[0] if response.item else None
+
+
+def _set(key: bytes, value: bytes, expires: int, policy: int, number: int | None = None) -> bool:
+    """Store the value if the policy allows it; whether that was done."""
+    request = memcache.MemcacheSetRequest()
+    item = request.item.add(
+        key=key,
+        value=value,
+        flags=_PLAIN_BYTES,
+        set_policy=policy,
+        expiration_time=expires,
+    )
+    if number is not None:
+        item.cas_id = number
+        item.for_cas = True
+    response = memcache.MemcacheSetResponse()
+    _call("Set", request, response, REPLY_SECONDS)
+    status = response.set_status[0] if response.set_status else _SetStatus.ERROR
+    if status == _SetStatus.STORED:
+        return True
+    if status in (_SetStatus.NOT_STORED, _SetStatus.EXISTS):
+        return False
+    raise _failed(_SetStatus.SetStatusCode.Name(status))
+
+
+def _call(method: str, request: Any, response: Any, seconds: float) -> None:
+    """One call of the service, `response` filled in; `StoreUnavailable` if there is none."""
+    # Whatever goes wrong in here has to do with the service or with how the
+    # app is set up for it, and there is no common base: a missing stub is an
+    # AssertionError, an answer that makes no sense a DecodeError.
+    try:
+        rpc = memcache.create_rpc(deadline=seconds)
+        rpc.make_call(method, request, response)
+    except Exception as error:
+        needs = "calls need app_engine_apis in app.yaml, wrap_wsgi_app, and a request"
+        raise StoreUnavailable(f"{_reason(error)} ({needs})", sent=False) from error
+    future: concurrent.futures.Future[Any] | None = rpc.future
+    if future is not None:
+        # The SDK would wait without end: for one of its threads to be free
+        # (after a fork it counts threads that are no more), and for attempts
+        # to connect.
+        patience = seconds + _HANDOVER_SECONDS
+        if not concurrent.futures.wait([future], timeout=patience).done:
+            sent = not future.cancel()
+            raise StoreUnavailable(
+                f"App Engine memcache: no answer within {patience:g} s", sent=sent, slow=sent
+            )
+    try:
+        rpc.check_success()
+    except _REFUSED as error:
+        raise StoreUnavailable(_reason(error), sent=False) from error
+    except Exception as error:
+        # What stands between the app and the service may still pass it on.
+        raise StoreUnavailable(_reason(error), slow=True) from error
+
+
+def _failed(status: str) -> StoreUnavailable:
+    return StoreUnavailable(f"App Engine memcache: {status}", slow=status == "DEADLINE_EXCEEDED")
+
+
+def _reason(error: Exception) -> str:
+    return f"App Engine memcache: {type(error).__name__}: {error}"
+
+
+# --- values ---------------------------------------------------------------------------------
+
+
+def _value(record: bytes, ends_ms: int) -> tuple[bytes, bytes]:
+    """A record as it is stored, with a new name for this state of it."""
+    name = os.urandom(8).hex().encode()
+    return name, b"userlock/1 %b %d\n%b" % (name, ends_ms, record)
+
+
+def _expires(ends_ms: int) -> int:
+    """When the service may drop a record: as a date, which is not read as a length of time.
+
+    A reader's clock may be behind the service's, and finds the record lapsed
+    `SKEW_SECONDS` after its end: the time of grace comes after both.
+    """
+    return min(math.ceil(ends_ms / 1000 + 2 * SKEW_SECONDS + GRACE_SECONDS), _LAST_SECOND)
+
+
+def _is_tombstone(item: Any) -> bool:
+    return bool(item.flags == _PLAIN_BYTES and item.value == _TOMBSTONE)
+
+
+def _understood(item: Any) -> _Found:
+    match = _HEADER.match(item.value) if item.flags == _PLAIN_BYTES else None
+    if match is None:
+        # Not ours. Named by what it is, so that an operator can remove it.
+        digest = hashlib.sha256(b"%d %b" % (item.flags, item.value)).digest()
+        return _Found(digest, b"?", None, _number(item))
+    return _Found(match[1], item.value[match.end() :], int(match[2]), _number(item))
+
+
+def _number(item: Any) -> int:
+    if not item.cas_id:
+        raise StoreUnavailable("App Engine memcache: it gives no numbers to swap by", sent=False)
+    return int(item.cas_id)
