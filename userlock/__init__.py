@@ -40,10 +40,12 @@ from userlock.errors import (
     WriteAfterCommit,
     WriteViolation,
 )
-from userlock.lock.lease import Holder, Lease, LeaseStore, Priority
-from userlock.lock.policy import Backoff, LockPolicy, OutagePolicy, PriorityPolicy
+from userlock.lock.lease import Holder, Lease, Priority
+from userlock.lock.policy import LockPolicy, OutagePolicy, Polling, PriorityPolicy
+from userlock.lock.record import Waiter
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.lock.tenure import Tenure
 from userlock.lock.verbs import acquire_lock, global_lock, release_lock
 from userlock.ndb.model import (
@@ -57,7 +59,6 @@ from userlock.ndb.provenance import suppress
 from userlock.settings import Enforcement, Settings
 
 __all__ = [
-    "Backoff",
     "ConfigurationError",
     "CreatedWithoutLock",
     "DeletedWithoutLock",
@@ -81,6 +82,7 @@ __all__ = [
     "NoService",
     "OutagePolicy",
     "PartialEntityPut",
+    "Polling",
     "Priority",
     "PriorityPolicy",
     "PutAfterRelease",
@@ -89,9 +91,12 @@ __all__ = [
     "ReadWithoutLock",
     "Settings",
     "StaleWriteError",
+    "StoreUnavailable",
+    "Stored",
     "Tenure",
     "UserLockError",
     "UserModel",
+    "Waiter",
     "WriteAfterCommit",
     "WriteViolation",
     "__version__",

@@ -1,4 +1,4 @@
-"""One call of `acquire`, from its first attempt to a lease or an error."""
+"""One call of `acquire` that was not granted at once: standing in line, or going without."""
 
 from __future__ import annotations
 
@@ -6,113 +6,223 @@ from typing import TYPE_CHECKING
 
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, Degraded, TimedOut
-from userlock.lock.lease import (
-    Claim,
-    Granted,
-    Held,
-    Holder,
-    Lease,
-    Unavailable,
-    Yielded,
-)
+from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import OutagePolicy
+from userlock.lock.queue import Decision, Look, Turn, delay
+from userlock.lock.record import Record, aged
+from userlock.lock.store import StoreUnavailable
 
 if TYPE_CHECKING:
     from userlock.lock.service import LockService
 
 
 class Acquisition:
-    """One call of `acquire`, from its first attempt to a lease or an error."""
+    """One call of `acquire`, from its first answer to a lease or an error.
 
-    def __init__(self, service: LockService, claim: Claim, wait_seconds: float) -> None:
+    Args:
+        service: whose.
+        claim: what is asked for.
+        wait_seconds: for how long to wait at most.
+        started: when the call began, on the service's clock.
+    """
+
+    def __init__(
+        self, service: LockService, claim: Claim, wait_seconds: float, started: float
+    ) -> None:
         self._service = service
+        self._leases = service.leases
         self._claim = claim
         self._wait_seconds = wait_seconds
-        self._started = service.clock.now()
-        self._attempts = 0
+        self._started = started
+        self._attempts = 1
         self._holder: Holder | None = None
         self._in_the_way = ""
-        self._maybe_stored = False
+        self._seen: Record | None = None
+        self._saw_it_begin: float | None = None
+        self._joined = False
+        self._aged = False
 
-    def run(self) -> Lease:
+    # --- from the first answer on -----------------------------------------------------------
+
+    def contended(self) -> Lease:
+        """Somebody has the lock: wait for it.
+
+        Raises:
+            LockTimeout: somebody had it all the time.
+            LockServiceUnavailable: the store stopped answering and the policy is to fail.
+        """
         try:
-            outcome = self._attempt(announce=False)
-            if isinstance(outcome, (Held, Yielded)) and self._wait_seconds > 0:
-                outcome = self._wait_in_line(outcome)
-            if isinstance(outcome, Granted):
+            lease = self._wait() if self._wait_seconds > 0 else self._try_once()
+            if lease is not None:
                 self._acquired(degraded=False)
-                return outcome.lease
-            match outcome:
-                case Unavailable(reason):
-                    return self._unavailable(reason)
-                case _:
-                    raise self._timed_out()
-        except (LockTimeout, LockServiceUnavailable):
-            raise
+                return lease
+        except StoreUnavailable as trouble:
+            return self.unavailable(trouble)
         except BaseException:
             # The thread is being stopped (KeyboardInterrupt, a signal handler
-            # that raises): the attempt may have been granted all the same.
-            self._maybe_stored = True
-            self._service.give_back(self._degraded_lease())
+            # that raises): it stands in line no longer, and if it was granted
+            # the lock all the same, gives it back.
+            self.abandoned()
             raise
+        if self._joined:
+            self._leave()
+        raise self._timed_out()
 
-    def _wait_in_line(self, first: Held | Yielded) -> Granted | Held | Yielded | Unavailable:
-        """Make it known that we wait, wait, and take it back."""
-        self._contended(first)
-        outcome: Granted | Held | Yielded | Unavailable = first
+    def _leave(self) -> None:
         try:
-            outcome = self._wait()
-        finally:
-            # A store that has just gone away would cost another timeout; what
-            # was announced ends by itself.
-            if not isinstance(outcome, Unavailable):
-                self._service.store.withdraw(self._claim)
-        return outcome
+            self._service.ask(self._leases.leave, self._claim.lock_id, self._claim.token)
+        except StoreUnavailable:
+            self._service.remember_stray(self._lease_without_the_store(unsettled=True))
 
-    def _attempt(self, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
-        self._attempts += 1
-        outcome = self._service.ask(self._claim, announce=announce)
-        if isinstance(outcome, Unavailable) and outcome.sent:
-            self._maybe_stored = True
-        return outcome
+    def abandoned(self) -> None:
+        """Take back whatever was asked for."""
+        self._service.give_back(self._lease_without_the_store(unsettled=True))
 
-    def _wait(self) -> Granted | Held | Yielded | Unavailable:
-        """Poll until the lock is ours, the wait is over, or the store goes away.
-
-        The first poll follows at once: it is the one that announces that
-        somebody waits, and from then on batch stands back.
-        """
+    def unavailable(self, trouble: StoreUnavailable) -> Lease:
+        """The store does not answer: what the outage policy says."""
         service = self._service
-        backoff = service.policy.of(self._claim.priority).backoff
-        for delay in backoff.delays(service.random):
-            outcome = self._attempt(announce=True)
-            if isinstance(outcome, Granted | Unavailable):
-                return outcome
-            left = self._wait_seconds - self._elapsed()
-            if left <= 0:
-                return outcome
-            service.clock.sleep(min(delay, left))
-        raise AssertionError("backoff delays do not end")
+        lease = self._lease_without_the_store(unsettled=trouble.sent or self._joined)
+        if service.outage is OutagePolicy.FAIL:
+            if lease.unsettled:
+                service.remember_stray(lease)
+            raise LockServiceUnavailable(
+                lock_id=self._claim.lock_id, reason=trouble.reason
+            ) from trouble
+        service.listeners.emit(Degraded(self._claim.lock_id, trouble.reason))
+        self._acquired(degraded=True)
+        return lease
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def _try_once(self) -> Lease | None:
+        """The record may stand there although nobody has the lock, and nobody waits."""
+        record = self._service.ask(self._leases.look, self._claim.lock_id)
+        if record is None:
+            return self._service.ask(self._leases.take, self._claim)
+        self._note_holder(record)
+        if record.free and record.empty:
+            return self._service.ask(
+                self._leases.claim, self._claim, record, passing=False
+            )
+        return None
+
+    def _wait(self) -> Lease | None:
+        """Stand in line until the lock is ours or the wait is over."""
+        service, claim = self._service, self._claim
+        turn = Turn(claim.token)
+        record = self._join()
+        while True:
+            now = service.clock.now()
+            decision = turn.decide(record, now)
+            lease: Lease | None = None
+            match decision:
+                case Decision.CLAIM | Decision.PASS:
+                    assert record is not None
+                    lease = service.ask(
+                        self._leases.claim, claim, record, passing=decision is Decision.PASS
+                    )
+                case Decision.CREATE if self._seen is None:
+                    lease = service.ask(self._leases.take, claim)
+                case Decision.CREATE:
+                    lease = service.ask(self._leases.begin_again, claim, self._seen)
+                case Decision.REJOIN:
+                    # Unless it is ours: a claim whose reply was lost.
+                    assert record is not None
+                    lease = self._leases.granted(claim, record, self._started)
+                    if lease is None:
+                        record = self._join()
+                        continue
+                case Decision.WAIT:
+                    left = self._wait_seconds - (now - self._started)
+                    if left <= 0:
+                        return None
+                    self._sleep(turn, record, now, left)
+            if lease is not None:
+                return lease
+            record = self._look(decision)
+
+    def _look(self, decision: Decision) -> Record | None:
+        """See how things stand now; and be seen, if we are in no record yet."""
+        if decision is Decision.CREATE:
+            return self._join()  # somebody else has created it
+        self._attempts += 1
+        if self._ages_now():
+            self._aged = True
+            self._service.ask(
+                self._leases.write_line, self._claim.lock_id, aged(self._claim.token)
+            )
+        record = self._service.ask(self._leases.look, self._claim.lock_id)
+        self._see(record)
+        return record
+
+    def _join(self) -> Record | None:
+        self._attempts += 1
+        record = self._service.ask(self._leases.join, self._claim, again=self._joined)
+        if record is not None:
+            if not self._joined:
+                self._joined = True
+                self._note_holder(record)
+                self._service.listeners.emit(
+                    Contended(
+                        self._claim.lock_id, self._claim.priority.value, self._in_the_way
+                    )
+                )
+            self._see(record)
+        return record
+
+    def _see(self, record: Record | None) -> None:
+        if record is None:
+            return
+        if self._seen is not None and self._seen.holder.token != record.holder.token:
+            self._saw_it_begin = self._service.clock.now()
+        self._seen = record
+
+    def _sleep(self, turn: Turn, record: Record | None, now: float, left: float) -> None:
+        service = self._service
+        polling = service.policy.of(self._claim.priority).polling
+        if record is None:
+            seconds = polling.most_seconds
+        else:
+            typical = service.hold_times.typical(record.holder.priority)
+            seconds = delay(Look(turn.position, typical, self._held(record, typical, now)), polling)
+            if turn.position:
+                seconds *= service.random.uniform(0.8, 1.0)  # not all at once
+        if turn.patience_ends is not None:
+            seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
+        service.clock.sleep(min(seconds, left))
+
+    def _held(self, record: Record, typical: float, now: float) -> float:
+        """For how long the holder has had the lock, as far as can be told."""
+        if self._saw_it_begin is not None:
+            return now - self._saw_it_begin
+        watched = now - self._started
+        said = self._service.clock.wall() - record.holder.since
+        if 0 <= said <= record.holder.lock_timeout:
+            return max(watched, said)
+        return max(watched, typical)  # its clock is not ours
+
+    def _ages_now(self) -> bool:
+        """Whether this batch job has waited so long that it ranks with people from now on."""
+        after = self._service.policy.of(self._claim.priority).ages_after
+        return (
+            after is not None
+            and not self._aged
+            and self._claim.priority is Priority.BATCH
+            and self._elapsed() >= after
+        )
+
+    # --- what is said about it --------------------------------------------------------------
 
     def _elapsed(self) -> float:
         return self._service.clock.now() - self._started
 
-    def _contended(self, outcome: Held | Yielded) -> None:
-        self._look_who(outcome)
-        self._service.listeners.emit(
-            Contended(self._claim.lock_id, self._claim.priority.value, self._in_the_way)
-        )
-
-    def _look_who(self, outcome: Held | Yielded) -> None:
-        if isinstance(outcome, Yielded):
-            self._in_the_way = "a waiting interactive request"
-            return
-        seen = self._service.look(self._claim.lock_id)
-        if isinstance(seen, Held) and seen.holder is not None:
-            self._holder = seen.holder
-            self._in_the_way = seen.holder.describe()
-        elif not self._in_the_way:
-            self._in_the_way = "a holder that was gone at the second look"
+    def _note_holder(self, record: Record) -> None:
+        if record.free and not record.empty:
+            first = record.waiters()[0]
+            self._in_the_way = f"{first.request or first.process} (next in line)"
+        else:
+            self._holder = record.holder
+            self._in_the_way = record.holder.describe()
 
     def _acquired(self, *, degraded: bool) -> None:
         if not self._in_the_way and not self._service.listeners.watched():
@@ -128,25 +238,17 @@ class Acquisition:
             )
         )
 
-    def _unavailable(self, reason: str) -> Lease:
-        service = self._service
-        if service.outage is OutagePolicy.FAIL:
-            if self._maybe_stored:
-                service.remember_stray(self._degraded_lease())
-            raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason)
-        service.listeners.emit(Degraded(self._claim.lock_id, reason))
-        self._acquired(degraded=True)
-        return self._degraded_lease()
-
     def _timed_out(self) -> LockTimeout:
-        self._look_who(Held(None))
+        if self._seen is not None and not self._seen.free:
+            self._holder = self._seen.holder
+        in_the_way = self._in_the_way if self._holder is None else self._holder.describe()
         waited = self._elapsed()
         self._service.listeners.emit(
-            TimedOut(self._claim.lock_id, self._claim.priority.value, waited, self._in_the_way)
+            TimedOut(self._claim.lock_id, self._claim.priority.value, waited, in_the_way)
         )
         return LockTimeout(lock_id=self._claim.lock_id, waited_seconds=waited, holder=self._holder)
 
-    def _degraded_lease(self) -> Lease:
+    def _lease_without_the_store(self, *, unsettled: bool) -> Lease:
         """A lease from now on, without the store's word for it."""
         claim = self._claim
         return Lease(
@@ -155,5 +257,5 @@ class Acquisition:
             deadline=self._service.clock.now() + claim.ttl_seconds,
             ttl_seconds=claim.ttl_seconds,
             degraded=True,
-            unsettled=self._maybe_stored,
+            unsettled=unsettled,
         )

@@ -1,8 +1,5 @@
-"""The words of the lock: claims, leases, holders, and what a lease store answers.
+"""The words of the lock: claims, leases, holders, and how asking for them can end.
 
-A store does four atomic things and nothing else; waiting, priority and what
-to do in an outage live one floor up, in `userlock.lock.service`. Every verb
-is checked by the owner's token, so no verb can touch somebody else's lease.
 Three outcomes are kept apart throughout: granted, held by somebody, and
 unavailable (the store did not say). An error is never read as "held", nor as
 "free".
@@ -13,18 +10,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import itertools
 import json
 import math
 import os
 import socket
-from typing import Protocol
+from typing import NamedTuple
 
 #: memcached reads a time to live above 30 days as a date; a lease of a month is no lease.
 MAX_LEASE_SECONDS = 30 * 86400 - 3600
 #: A caller that wants to wait longer than a day wants a queue, not a lock.
 MAX_WAIT_SECONDS = 86400.0
-#: How long a store remembers that somebody waits. Waiters renew it with every poll.
-ANNOUNCE_SECONDS = 2
 
 
 class Priority(enum.Enum):
@@ -83,8 +79,7 @@ def check_wait_timeout(value: object) -> float:
     return check_seconds("wait_timeout", value, least=0, most=MAX_WAIT_SECONDS)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """What a store's record says about who holds (or claims) a lock.
 
     It comes from a server that others can write to, so it is for people to
@@ -132,14 +127,14 @@ class Holder:
         try:
             token, priority, since, lock_timeout, process, request = json.loads(record)
             return cls(
-                token=_printable(token),
-                priority=_printable(priority),
+                token=printable(token),
+                priority=printable(priority),
                 since=float(since),
                 lock_timeout=float(lock_timeout),
-                process=_printable(process),
-                request=_printable(request),
+                process=printable(process),
+                request=printable(request),
             )
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return cls("", "unknown", 0.0, 0.0, "a record that userlock did not write", "")
 
 
@@ -148,25 +143,31 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _printable(text: object) -> str:
+def printable(text: object) -> str:
+    """A string that is safe to log, of at most 200 characters; `TypeError` if it is none."""
     if not isinstance(text, str):
         raise TypeError("not a string")
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
+    return text[:200] if text[:200].isprintable() else _replaced(text[:200])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Claim:
+def _replaced(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+class Claim(NamedTuple):
     """A request for a lease, the same through all of its attempts.
 
     Attributes:
         lock_id: what to lock.
-        holder: the record to store; `holder.token` is the owner token.
+        holder: who asks; `holder.token` is the owner token.
+        record: the holder as stored.
         ttl_seconds: how long the lease shall last.
         priority: who passes whom.
     """
 
     lock_id: str
     holder: Holder
+    record: bytes
     ttl_seconds: float
     priority: Priority
 
@@ -175,8 +176,7 @@ class Claim:
         return self.holder.token
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A granted lock. A frozen value: extending gives a new one.
 
     Attributes:
@@ -188,7 +188,11 @@ class Lease:
         degraded: taken optimistically because the store did not answer.
         unsettled: a command that asked for it may still be on its way to the store, and be
             carried out after the lease has been given back.
-        proof: what the store needs to release it at one round trip; private to the store.
+        record: what the store had under the lock when the lease was granted.
+        version: the store's name for that state, good for one change at one round trip; None
+            when it is not known.
+        contended: others were waiting when it was granted, or it was waited for.
+        priority: of who asked for it, "interactive" or "batch".
     """
 
     lock_id: str
@@ -197,30 +201,25 @@ class Lease:
     ttl_seconds: float
     degraded: bool = False
     unsettled: bool = False
-    proof: object = None
+    record: bytes = b""
+    version: object = None
+    contended: bool = False
+    priority: str = "interactive"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """The lease is ours."""
 
     lease: Lease
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Held:
-    """Somebody else has it. `holder` is None when the store did not say who."""
+class Held(NamedTuple):
+    """Somebody else has it. `holder` is None when it is not known who."""
 
     holder: Holder | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Yielded:
-    """A batch attempt stood back: an interactive request is waiting."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Unavailable:
+class Unavailable(NamedTuple):
     """The store did not say.
 
     Attributes:
@@ -233,63 +232,23 @@ class Unavailable:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Free:
-    """Nobody has a lease that the store knows of."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Released:
     """The lease was ours to the end and is gone now."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Lost:
-    """The lease was not ours any more: it ran out, was evicted, or the server forgot it.
+class Lost(NamedTuple):
+    """The lease was not ours any more.
 
-    `holder` is who has the lock now, or None.
+    Attributes:
+        how: what became of it: "ran out", "forgotten" (evicted, flushed or restarted), "taken"
+            or "broken".
+        holder: who has the lock now, or None.
+        by: who broke it.
     """
 
-    holder: Holder | None
-
-
-class LeaseStore(Protocol):
-    """Where leases live. Atomic primitives, each checked by owner token.
-
-    No verb raises for trouble with the server: that is `Unavailable`.
-    Thread-safe.
-    """
-
-    def add(
-        self, claim: Claim, *, announce: bool = False
-    ) -> Granted | Held | Yielded | Unavailable:
-        """Create the lease if there is none: one atomic create with a time to live.
-
-        An interactive claim with `announce` also makes it known, for
-        `ANNOUNCE_SECONDS`, that somebody waits; a batch claim stands back
-        (`Yielded`) while that is known. After a lost reply the store looks
-        for the claim's token: the lock may be ours.
-        """
-        ...
-
-    def withdraw(self, claim: Claim) -> None:
-        """No longer waiting: take back what `announce` made known, if it is still ours."""
-        ...
-
-    def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost | Unavailable:
-        """A new lease that ends `ttl_seconds` from now, if this one is still ours."""
-        ...
-
-    def release(self, lease: Lease) -> Released | Lost | Unavailable:
-        """Delete the lease if it is still ours; never another's."""
-        ...
-
-    def read(self, lock_id: str) -> Held | Free | Unavailable:
-        """Who holds the lock now."""
-        ...
-
-    def close(self) -> None:
-        """Give up connections."""
-        ...
+    how: str
+    holder: Holder | None = None
+    by: str = ""
 
 
 _HOST = socket.gethostname()
@@ -301,15 +260,22 @@ def process_label() -> str:
 
 
 def _label_process() -> None:
-    global _process_label
+    global _process_label, _nonce
     _process_label = f"{_HOST}/{os.getpid()}"
+    _nonce = os.urandom(12).hex()
 
 
 _process_label = ""
+_nonce = ""
+_count = itertools.count(1)
 _label_process()
 os.register_at_fork(after_in_child=_label_process)
 
 
 def new_token() -> str:
-    """A token that no other claim has: 96 random bits from the system, also after a fork."""
-    return os.urandom(12).hex()
+    """A token that no other claim has: 96 random bits for the process, and a count.
+
+    It need not be secret: it is stored where whoever could misuse it could
+    delete the record as well.
+    """
+    return f"{_nonce}{next(_count):x}"

@@ -5,36 +5,30 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Iterator
-from random import Random
 
-from userlock.lock.lease import Priority, check_lock_timeout, check_wait_timeout
+from userlock.lock.lease import (
+    MAX_WAIT_SECONDS,
+    Priority,
+    check_lock_timeout,
+    check_seconds,
+    check_wait_timeout,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Backoff:
-    """How long to wait between two polls: short at first, growing, with jitter.
+class Polling:
+    """How often whoever is next in line looks, within bounds in seconds.
 
-    Jitter keeps waiters from polling in step: each delay is drawn evenly from
-    half of its nominal length to the whole.
+    Within them it looks about ten times in a hold of the usual length; see
+    `userlock.lock.queue.delay`.
     """
 
-    first_seconds: float = 0.002
-    growth: float = 1.5
+    least_seconds: float = 0.00025
     most_seconds: float = 0.025
 
     def __post_init__(self) -> None:
-        if not (0 < self.first_seconds <= self.most_seconds < math.inf and self.growth >= 1):
-            raise ValueError(
-                f"a back-off needs 0 < first_seconds <= most_seconds and growth >= 1: {self}"
-            )
-
-    def delays(self, random: Random) -> Iterator[float]:
-        """The delays to sleep, without end."""
-        nominal = self.first_seconds
-        while True:
-            yield nominal * random.uniform(0.5, 1.0)
-            nominal = min(nominal * self.growth, self.most_seconds)
+        if not 0 < self.least_seconds <= self.most_seconds < math.inf:
+            raise ValueError(f"polling needs 0 < least_seconds <= most_seconds: {self}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,29 +38,36 @@ class PriorityPolicy:
     Attributes:
         lock_timeout: length of the lease, in seconds.
         wait_timeout: longest wait for the lock, in seconds.
-        backoff: the polling of a waiter.
+        polling: how often a waiter looks.
+        ages_after: when it has waited so long, in seconds, it ranks with interactive requests,
+            so that a stream of people cannot keep it waiting for ever. None: never.
     """
 
     lock_timeout: float = 60.0
     wait_timeout: float = 10.0
-    backoff: Backoff = Backoff()
+    polling: Polling = Polling()
+    ages_after: float | None = None
 
     def __post_init__(self) -> None:
         check_lock_timeout(self.lock_timeout)
         check_wait_timeout(self.wait_timeout)
+        if self.ages_after is not None:
+            check_seconds("ages_after", self.ages_after, least=0, most=MAX_WAIT_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LockPolicy:
     """The defaults that follow from who asks.
 
-    Batch polls more slowly: it is in no hurry, and stands back anyway while a
-    person waits.
+    Batch looks less often: it is in no hurry, and stands back while a person
+    waits, for up to half of its wait.
     """
 
     interactive: PriorityPolicy = PriorityPolicy()
     batch: PriorityPolicy = PriorityPolicy(
-        wait_timeout=60.0, backoff=Backoff(first_seconds=0.005, most_seconds=0.1)
+        wait_timeout=60.0,
+        polling=Polling(least_seconds=0.001, most_seconds=0.1),
+        ages_after=30.0,
     )
 
     def with_lock_timeout(self, seconds: float) -> LockPolicy:

@@ -1,13 +1,9 @@
 """The lock service: waiting, priority and outage policy over a lease store.
 
-Sees only the `LeaseStore` protocol. A store answers "granted", "held" or
-"unavailable"; what follows from each answer is decided here.
-
-    acquire ── add ──▶ Granted      done: one round trip
-                  ├──▶ Held         announce that we wait, poll with growing jittered delays,
-                  │                 give up after wait_timeout with the holder's name
-                  ├──▶ Yielded      (batch only) a person waits: poll, and let them pass
-                  └──▶ Unavailable  outage policy: a degraded lease, or an error
+    acquire ── create ──▶ version      done: one round trip
+                      ├─▶ (a record)   stand in line, look until it is our turn (`acquisition`,
+                      │                `queue`), give up after wait_timeout with the holder's name
+                      └─▶ (no answer)  outage policy: a degraded lease, or an error
 """
 
 from __future__ import annotations
@@ -16,12 +12,14 @@ import collections
 import dataclasses
 from collections.abc import Callable
 from random import Random, SystemRandom
+from typing import ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockServiceUnavailable
 from userlock.events import (
     LISTENERS,
+    Acquired,
     LeaseLost,
     Listeners,
     Released,
@@ -30,16 +28,12 @@ from userlock.lock.acquisition import Acquisition
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import (
     Claim,
-    Free,
     Granted,
-    Held,
     Holder,
     Lease,
-    LeaseStore,
     Lost,
     Priority,
     Unavailable,
-    Yielded,
     check_lock_id,
     check_lock_timeout,
     check_wait_timeout,
@@ -47,8 +41,14 @@ from userlock.lock.lease import (
     process_label,
 )
 from userlock.lock.lease import Released as StoreReleased
+from userlock.lock.leases import Leases
 from userlock.lock.policy import LockPolicy, OutagePolicy
+from userlock.lock.queue import HoldTimes
+from userlock.lock.record import Record, Waiter
+from userlock.lock.store import LeaseStore, StoreUnavailable
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _Opener = Callable[[str], LeaseStore]
 _OPENERS: dict[str, _Opener] = {}
 
@@ -67,19 +67,15 @@ class _Stray:
     next_look: float = 0.0
 
 
-def _is_gone(outcome: object) -> bool:
-    return isinstance(outcome, Lost) and outcome.holder is None
-
-
 class LockService:
     """Grants and takes back leases. One per process is enough; thread-safe.
 
     Guarantees: while the store keeps its data, no two confirmed (not
-    degraded) leases of one lock overlap by the holders' own clocks; a waiting
-    interactive caller is not passed by a batch attempt that began later (where
-    several wait, the others announce themselves again within one poll of the
-    first one's grant); and `acquire` returns or raises within its `wait_timeout`
-    plus the store's timeouts (memcached: about half a second).
+    degraded) leases of one lock overlap by the holders' own clocks; callers of
+    one priority are served in the order in which they began to wait, and a
+    waiting interactive caller is not passed by a batch attempt that began
+    later; and `acquire` returns or raises within its `wait_timeout` plus the
+    store's time-outs (memcached: about half a second).
 
     Args:
         store: where leases live.
@@ -112,6 +108,8 @@ class LockService:
         self.clock = clock
         # Not seeded, so that forked workers do not poll in step.
         self.random = random or SystemRandom()
+        self.leases = Leases(store, clock)
+        self.hold_times = HoldTimes()
         self._breaker = CircuitBreaker(clock)
         self._strays: collections.deque[_Stray] = collections.deque(maxlen=self.MAX_STRAYS)
 
@@ -175,34 +173,43 @@ class LockService:
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
         holder = Holder(
-            token=new_token(),
-            priority=priority.value,
-            since=self.clock.wall(),
-            lock_timeout=ttl,
-            process=process_label(),
-            request=request[:200],
+            new_token(), priority.value, self.clock.wall(), ttl, process_label(), request[:200]
         )
-        claim = Claim(lock_id=lock_id, holder=holder, ttl_seconds=ttl, priority=priority)
-        return Acquisition(self, claim, wait).run()
+        claim = Claim(lock_id, holder, holder.encode(), ttl, priority)
+        started = self.clock.now()
+        try:
+            lease = self.ask(self.leases.take, claim)
+        except StoreUnavailable as trouble:
+            return Acquisition(self, claim, wait, started).unavailable(trouble)
+        except BaseException:  # the thread is being stopped; it may have been granted
+            Acquisition(self, claim, wait, started).abandoned()
+            raise
+        if lease is None:
+            return Acquisition(self, claim, wait, started).contended()
+        if self.listeners.watched():
+            waited = self.clock.now() - started
+            self.listeners.emit(Acquired(lock_id, priority.value, waited, 1, "", degraded=False))
+        return lease
 
-    def ask(self, claim: Claim, *, announce: bool) -> Granted | Held | Yielded | Unavailable:
-        """One attempt, unless the breaker is open."""
+    def ask(self, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Ask the store, unless it is known not to answer.
+
+        Raises:
+            StoreUnavailable: it did not answer; the breaker knows.
+        """
         if not self._breaker.allows():
-            return Unavailable(self._breaker.reason, sent=False)
+            raise StoreUnavailable(self._breaker.reason, sent=False)
         asked_at = self.clock.now()
-        outcome = self.store.add(claim, announce=announce)
-        self._note(outcome, asked_at)
-        return outcome
-
-    def _note(self, outcome: object, asked_at: float) -> None:
-        """Tell the breaker how it went, and use a working store to tidy up."""
-        if isinstance(outcome, Unavailable):
+        try:
+            answer = verb(*args, **kwargs)
+        except StoreUnavailable as trouble:
             cost = self.clock.now() - asked_at
-            self._breaker.failed(cost_seconds=cost, reason=outcome.reason)
-        else:
-            self._breaker.succeeded()
-            if self._strays:
-                self._collect_strays()
+            self._breaker.failed(cost_seconds=cost, reason=trouble.reason)
+            raise
+        self._breaker.succeeded()
+        if self._strays:
+            self._collect_strays()
+        return answer
 
     # --- release ----------------------------------------------------------------------------
 
@@ -212,8 +219,9 @@ class LockService:
         What could not be confirmed is remembered, and tried again when the
         store answers this process next; until then the lease ends by itself.
         """
-        given_back = self.give_back(lease)
-        match given_back:
+        if held_seconds:
+            self.hold_times.note(lease.priority, held_seconds)
+        match self.give_back(lease):
             case StoreReleased():
                 if self.listeners.watched():
                     outcome = "released (degraded)" if lease.degraded else "released"
@@ -222,27 +230,18 @@ class LockService:
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case Lost() if lease.degraded:  # never confirmed, so nothing was lost
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
-            case Lost(holder):
-                if self.clock.now() >= lease.deadline:
-                    how = f"its lease of {lease.ttl_seconds:g} s ran out"
-                else:
-                    how = "the store forgot it (evicted, flushed or restarted)"
-                if holder is not None:
-                    how += f"; it is now held by {holder.describe()}"
-                self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, how))
+            case Lost() as lost:
+                self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, describe(lost, lease)))
 
     def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
         """Release a lease without a word to the listeners, and remember what is still owed."""
         if lease.degraded and not lease.unsettled:
-            return Lost(None)  # the store was never asked for it
+            return Lost("forgotten")  # the store was never asked for it
         outcome: StoreReleased | Lost | Unavailable
         try:
-            if self._breaker.allows():
-                asked_at = self.clock.now()
-                outcome = self.store.release(lease)
-                self._note(outcome, asked_at)
-            else:
-                outcome = Unavailable(self._breaker.reason, sent=False)
+            outcome = self.ask(self.leases.release, lease)
+        except StoreUnavailable as trouble:
+            outcome = Unavailable(trouble.reason, trouble.sent)
         except BaseException:  # the thread is being stopped
             self.remember_stray(lease)
             raise
@@ -281,11 +280,12 @@ class LockService:
             if now < stray.next_look:
                 self._strays.append(stray)
                 continue
-            outcome = self.store.release(lease)
-            if isinstance(outcome, Unavailable):
+            try:
+                outcome = self.leases.release(lease)
+            except StoreUnavailable:
                 self._strays.append(stray)
                 return
-            if lease.unsettled and _is_gone(outcome) and now < stray.until:
+            if lease.unsettled and isinstance(outcome, Lost) and now < stray.until:
                 self._strays.append(dataclasses.replace(stray, next_look=now + 1.0))
 
     # --- the rest ---------------------------------------------------------------------------
@@ -293,12 +293,10 @@ class LockService:
     def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """A new lease that ends `seconds` from now, if this one is still ours."""
         seconds = check_lock_timeout(seconds)
-        if not self._breaker.allows():
-            return Unavailable(self._breaker.reason, sent=False)
-        asked_at = self.clock.now()
-        outcome = self.store.extend(lease, seconds)
-        self._note(outcome, asked_at)
-        return outcome
+        try:
+            return self.ask(self.leases.extend, lease, seconds)
+        except StoreUnavailable as trouble:
+            return Unavailable(trouble.reason, trouble.sent)
 
     def holder(self, lock_id: str | int) -> Holder | None:
         """Who holds the lock now, or None.
@@ -306,24 +304,44 @@ class LockService:
         Raises:
             LockServiceUnavailable: the store did not answer.
         """
-        lock_id = check_lock_id(lock_id)
-        match self.look(lock_id):
-            case Held(holder):
-                return holder
-            case Free():
-                return None
-            case Unavailable(reason):
-                raise LockServiceUnavailable(lock_id=lock_id, reason=reason)
+        record = self.look(lock_id)
+        return None if record is None or record.free else record.holder
 
-    def look(self, lock_id: str) -> Held | Free | Unavailable:
-        """Who holds the lock now, as the store says, unless it is known not to answer."""
-        if not self._breaker.allows():
-            return Unavailable(self._breaker.reason, sent=False)
-        asked_at = self.clock.now()
-        outcome = self.store.read(lock_id)
-        self._note(outcome, asked_at)
-        return outcome
+    def waiters(self, lock_id: str | int) -> list[Waiter]:
+        """Who waits for the lock now, in the order in which they will be served.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer.
+        """
+        record = self.look(lock_id)
+        return [] if record is None else record.waiters()
+
+    def look(self, lock_id: str | int) -> Record | None:
+        """The lock's record as it is now; None when there is none.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer.
+        """
+        lock_id = check_lock_id(lock_id)
+        try:
+            return self.ask(self.leases.look, lock_id)
+        except StoreUnavailable as trouble:
+            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
 
     def close(self) -> None:
         """Give up the store's connections. Leases that are out stay out."""
         self.store.close()
+
+
+def describe(lost: Lost, lease: Lease) -> str:
+    """What became of a lease, in words."""
+    match lost.how:
+        case "ran out":
+            how = f"its lease of {lease.ttl_seconds:g} s ran out"
+        case "broken":
+            return f"it was broken by {lost.by}"
+        case "taken":
+            how = "the store forgot it (evicted, flushed or restarted)"
+        case _:
+            how = "the store forgot it (evicted, flushed or restarted)"
+    return how if lost.holder is None else f"{how}; it is now held by {lost.holder.describe()}"

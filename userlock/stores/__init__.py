@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from userlock.lock.lease import LeaseStore
+from userlock.lock.store import LeaseStore
 from userlock.lock.service import register_store
-from userlock.stores.memcache import MemcacheStore
+from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
+from userlock.stores.memcache import open_url as open_memcache
 from userlock.stores.memory import MemoryStore
 
-__all__ = ["MemcacheStore", "MemoryStore"]
+__all__ = ["MemcacheStore", "MemoryStore", "ShardedMemcacheStore"]
 
 
 def _memory(url: str) -> MemoryStore:
@@ -33,7 +34,7 @@ def _redis(url: str) -> LeaseStore:
 
 
 register_store("appengine", _appengine)
-register_store("memcache", MemcacheStore.from_url)
+register_store("memcache", open_memcache)
 register_store("memory", _memory)
 register_store("redis", _redis)
 register_store("rediss", _redis)

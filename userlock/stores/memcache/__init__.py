@@ -1,5 +1,6 @@
 """Leases in memcached."""
 
+from userlock.stores.memcache.several import ShardedMemcacheStore, open_url
 from userlock.stores.memcache.store import MemcacheStore
 
-__all__ = ["MemcacheStore"]
+__all__ = ["MemcacheStore", "ShardedMemcacheStore", "open_url"]

@@ -1,16 +1,12 @@
 """Connections to one memcached server, through pymemcache.
 
-Each connection is a pymemcache `Client`. They are kept in a stack, so that a
-process has about as many as it has threads that use the lock at one moment.
-What this adds to pymemcache:
+They are kept in a stack, so that a process has about as many as it has
+threads that use the lock at one moment. What this adds to pymemcache:
 
 - A connection knows *when* it was made, as a number from one sequence that
-  grants are numbered in too. A connection older than a grant proves that the
-  server has not been restarted since (a restart cuts every connection), and
-  so that CAS numbers still mean what they meant.
-- Whatever goes wrong in the middle of a command, `KeyboardInterrupt` and
-  greenlet time-outs included, the connection is closed, because its replies
-  would be out of step with its commands from then on.
+  versions are numbered in too. A connection older than a version proves that
+  the server has not been restarted since (a restart cuts every connection),
+  and so that CAS numbers still mean what they meant.
 - A look-up of the server's name that does not answer cannot hang a request.
 - A forked child starts with no connections.
 """
@@ -20,19 +16,15 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import os
-import select
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any
 
 from pymemcache.client.base import Client
-from pymemcache.exceptions import MemcacheError
 
-#: What a command may fail with when the server, or the way there, is in trouble.
-TROUBLE = (OSError, MemcacheError)
+from userlock.stores.memcache.wire import Connection
 
 ClientFactory = Callable[[tuple[str, int], float, float], Any]
 
@@ -40,95 +32,6 @@ ClientFactory = Callable[[tuple[str, int], float, float], Any]
 def plain_client(server: tuple[str, int], connect_timeout: float, timeout: float) -> Any:
     """A pymemcache client as the store wants it: small packets at once, tight timeouts."""
     return Client(server, connect_timeout=connect_timeout, timeout=timeout, no_delay=True)
-
-
-class Connection:
-    """One connection, used by one thread at a time."""
-
-    __slots__ = ("_made", "_poll", "client", "sequence")
-
-    def __init__(self, client: Any, sequence: Iterator[int]) -> None:
-        self.client = client
-        self.sequence = sequence
-        self._made = -1
-        self._poll: tuple[Any, Any] | None = None
-
-    @property
-    def connected(self) -> bool:
-        return self.client.sock is not None
-
-    @property
-    def stale(self) -> bool:
-        """Whether something has come in on this idle connection: its end, most likely.
-
-        Seen before anything is sent, a dead connection is simply replaced,
-        and nobody need wonder whether a command on it was carried out.
-        """
-        sock = self.client.sock
-        if sock is None:
-            return False
-        if self._poll is None or self._poll[0] is not sock:
-            poll = select.poll()  # unlike select.select, for any file number
-            poll.register(sock, select.POLLIN)
-            self._poll = sock, poll
-        return bool(self._poll[1].poll(0))
-
-    def older_than(self, grant: int) -> bool:
-        """Whether this connection has stood, unbroken, since before `grant`."""
-        return self.connected and self._made < grant
-
-    def command(self, wire: bytes, end: bytes = b"\r\n") -> bytes:
-        """Send a command of the meta protocol and read its reply up to `end`.
-
-        Raises:
-            OSError, MemcacheError: trouble on the way or at the server; the connection is
-                closed, and the command may or may not have been carried out.
-        """
-        if self.client.sock is None:
-            self._made = next(self.sequence)
-        reply: bytes = self.client.raw_command(wire, end)
-        return reply
-
-    def gets(self, key: bytes) -> tuple[bytes | None, int]:
-        """The value and CAS number under `key`; (None, 0) when there is none.
-
-        By the text protocol, whose reader counts bytes: whatever a stored
-        value contains, it cannot pass for a reply.
-        """
-        if self.client.sock is None:
-            self._made = next(self.sequence)
-        value, cas = self.client.gets(key)
-        return value, int(cas or 0)
-
-    def close(self) -> None:
-        self.client.close()
-
-
-class Borrowed:
-    """A connection for the length of a `with` block."""
-
-    __slots__ = ("_connection", "_keep", "_pool")
-
-    def __init__(self, pool: Connections, connection: Connection, *, keep: bool) -> None:
-        self._pool = pool
-        self._connection = connection
-        self._keep = keep
-
-    def __enter__(self) -> Connection:
-        return self._connection
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        # Whatever went wrong, KeyboardInterrupt included: a reply may still
-        # be on its way, and would be taken for the next command's.
-        if kind is None and self._keep:
-            self._pool.give_back(self._connection)
-        else:
-            self._connection.close()
 
 
 class Connections:
@@ -157,7 +60,7 @@ class Connections:
         self._timeout = timeout
         self._client_factory = client_factory
         self._most_idle = most_idle
-        # Grants and connections are numbered in one sequence, so that it can
+        # Versions and connections are numbered in one sequence, so that it can
         # be told which came first. `next` on a count is atomic in CPython.
         self.sequence = itertools.count()
         self._idle: list[Connection] = []
@@ -165,15 +68,17 @@ class Connections:
         weakref.finalize(self, _close_all, self._idle)
         _all.add(self)
 
-    def use(self, *, fresh: bool = False, timeout: float | None = None) -> Borrowed:
-        """A connection for one exchange; closed, not kept, when the exchange fails.
-
-        Args:
-            fresh: not one of those that stand idle.
-            timeout: another reply timeout than usual, in seconds.
-        """
-        connection = self._make(timeout) if fresh else self._take()
-        return Borrowed(self, connection, keep=timeout is None)
+    def take(self) -> Connection:
+        """A connection for one exchange, to be given back or closed."""
+        try:
+            connection = self._idle.pop()  # atomic; the latest used is the likeliest alive
+        except IndexError:
+            return self.make()
+        if not connection.stale:
+            return connection
+        connection.close()
+        self.drop_idle()
+        return self.make()
 
     def give_back(self, connection: Connection) -> None:
         """Keep it for the next one."""
@@ -182,23 +87,24 @@ class Connections:
         else:
             connection.close()
 
-    def _take(self) -> Connection:
-        try:
-            connection = self._idle.pop()  # atomic; the latest used is the likeliest alive
-        except IndexError:
-            return self._make(None)
-        if not connection.stale:
-            return connection
-        connection.close()
-        self.drop_idle()
-        return self._make(None)
+    def make(self, timeout: float | None = None) -> Connection:
+        """A new connection.
 
-    def _make(self, timeout: float | None) -> Connection:
+        Args:
+            timeout: another reply timeout than usual, in seconds.
+
+        Raises:
+            OSError, MemcacheError: the server cannot be reached, or does not answer.
+        """
         server = self._address.resolve(self._connect_timeout)
         client = self._client_factory(
             server, self._connect_timeout, self._timeout if timeout is None else timeout
         )
-        return Connection(client, self.sequence)
+        try:
+            return Connection(client, next(self.sequence))
+        except BaseException:
+            client.close()
+            raise
 
     def drop_idle(self) -> None:
         """Close what stands idle: after one has broken, the others are likely broken too."""

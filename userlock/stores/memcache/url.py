@@ -6,8 +6,8 @@ import re
 from urllib.parse import parse_qsl, urlsplit
 
 
-def parse_url(url: str) -> tuple[str, str, bool]:
-    """Address, prefix and via_proxy of `memcache://HOST:PORT?prefix=NAME&via_proxy=no`.
+def parse_url(url: str) -> tuple[list[str], str, bool]:
+    """Addresses, prefix and via_proxy of `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no`.
 
     Raises:
         ValueError: says what is wrong with it.
@@ -22,14 +22,10 @@ def parse_url(url: str) -> tuple[str, str, bool]:
         )
     if via_proxy not in ("yes", "no"):
         raise ValueError(f"{url!r}: via_proxy is yes or no, not {via_proxy!r}")
-    if "," in parts.netloc:
-        raise ValueError(
-            f"{url!r} names several servers; a lease lives on one, so name one "
-            "(a client that moves keys between servers would grant a lock twice)"
-        )
-    if not parts.netloc or parts.path.strip("/"):
+    addresses = parts.netloc.split(",")
+    if not all(addresses) or parts.path.strip("/"):
         raise ValueError(f"{url!r} must look like memcache://HOST:PORT?prefix=NAME")
-    return parts.netloc, prefix, via_proxy == "yes"
+    return addresses, prefix, via_proxy == "yes"
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -1,0 +1,308 @@
+"""Leases on top of a store's register: taken, kept and given back, each by its owner alone.
+
+Every change names the version of the record that it was decided on, or
+appends a line that means nothing to anybody but its owner. So nothing here
+can end or lengthen another's lease, whatever was lost, late or restarted in
+between:
+
+    we                        store                        next owner
+    create ─────────────────▶ version 1
+    (paused for longer than the lease)
+                              lapsed
+                              version 2 ◀───────────────── swap 1
+    remove 1 ───────────────▶ refused: it is version 2
+    append "= our token" ───▶ the record names the next owner: lost
+                              (the line means nothing to them)
+
+After an error it is not known whether a command was carried out; the record
+says so. `StoreUnavailable` leaves this module only when the record could not
+be read either.
+"""
+
+from __future__ import annotations
+
+from userlock.clock import Clock
+from userlock.lock.lease import Claim, Granted, Lease, Lost, Released
+from userlock.lock.record import Record, done, joining
+from userlock.lock.store import LeaseStore, StoreUnavailable
+
+#: How often an owner tries to write its record while others append to it.
+_MOST_SWAPS = 50
+
+
+class Leases:
+    """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above."""
+
+    def __init__(self, store: LeaseStore, clock: Clock) -> None:
+        self.store = store
+        self._clock = clock
+
+    # --- taking -----------------------------------------------------------------------------
+
+    def take(self, claim: Claim) -> Lease | None:
+        """The lease, if nobody has the lock; one round trip. None when there is a record."""
+        asked_at = self._clock.now()
+        try:
+            version = self.store.create(claim.lock_id, claim.record, claim.ttl_seconds)
+        except StoreUnavailable as trouble:
+            if not trouble.sent:
+                raise
+            return self._take_after(trouble, claim, asked_at)
+        if version is None:
+            return None
+        return Lease(
+            claim.lock_id,
+            claim.holder.token,
+            # Counted from before the question, so that ours ends first.
+            asked_at + claim.ttl_seconds,
+            claim.ttl_seconds,
+            False,
+            False,
+            claim.record,
+            version,
+            False,
+            claim.holder.priority,
+        )
+
+    def _take_after(self, trouble: StoreUnavailable, claim: Claim, asked_at: float) -> Lease | None:
+        """The reply to a create was lost: find out whether the lock is ours.
+
+        Also where a connection turns out dead that stood idle while the
+        server was restarted; then the record is simply created again. That is
+        safe at any time: both have the same token.
+        """
+        stored = self.store.read(claim.lock_id, hurry=trouble.slow)
+        if stored is None:
+            version = self.store.create(claim.lock_id, claim.record, claim.ttl_seconds)
+            if version is not None:
+                # If the first one was slow it may still be on its way, and
+                # land after the release.
+                return self._lease(claim, asked_at, claim.record, version, unsettled=trouble.slow)
+            stored = self.store.read(claim.lock_id, hurry=trouble.slow)
+            if stored is None:
+                return None
+        record = Record(stored)
+        return self.granted(claim, record, asked_at)
+
+    def granted(self, claim: Claim, record: Record, asked_at: float) -> Lease | None:
+        """The lease that the record turns out to grant to the claim; None if it does not."""
+        if record.holder.token != claim.token or record.free:
+            return None
+        return self._lease(
+            claim,
+            asked_at,
+            record.stored.record,
+            record.stored.version,
+            contended=not record.empty,
+        )
+
+    def claim(self, claim: Claim, record: Record, *, passing: bool) -> Lease | None:
+        """Take over a record that is free, if it is still as it was read.
+
+        Args:
+            claim: whose turn it is.
+            record: as it was read; `record.free`.
+            passing: go past those who have not taken their turn.
+        """
+        asked_at = self._clock.now()
+        successor = record.succeeded_by(self._from_now(claim), claim.token, passing=passing)
+        try:
+            version = self.store.swap(
+                claim.lock_id, record.stored.version, successor, claim.ttl_seconds
+            )
+        except StoreUnavailable as trouble:
+            if not trouble.sent:
+                raise
+            found = self.look(claim.lock_id, hurry=trouble.slow)
+            lease = None if found is None else self.granted(claim, found, asked_at)
+            if lease is None and trouble.slow:
+                raise  # it may still be carried out
+            return lease
+        if version is None:
+            return None
+        return self._lease(claim, asked_at, successor, version, contended=True)
+
+    def begin_again(self, claim: Claim, seen: Record) -> Lease | None:
+        """Take a lock whose record has gone, with those who waited in it.
+
+        Args:
+            claim: whose turn it is.
+            seen: the record as it was last seen.
+        """
+        asked_at = self._clock.now()
+        record = seen.succeeded_by(self._from_now(claim), claim.token)
+        try:
+            version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
+        except StoreUnavailable as trouble:
+            if not trouble.sent:
+                raise
+            return self._take_after(trouble, claim, asked_at)
+        if version is None:
+            return None
+        return self._lease(claim, asked_at, record, version, contended=True)
+
+    def _from_now(self, claim: Claim) -> bytes:
+        """The claim's record, with the time of the grant: those who wait go by it."""
+        return claim.holder._replace(since=self._clock.wall()).encode()
+
+    @staticmethod
+    def _lease(
+        claim: Claim,
+        asked_at: float,
+        record: bytes,
+        version: object,
+        *,
+        contended: bool = False,
+        unsettled: bool = False,
+    ) -> Lease:
+        return Lease(
+            lock_id=claim.lock_id,
+            token=claim.token,
+            deadline=asked_at + claim.ttl_seconds,
+            ttl_seconds=claim.ttl_seconds,
+            unsettled=unsettled,
+            record=record,
+            version=version,
+            contended=contended,
+            priority=claim.holder.priority,
+        )
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def join(self, claim: Claim, *, again: bool = False) -> Record | None:
+        """Stand in line, and see the record; None when there is none. Safe to repeat."""
+        stored = self.store.append(claim.lock_id, joining(claim.holder, again=again))
+        return None if stored is None else Record(stored)
+
+    def leave(self, lock_id: str, token: str) -> None:
+        """Stand in line no longer."""
+        self.store.append(lock_id, done(token))
+
+    def look(self, lock_id: str, *, hurry: bool = False) -> Record | None:
+        """The record as it is."""
+        stored = self.store.read(lock_id, hurry=hurry)
+        return None if stored is None else Record(stored)
+
+    # --- giving back ------------------------------------------------------------------------
+
+    def release(self, lease: Lease) -> Released | Lost:
+        """Give the lock to whoever waits, or to nobody.
+
+        One round trip when nobody came to wait, or when others were waiting
+        from the start; two when somebody came meanwhile.
+        """
+        sent = False
+        try:
+            if lease.version is not None and not lease.contended:
+                sent = True
+                if self.store.remove(lease.lock_id, lease.version):
+                    return Released()
+                sent = False  # it was refused
+            return self._end(lease)
+        except StoreUnavailable as trouble:
+            return self._end_after(trouble, lease, removing=sent)
+
+    def _end(self, lease: Lease) -> Released | Lost:
+        """Say that the holder is done; whoever is next sees it."""
+        stored = self.store.append(lease.lock_id, done(lease.token))
+        if stored is None:
+            return self._lost(lease, None)
+        record = Record(stored)
+        if record.holder.token != lease.token:
+            # Append and read are not one step in every store: whoever is next
+            # may have taken over in between.
+            return (
+                Released()
+                if record.succeeds_released(lease.token)
+                else self._lost(lease, record)
+            )
+        if record.lapsed or record.broken_by:
+            return self._lost(lease, record)
+        if record.empty:
+            try:
+                self.store.remove(lease.lock_id, stored.version)
+            except StoreUnavailable:
+                pass  # it is free, as it says, and ends by itself
+        return Released()
+
+    def _end_after(
+        self, trouble: StoreUnavailable, lease: Lease, *, removing: bool
+    ) -> Released | Lost:
+        if not trouble.sent:
+            raise trouble
+        record = self.look(lease.lock_id, hurry=trouble.slow)
+        if record is None and removing:
+            return Released()  # the remove whose reply was lost did its work
+        if record is None or record.holder.token != lease.token:
+            return self._lost(lease, record)
+        return self._end(lease)
+
+    def _lost(self, lease: Lease, record: Record | None) -> Lost:
+        """What became of a lease, as far as the record tells."""
+        if record is not None and record.holder.token == lease.token and record.broken_by:
+            return Lost("broken", None, record.broken_by)
+        ran_out = self._clock.now() >= lease.deadline
+        holder = None
+        if record is not None and record.holder.token != lease.token and not record.free:
+            holder = record.holder
+        if ran_out:
+            return Lost("ran out", holder)
+        return Lost("forgotten" if holder is None else "taken", holder)
+
+    # --- keeping ----------------------------------------------------------------------------
+
+    def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
+        """A new lease that ends `ttl_seconds` from now, if this one is still ours.
+
+        One round trip if nobody has come to wait. A lease that is over by the
+        holder's clock is not revived.
+        """
+        version, record, contended = lease.version, lease.record, lease.contended
+        for _ in range(_MOST_SWAPS):
+            asked_at = self._clock.now()
+            if asked_at >= lease.deadline:
+                break
+            if version is not None:
+                new = self.store.swap(lease.lock_id, version, record, ttl_seconds)
+                if new is not None:
+                    return Granted(
+                        lease._replace(
+                            deadline=asked_at + ttl_seconds,
+                            ttl_seconds=ttl_seconds,
+                            degraded=False,
+                            record=record,
+                            version=new,
+                            contended=contended,
+                        )
+                    )
+            found = self.look(lease.lock_id)
+            if found is None or found.holder.token != lease.token or found.free:
+                return self._lost(lease, found)
+            version, record = found.stored.version, found.compacted()
+            contended = not found.empty
+        else:
+            raise StoreUnavailable("others changed the record all the time", sent=False)
+        return self._lost(lease, None)
+
+    def write_line(self, lock_id: str, line: bytes) -> None:
+        """Append a line to the record, if there is one."""
+        self.store.append(lock_id, line)
+
+    def break_(self, lock_id: str, by: str) -> Record | None:
+        """End whoever's lease it is. The record as it was, or None if there was nobody's."""
+        record = self.look(lock_id)
+        while record is not None and not record.free:
+            if not record.holder.token:
+                # Not one of ours: there is nobody to tell.
+                if self.store.remove(lock_id, record.stored.version):
+                    return record
+                record = self.look(lock_id)
+                continue
+            stored = self.store.append(lock_id, done(record.holder.token, by=by))
+            if stored is None:
+                return None
+            after = Record(stored)
+            if after.holder.token == record.holder.token:
+                return record
+            record = after
+        return None

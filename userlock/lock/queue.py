@@ -1,0 +1,172 @@
+"""Who is next, and when to look again: a waiter's view of the line it stands in. No I/O.
+
+Waiters of one priority are served first come, first served; batch only when
+no person waits, unless it has waited so long that it ranks with them (that is
+decided in `userlock.lock.record`). A lock is never free for newcomers while
+somebody stands in line, because the record stays until the line is empty.
+
+A waiter may die in line. Nobody need find out until it is its turn: a free
+lock that is not taken for `PATIENCE_SECONDS` goes to the next one.
+
+    A (dead)    first in line ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄
+    B           looks: free, A is first ── 0.25 s ──▶ takes it, past A
+    C                                                 is first now
+
+One that was only paused finds itself passed over, and lines up again, before
+those who came after it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from userlock.lock.policy import Polling
+from userlock.lock.record import Record
+
+#: How long a free lock waits for whoever is first, in each process that stands ahead.
+PATIENCE_SECONDS = 0.25
+#: After a record has gone, how long each one behind lets those ahead begin again.
+_COURTESY_SECONDS = 0.05
+#: What a hold is taken to last as long as none has been seen.
+_UNKNOWN_HOLD_SECONDS = 0.01
+#: Who is not first looks at least this often, in seconds; see `Pace.delay`.
+_MOST_SECONDS_SECOND = 0.1
+_MOST_SECONDS_BEHIND = 0.25
+
+
+class Decision(enum.Enum):
+    """What a waiter does next."""
+
+    #: Take the lock: it is free, and this is the first in line.
+    CLAIM = enum.auto()
+    #: Take it, past those ahead: they have had their time.
+    PASS = enum.auto()
+    #: Stand in line again: the record has lost us.
+    REJOIN = enum.auto()
+    #: The record has gone, and it is for us to begin again.
+    CREATE = enum.auto()
+    #: Look again later.
+    WAIT = enum.auto()
+
+
+class Turn:
+    """One waiter's view: whose turn it is, from look to look.
+
+    Attributes:
+        position: how many are served before this one, at the last look.
+    """
+
+    __slots__ = ("_free", "_gone_since", "_token", "patience_ends", "position")
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self.position = 0
+        #: When the lock was first seen free, and whose it was.
+        self._free: tuple[str, float] | None = None
+        self._gone_since: float | None = None
+        #: When it is our turn although others stand ahead, or None.
+        self.patience_ends: float | None = None
+
+    def decide(self, record: Record | None, now: float) -> Decision:
+        """What to do, having seen `record` at `now`."""
+        self.patience_ends = None
+        if record is None:
+            return self._decide_gone(now)
+        self._gone_since = None
+        position = record.position_of(self._token)
+        if position is None:
+            return Decision.REJOIN
+        self.position = position
+        if not record.free:
+            self._free = None
+            return Decision.WAIT
+        if position == 0:
+            return Decision.CLAIM
+        return self._decide_behind(record, now)
+
+    def _decide_behind(self, record: Record, now: float) -> Decision:
+        """It is another's turn: ours when they have let it pass."""
+        whose = record.holder.token
+        if self._free is None or self._free[0] != whose:
+            self._free = whose, now
+        # The threads of one process live and die together.
+        processes = set(record.ahead_of(self._token) or ())
+        self.patience_ends = self._free[1] + PATIENCE_SECONDS * len(processes)
+        return Decision.PASS if now >= self.patience_ends else Decision.WAIT
+
+    def _decide_gone(self, now: float) -> Decision:
+        """The store has lost the record. Those ahead begin again first."""
+        if self._gone_since is None:
+            self._gone_since = now
+        self.patience_ends = self._gone_since + _COURTESY_SECONDS * min(self.position, 20)
+        return Decision.CREATE if now >= self.patience_ends else Decision.WAIT
+
+
+class HoldTimes:
+    """How long locks are held in this process, as a guide to when to look.
+
+    The running median, by steps of a tenth: one slow request among many moves
+    it little. Thread-safe in that a lost step does not matter.
+    """
+
+    __slots__ = ("_typical",)
+
+    def __init__(self) -> None:
+        self._typical: dict[str, float] = {}
+
+    def note(self, priority: str, seconds: float) -> None:
+        """A lock of that priority was held for so long."""
+        typical = self._typical.get(priority)
+        if typical is None:
+            self._typical[priority] = max(seconds, 0.0001)
+        elif seconds > typical:
+            self._typical[priority] = min(typical * 1.1, seconds)
+        else:
+            self._typical[priority] = max(typical / 1.1, seconds, 0.0001)
+
+    def typical(self, priority: str) -> float:
+        """What to expect of a holder of that priority, in seconds."""
+        typical = self._typical.get(priority)
+        return _UNKNOWN_HOLD_SECONDS if typical is None else typical
+
+
+class Look(NamedTuple):
+    """What a delay depends on. All times in seconds.
+
+    Attributes:
+        position: how many are served before this waiter.
+        typical: what a hold lasts as a rule.
+        held: for how long the present holder has had the lock, as far as is known.
+    """
+
+    position: int
+    typical: float
+    held: float
+
+
+def delay(look: Look, polling: Polling) -> float:
+    """How long to sleep before the next look, in seconds.
+
+    The first in line looks about ten times in a hold of the usual length,
+    mostly towards its end:
+
+        |     |     |     | ||||||||||||||||||||||||||  |  |  |   |   |
+        0                0.75 ×                        2 ×  the typical hold
+
+    so a hand-off costs few looks and a small part of a hold, be it long or
+    short. Those behind look twice in each hold that is due before theirs: all
+    together, a line of n asks as often as 2 × (1 + 1/2 + … + 1/n) per hold.
+    """
+    position, typical, held = look
+    if position == 0:
+        if held < 0.7 * typical:
+            seconds = min(typical / 4, 0.75 * typical - held)
+        elif held < 2 * typical:
+            seconds = typical / 20
+        else:
+            seconds = held / 12
+        return max(polling.least_seconds, min(seconds, polling.most_seconds))
+    seconds = position * max(typical, held / 6) / 2
+    most = _MOST_SECONDS_SECOND if position == 1 else _MOST_SECONDS_BEHIND
+    return max(4 * polling.least_seconds, min(seconds, most))

@@ -1,0 +1,310 @@
+"""What stands in a lock's record: who holds it, and who waits, in order. No I/O.
+
+A record is a log. Its first line names the holder, and what happens while it
+is held is appended, a line each:
+
+    ["4f01","interactive",1763640000.123,60.0,"web-1/77","POST /answers"]
+    +i 4f02 1763640000.150 ["web-2/12","GET /badges"]   4f02 waits, a person
+    +b 4f03 1763640000.170 ["jobs-1/9","nightly"]       4f03 waits, batch
+    ^ 4f03                                              it has waited so long that it ranks with people
+    = 4f02                                              4f02 is done: it has given up
+    ! 4f01 ["another lock",1763640000.2]                the holder waits for another lock
+    = 4f01                                              the holder is done: the lock is free
+
+Whoever is next replaces the whole record with one that names it as the holder,
+says whom it has succeeded and how (`< 4f01 released`, or `lapsed`), and goes
+on with those who still wait. A waiter that comes back after its record was
+lost (`~` for `+`) goes before those who began to wait after it did.
+
+A record comes from a server that others can write to. Whatever stands in it,
+nothing here raises, and lines that make no sense are passed over.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from userlock.lock.lease import Holder, Priority, printable
+from userlock.lock.store import Stored
+
+_PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
+_PRIORITIES |= {b"+b": Priority.BATCH, b"~b": Priority.BATCH}
+_LETTERS = {Priority.INTERACTIVE: b"i", Priority.BATCH: b"b"}
+
+
+class Waiter(NamedTuple):
+    """Who waits for a lock, as the record says: for people to read.
+
+    Attributes:
+        token: names the attempt; random.
+        priority: "interactive" or "batch".
+        since: when it began to wait, in seconds since 1970 by the waiter's clock.
+        process: host and process id.
+        request: what it is doing (for a web request, its method and path).
+        aged: batch that has waited so long that it ranks with people now.
+    """
+
+    token: str
+    priority: str
+    since: float
+    process: str
+    request: str
+    aged: bool
+
+
+class BlockedOn(NamedTuple):
+    """What the holder of a lock itself waits for.
+
+    Attributes:
+        lock_id: the other lock.
+        since: when it began to wait for it, in seconds since 1970 by its clock.
+    """
+
+    lock_id: str
+    since: float
+
+
+class _Place(NamedTuple):
+    token: bytes
+    priority: Priority
+    since: float
+    #: What follows the mark in the line; written again as it is.
+    rest: bytes
+
+
+def joining(holder: Holder, *, again: bool = False) -> bytes:
+    """The line that puts a claim in line; `again` after its record was lost."""
+    mark = b"~" if again else b"+"
+    letter = b"i" if holder.priority == Priority.INTERACTIVE.value else b"b"
+    details = json.dumps([holder.process, holder.request[:100]])
+    return f"\n{mark.decode()}{letter.decode()} {holder.token} {holder.since:.3f} {details}".encode()
+
+
+def done(token: str, *, by: str = "") -> bytes:
+    """The line that says that a holder or waiter is done; `by` whom, if somebody broke it."""
+    note = f" {json.dumps(by)}" if by else ""
+    return f"\n= {token}{note}".encode()
+
+
+def aged(token: str) -> bytes:
+    """The line that makes a batch waiter rank with people."""
+    return f"\n^ {token}".encode()
+
+
+def blocked(token: str, lock_id: str, since: float) -> bytes:
+    """The line that says which other lock the holder waits for; none when it is empty."""
+    return f"\n! {token} {json.dumps([lock_id, round(since, 3)])}".encode()
+
+
+class Record:
+    """A lock's record, understood.
+
+    Attributes:
+        stored: as it was read.
+        lapsed: the lease's time is over.
+    """
+
+    __slots__ = (
+        "__dict__",
+        "_aged",
+        "_blocked",
+        "_done",
+        "_holder_line",
+        "_known",
+        "_places",
+        "_succeeded",
+        "stored",
+    )
+
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self._holder_line, *lines = stored.record.split(b"\n")
+        self._done: dict[bytes, bytes] = {}
+        self._aged: set[bytes] = set()
+        self._blocked: dict[bytes, bytes] = {}
+        self._places: list[_Place] = []
+        self._known: set[bytes] = set()
+        self._succeeded = b""
+        for line in lines:
+            self._understand(line)
+
+    def _understand(self, line: bytes) -> None:
+        mark, _, rest = line.partition(b" ")
+        if mark == b"=":
+            token, _, note = rest.partition(b" ")
+            self._done.setdefault(token, note)
+        elif mark == b"^":
+            self._aged.add(rest)
+        elif mark == b"<":
+            self._succeeded = rest
+        elif mark == b"!":
+            token, _, what = rest.partition(b" ")
+            self._blocked[token] = what
+        elif mark in _PRIORITIES:
+            try:
+                token, since, _ = rest.split(b" ", 2)
+                place = _Place(token, _PRIORITIES[mark], float(since), rest)
+            except ValueError:
+                return
+            if token in self._known:
+                return  # sent twice, after a lost reply
+            self._known.add(token)
+            if mark[:1] == b"~":
+                self._places.insert(self._where(place), place)
+            else:
+                self._places.append(place)
+
+    def _where(self, place: _Place) -> int:
+        """Before the first one that began to wait later (by the waiters' own clocks)."""
+        for index, other in enumerate(self._places):
+            if other.since > place.since:
+                return index
+        return len(self._places)
+
+    # --- the holder -------------------------------------------------------------------------
+
+    @functools.cached_property
+    def holder(self) -> Holder:
+        """Who is named as the holder."""
+        return Holder.decode(self._holder_line)
+
+    @property
+    def lapsed(self) -> bool:
+        return self.stored.lapsed
+
+    @property
+    def released(self) -> bool:
+        """Whether the holder is done."""
+        return self.holder.token.encode() in self._done
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody has a right to the lock: it can be claimed by whoever is next."""
+        return self.lapsed or self.released
+
+    def succeeds_released(self, token: str) -> bool:
+        """Whether the holder has taken the lock from `token` after that had released it."""
+        return self._succeeded == b"%b released" % token.encode()
+
+    @property
+    def broken_by(self) -> str:
+        """Who broke the lock, if somebody did."""
+        note = self._done.get(self.holder.token.encode(), b"")
+        if not note:
+            return ""
+        try:
+            return printable(json.loads(note))
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return "somebody"
+
+    @property
+    def blocked_on(self) -> BlockedOn | None:
+        """Which lock the holder itself waits for, as far as it says."""
+        what = self._blocked.get(self.holder.token.encode())
+        if what is None:
+            return None
+        try:
+            lock_id, since = json.loads(what)
+            return BlockedOn(str(lock_id), float(since)) if lock_id else None
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return None
+
+    # --- who waits --------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _line(self) -> list[_Place]:
+        """Who waits, in the order in which they will be served."""
+        here = [place for place in self._places if place.token not in self._done]
+        return [place for place in here if self._urgent(place)] + [
+            place for place in here if not self._urgent(place)
+        ]
+
+    def _urgent(self, place: _Place) -> bool:
+        return place.priority is Priority.INTERACTIVE or place.token in self._aged
+
+    def ahead_of(self, token: str) -> list[str] | None:
+        """The processes of those who are served before `token`; None if it is not in line."""
+        own = token.encode()
+        ahead = []
+        for place in self._line:
+            if place.token == own:
+                return [_details(place)[0] for place in ahead]
+            ahead.append(place)
+        return None
+
+    def position_of(self, token: str) -> int | None:
+        """How many are served before `token`; None if it is not in line."""
+        own = token.encode()
+        for index, place in enumerate(self._line):
+            if place.token == own:
+                return index
+        return None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody waits."""
+        return not self._line
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        """Whether an interactive request, or batch that ranks with them, waits."""
+        return any(self._urgent(place) for place in self._line)
+
+    def waiters(self) -> list[Waiter]:
+        """Who waits, in the order in which they will be served."""
+        return [
+            Waiter(
+                printable(place.token.decode("latin-1")),
+                place.priority.value,
+                place.since,
+                *_details(place),
+                place.token in self._aged,
+            )
+            for place in self._line
+        ]
+
+    # --- what comes next --------------------------------------------------------------------
+
+    def succeeded_by(self, claim_record: bytes, token: str, *, passing: bool = False) -> bytes:
+        """The record in which the claim holds the lock, and the others wait on.
+
+        Args:
+            claim_record: the claim's own first line.
+            token: its token.
+            passing: those ahead of it have not taken their turn, and are dropped: dead, or
+                paused for so long that they have to line up again.
+        """
+        own = token.encode()
+        line = self._line
+        if passing:
+            first = next((i for i, place in enumerate(line) if place.token == own), 0)
+            line = line[first:]
+        how = b"released" if self.released else b"lapsed"
+        origin = b"\n< %b %b" % (self.holder.token.encode(), how)
+        return self._record(claim_record + origin, (place for place in line if place.token != own))
+
+    def compacted(self) -> bytes:
+        """The same without those who are done."""
+        own = self.holder.token.encode()
+        begin = self._holder_line
+        if own in self._blocked:
+            begin += b"\n! " + own + b" " + self._blocked[own]
+        return self._record(begin, self._line)
+
+    def _record(self, begin: bytes, line: Iterable[_Place]) -> bytes:
+        return b"".join([begin, *(self._again(place) for place in line)])
+
+    def _again(self, place: _Place) -> bytes:
+        line = b"\n+%b %b" % (_LETTERS[place.priority], place.rest)
+        return line + b"\n^ " + place.token if place.token in self._aged else line
+
+
+def _details(place: _Place) -> tuple[str, str]:
+    try:
+        process, request = json.loads(place.rest.split(b" ", 2)[2])
+        return printable(process), printable(request)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return "", ""

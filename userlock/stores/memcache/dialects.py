@@ -1,0 +1,200 @@
+"""memcached's two protocols, as far as a lease store needs them.
+
+                meta (1.6.12 and later)          text (any)
+    create      ms K n T c ME                    add K 0 T n
+    read        mg K c t v                       gets K
+    swap        ms K n T C<cas> c                cas K 0 T n <cas>
+    remove      md K C<cas>                      cas K 0 -1 0 <cas>
+    append      ms K n MA q + mg K c t v         append K 0 0 n + gets K
+
+The text protocol gives no CAS number for an `add`, so a record that was
+created with it has to be read before it can be removed: one round trip more.
+Nor does it tell how long a record has still to live.
+
+Commands are documented in memcached's doc/protocol.txt.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+from userlock.lock.store import GRACE_SECONDS
+from userlock.stores.memcache.wire import Connection, Refused, check
+
+_WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
+
+
+class Item(NamedTuple):
+    """An item as it was read. `remaining` seconds of life, if that is known."""
+
+    record: bytes
+    cas: int
+    remaining: int | None
+
+
+class Dialect(Protocol):
+    """One of the protocols. All times in seconds; keys as memcached takes them."""
+
+    def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
+        """The CAS number of the new item, 0 if the server does not tell; None if there is one."""
+        ...
+
+    def read(self, connection: Connection, key: bytes) -> Item | None:
+        """The item under `key`."""
+        ...
+
+    def swap(
+        self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
+    ) -> int | None:
+        """As `create`, for an item of that CAS number; None if it has changed or gone."""
+        ...
+
+    def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
+        """Whether the item was of that CAS number, and is gone."""
+        ...
+
+    def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
+        """The item after `line` was added to it; None if there is none."""
+        ...
+
+
+class Meta:
+    """The meta protocol."""
+
+    def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
+        reply = connection.line(
+            b"ms %b %d T%d c ME\r\n%b\r\n"
+            % (key, len(record), math.ceil(ttl) + 1 + GRACE_SECONDS, record)
+        )
+        if reply[:2] == b"NS":
+            return None
+        cas = _cas(reply)
+        if cas == 0:
+            # Created, but nothing could ever change it safely.
+            connection.line(b"md %b\r\n" % key)
+            raise Refused(_WITHOUT_CAS)
+        return cas
+
+    def read(self, connection: Connection, key: bytes) -> Item | None:
+        connection.send(b"mg %b c t v\r\n" % key)
+        item = self._item(connection, connection.read_line())
+        connection.finish()
+        return item
+
+    def swap(
+        self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
+    ) -> int | None:
+        reply = connection.line(
+            b"ms %b %d T%d c C%d\r\n%b\r\n"
+            % (key, len(record), math.ceil(ttl) + 1 + GRACE_SECONDS, cas, record)
+        )
+        return _cas(reply) if reply[:2] == b"HD" else _unless(reply, b"EX", b"NF", b"NS")
+
+    def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
+        reply = connection.line(b"md %b C%d\r\n" % (key, cas))
+        return reply[:2] == b"HD" or bool(_unless(reply, b"EX", b"NF"))
+
+    def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
+        wire = b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key)
+        while True:
+            connection.send(wire)
+            first = connection.read_line()
+            appended = first != b"NS"
+            item = self._item(connection, first if appended else connection.read_line())
+            connection.finish()
+            # When it was created between the two commands, once more.
+            if appended or item is None:
+                return item
+
+    @staticmethod
+    def _item(connection: Connection, line: bytes) -> Item | None:
+        if line[:2] == b"EN":
+            return None
+        if line[:3] != b"VA ":
+            check(line)
+            raise Refused(f"memcached answered {line[:80]!r}")
+        _, size, *flags = line.split()
+        record = connection.read_data(int(size))
+        cas = remaining = 0
+        for flag in flags:
+            if flag[:1] == b"c":
+                cas = int(flag[1:])
+            elif flag[:1] == b"t":
+                remaining = int(flag[1:])
+        # -1 stands for an item that never ends: none of ours.
+        return Item(record, cas, None if remaining < 0 else remaining)
+
+
+class Text:
+    """The text protocol, for servers before the meta protocol, and others that speak it."""
+
+    def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
+        reply = connection.line(
+            b"add %b 0 %d %d\r\n%b\r\n" % (key, math.ceil(ttl) + 1, len(record), record)
+        )
+        return 0 if reply[:6] == b"STORED" else _unless(reply, b"NOT_STORED")
+
+    def read(self, connection: Connection, key: bytes) -> Item | None:
+        connection.send(b"gets %b\r\n" % key)
+        item = self._item(connection)
+        connection.finish()
+        return item
+
+    def swap(
+        self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
+    ) -> int | None:
+        reply = connection.line(
+            b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, math.ceil(ttl) + 1, len(record), cas, record)
+        )
+        return 0 if reply[:6] == b"STORED" else _unless(reply, b"EXISTS", b"NOT_FOUND")
+
+    def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
+        # A negative time to live ends the item at once.
+        reply = connection.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
+        return reply[:6] == b"STORED" or bool(_unless(reply, b"EXISTS", b"NOT_FOUND"))
+
+    def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
+        while True:
+            connection.send(
+                b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key)
+            )
+            reply = connection.read_line()
+            if reply not in (b"STORED", b"NOT_STORED"):
+                check(reply)
+                raise Refused(f"memcached answered {reply[:80]!r}")
+            item = self._item(connection)
+            connection.finish()
+            if reply == b"STORED" or item is None:
+                return item
+
+    @staticmethod
+    def _item(connection: Connection) -> Item | None:
+        line = connection.read_line()
+        if line == b"END":
+            return None
+        if line[:6] != b"VALUE ":
+            check(line)
+            raise Refused(f"memcached answered {line[:80]!r}")
+        fields = line.split()
+        record = connection.read_data(int(fields[3]))
+        if connection.read_line() != b"END":
+            raise Refused("memcached answered more than one value")
+        if len(fields) < 5 or fields[4] == b"0":
+            raise Refused(_WITHOUT_CAS)
+        return Item(record, int(fields[4]), None)
+
+
+def _cas(reply: bytes) -> int:
+    if reply[:4] == b"HD c":
+        try:
+            return int(reply[4:])
+        except ValueError:
+            pass
+    raise Refused(f"memcached answered {reply[:80]!r}")
+
+
+def _unless(reply: bytes, *expected: bytes) -> None:
+    """None, if the reply is one of these; `Refused` otherwise."""
+    if not reply.startswith(expected):
+        raise Refused(f"memcached answered {reply[:80]!r}")

@@ -1,0 +1,192 @@
+"""One connection to memcached: commands go out, whole replies come in.
+
+pymemcache makes the connection (addresses, TLS, options); from then on its
+socket is used here directly. That is what the lock's protocol needs: replies
+are counted in bytes, so that nothing that somebody stored can pass for a
+reply, several commands go in one packet, and the way is as short as it gets.
+
+A connection that anything went wrong on, `KeyboardInterrupt` and greenlet
+time-outs included, must be closed by whoever uses it: its replies would be
+out of step with its commands from then on.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from typing import Any
+
+from pymemcache.exceptions import MemcacheError
+
+#: What a command may fail with when the server, or the way there, is in trouble.
+TROUBLE = (OSError, MemcacheError)
+_MOST_LINE_BYTES = 2048
+_CHUNK = 65536
+
+
+class Refused(Exception):
+    """The server answered, but not what the protocol says."""
+
+
+class Connection:
+    """One connection, used by one thread at a time.
+
+    Attributes:
+        client: the pymemcache client that made it.
+        made: when, as a number in the sequence of its pool.
+        meta: whether the server speaks the meta protocol.
+    """
+
+    __slots__ = ("_buffer", "_owed", "_poll", "_sock", "client", "made", "meta")
+
+    def __init__(self, client: Any, made: int) -> None:
+        """Connect, and ask the server which protocol it speaks.
+
+        Raises:
+            OSError, MemcacheError: it cannot be reached, or does not answer.
+        """
+        self.client = client
+        self.made = made
+        self.meta = speaks_meta(client.version())
+        self._sock = client.sock
+        self._buffer = b""
+        self._owed = False
+        self._poll: Any = None
+        _use_system_timeouts(self._sock, client.timeout)
+
+    @property
+    def stale(self) -> bool:
+        """Whether something has come in on this idle connection: its end, most likely.
+
+        Seen before anything is sent, a dead connection is simply replaced,
+        and nobody need wonder whether a command on it was carried out.
+        """
+        if self._owed:
+            return False  # a reply is expected
+        if self._poll is None:
+            self._poll = select.poll()  # unlike select.select, for any file number
+            self._poll.register(self._sock, select.POLLIN)
+        return bool(self._poll.poll(0))
+
+    def close(self) -> None:
+        """Close it. It cannot be used again."""
+        self.client.close()
+
+    # --- exchanges --------------------------------------------------------------------------
+
+    def line(self, wire: bytes) -> bytes:
+        """Send a command whose reply is one line, and give the line with its end.
+
+        Raises:
+            OSError: trouble on the way; the command may or may not have been carried out. A reply
+                that does not come in time is a `TimeoutError` or a `BlockingIOError`.
+            Refused: the server says that something is wrong.
+        """
+        sock = self._sock
+        sock.sendall(wire)
+        if self._owed:
+            return self._line_after_owed()
+        reply: bytes = sock.recv(4096)
+        if reply[-2:] != b"\r\n":
+            self._buffer = reply
+            reply = self.read_line() + b"\r\n"
+            if self._buffer:
+                raise Refused(f"memcached answered more than was asked: {self._buffer[:80]!r}")
+        if reply[:3] == b"HD ":
+            return reply
+        check(reply)
+        return reply
+
+    def send(self, wire: bytes) -> None:
+        """Send commands; `read_line` and `read_bytes` give their replies."""
+        self._sock.sendall(wire)
+        if self._owed:
+            self._drain()
+
+    def send_unanswered(self, wire: bytes) -> None:
+        """Send quiet commands. Whatever they answer is read before the next reply."""
+        if self._owed:
+            self._drain()
+        self._sock.sendall(wire + b"mn\r\n")
+        self._owed = True
+
+    def read_line(self) -> bytes:
+        """The next line, without its end."""
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            if len(self._buffer) > _MOST_LINE_BYTES:
+                raise Refused(f"memcached answered {self._buffer[:80]!r}…")
+            self._fill()
+        line, self._buffer = self._buffer[:end], self._buffer[end + 2 :]
+        return line
+
+    def read_data(self, size: int) -> bytes:
+        """A block of `size` bytes, and the line end after it."""
+        while len(self._buffer) < size + 2:
+            self._fill()
+        data, rest = self._buffer[:size], self._buffer[size : size + 2]
+        self._buffer = self._buffer[size + 2 :]
+        if rest != b"\r\n":
+            raise Refused("memcached sent a block of another length than it said")
+        return data
+
+    def finish(self) -> None:
+        """Make sure that all replies have been read."""
+        if self._buffer:
+            raise Refused(f"memcached answered more than was asked: {self._buffer[:80]!r}")
+
+    def _fill(self) -> None:
+        chunk = self._sock.recv(_CHUNK)
+        if not chunk:
+            raise ConnectionResetError("the server closed the connection")
+        self._buffer += chunk
+
+    def _drain(self) -> None:
+        """Read past what the last quiet commands answered."""
+        while self.read_line() != b"MN":
+            pass
+        self._owed = False
+
+    def _line_after_owed(self) -> bytes:
+        self._drain()
+        reply = self.read_line() + b"\r\n"
+        self.finish()
+        check(reply)
+        return reply
+
+
+def check(line: bytes) -> None:
+    """Raise if this is one of memcached's error lines."""
+    if line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")):
+        raise Refused(f"memcached answered {line[:120].decode('latin-1').strip()!r}")
+    if line.count(b"\r\n") > 1:
+        raise Refused(f"memcached answered more than was asked: {line[:80]!r}")
+    if not line:
+        raise ConnectionResetError("the server closed the connection")
+
+
+def speaks_meta(version: bytes) -> bool:
+    """Whether a server of that version has the meta protocol as it is documented.
+
+    1.6.0 to 1.6.11 had other reply codes and another form of `ms`.
+    """
+    numbers = version.split(b".")
+    try:
+        return (int(numbers[0]), int(numbers[1]), int(numbers[2].split(b"-")[0])) >= (1, 6, 12)
+    except (ValueError, IndexError):
+        return False
+
+
+def _use_system_timeouts(sock: Any, seconds: float | None) -> None:
+    """Let the kernel time a plain socket out, which saves a `poll` for each call.
+
+    Not for TLS, whose reads may take several of the kernel's, nor for the
+    sockets of gevent and eventlet, which never block.
+    """
+    if type(sock) is not socket.socket or socket.socket.__module__ != "socket" or not seconds:
+        return
+    value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+    sock.settimeout(None)
+

@@ -1,0 +1,32 @@
+"""Claims and leases for tests of what stands above a store."""
+
+from __future__ import annotations
+
+import time
+
+from userlock.lock.lease import Claim, Granted, Holder, Lease, Priority, new_token, process_label
+
+
+def make_claim(
+    lock_id: str = "learner-1",
+    *,
+    ttl_seconds: float = 60.0,
+    priority: Priority = Priority.INTERACTIVE,
+    request: str = "GET /a-test",
+) -> Claim:
+    """A claim with a token of its own."""
+    holder = Holder(
+        token=new_token(),
+        priority=priority.value,
+        since=round(time.time(), 3),
+        lock_timeout=ttl_seconds,
+        process=process_label(),
+        request=request,
+    )
+    return Claim(lock_id, holder, holder.encode(), ttl_seconds, priority)
+
+
+def granted(outcome: object) -> Lease:
+    """The lease of an outcome that must be a grant."""
+    assert isinstance(outcome, Granted), outcome
+    return outcome.lease

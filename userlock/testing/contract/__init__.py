@@ -1,0 +1,37 @@
+"""What every lease store must do, whatever it is made of: tests to subclass.
+
+    class TestMyStore(LeaseStoreContract):
+        @pytest.fixture
+        def store(self) -> Iterator[MyStore]:
+            store = MyStore(…)
+            yield store
+            store.close()
+
+The subclass gives the `store` fixture: a store without any records (with a
+prefix of its own, say) for each test. What it may override, for stores whose
+time is moved by hand or that cannot tell the time, is listed in
+`userlock.testing.contract.base`.
+
+The three parts can be subclassed apart, so that those that wait for real time
+to pass (`TimeContract`: about ten seconds with a real server, nothing with a
+manual clock) can be marked and left for later:
+
+    VerbContract   what each of the five primitives does, alone
+    RaceContract   that they are atomic: threads against one another
+    TimeContract   times to live, and the grace that follows
+
+For messages that show the values compared, let pytest rewrite the asserts:
+`pytest.register_assert_rewrite("userlock.testing")` in conftest.py.
+"""
+
+from __future__ import annotations
+
+from userlock.testing.contract.races import RaceContract
+from userlock.testing.contract.times import TimeContract
+from userlock.testing.contract.verbs import VerbContract
+
+__all__ = ["LeaseStoreContract", "RaceContract", "TimeContract", "VerbContract"]
+
+
+class LeaseStoreContract(VerbContract, RaceContract, TimeContract):
+    """All that `userlock.lock.store.LeaseStore` promises, as tests."""

@@ -1,0 +1,196 @@
+"""The contract's second part: the primitives are atomic, whoever else is at it."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from userlock.lock.store import LeaseStore, Stored
+from userlock.testing.contract.base import PATIENCE, StoreContract, created, found, together
+
+_THREADS = 8
+_ROUNDS = 10
+_LINES = 25
+
+
+class RaceContract(StoreContract):
+    """Threads against one another, through one store."""
+
+    def test_one_of_many_creates_wins(self, store: LeaseStore) -> None:
+        for number in range(_ROUNDS):
+            lock_id = f"round {number}"
+            versions = together(
+                *(
+                    functools.partial(store.create, lock_id, b"by %d" % n, 60)
+                    for n in range(_THREADS)
+                )
+            )
+            winners = [n for n, version in enumerate(versions) if version is not None]
+            assert len(winners) == 1, f"{len(winners)} creates of one record were granted"
+            assert found(store.read(lock_id)).record == b"by %d" % winners[0]
+            assert store.remove(lock_id, versions[winners[0]])
+
+    def test_one_of_many_swaps_wins(self, store: LeaseStore) -> None:
+        for number in range(_ROUNDS):
+            lock_id = f"round {number}"
+            version = created(store.create(lock_id, b"first", 60))
+            versions = together(
+                *(
+                    functools.partial(store.swap, lock_id, version, b"by %d" % n, 60)
+                    for n in range(_THREADS)
+                )
+            )
+            winners = [n for n, version in enumerate(versions) if version is not None]
+            assert len(winners) == 1, f"{len(winners)} swaps of one version were granted"
+            assert found(store.read(lock_id)).record == b"by %d" % winners[0]
+            assert store.remove(lock_id, versions[winners[0]])
+
+    def test_one_of_many_removes_wins(self, store: LeaseStore) -> None:
+        for number in range(_ROUNDS):
+            lock_id = f"round {number}"
+            version = created(store.create(lock_id, b"first", 60))
+            removed = together(
+                *(functools.partial(store.remove, lock_id, version) for _ in range(_THREADS))
+            )
+            assert removed.count(True) == 1, f"{removed.count(True)} removes of one record"
+
+    def test_no_line_is_lost_among_many(self, store: LeaseStore) -> None:
+        created(store.create("ann", b"first", 60))
+
+        def append(writer: int) -> list[Stored]:
+            return [
+                found(store.append("ann", b"\n" + _line(writer, number)))
+                for number in range(_LINES)
+            ]
+
+        answers = together(*(functools.partial(append, n) for n in range(_THREADS)))
+        final = found(store.read("ann")).record
+        first, *lines = final.split(b"\n")
+        assert first == b"first"
+        _assert_all_there(lines, writers=_THREADS)
+        for writer, replies in enumerate(answers):
+            for number, stored in enumerate(replies):
+                assert final.startswith(stored.record), "append gave a state that never was"
+                assert _line(writer, number) in stored.record.split(b"\n")
+
+    def test_a_swap_loses_no_line_that_its_writer_has_not_seen(self, store: LeaseStore) -> None:
+        """Each line is in a record that a granted swap replaced, or in the last one.
+
+        An append that returned before a swap's record was read has been
+        seen; one that comes between that read and the swap must make the swap
+        fail; one that comes after it adds to the new record.
+        """
+        created(store.create("ann", b"first", 60))
+        writers = 4
+        done: list[int] = []
+        seen: list[bytes] = []
+
+        def append(writer: int) -> None:
+            try:
+                for number in range(_LINES):
+                    assert store.append("ann", b"\n" + _line(writer, number)) is not None
+            finally:
+                done.append(writer)
+
+        def swap() -> None:
+            end = time.monotonic() + PATIENCE
+            swapped = 0
+            while len(done) < writers or not swapped:
+                assert time.monotonic() < end, "no swap ever succeeds among appends"
+                stored = found(store.read("ann"))
+                if store.swap("ann", stored.version, b"swapped", 60) is not None:
+                    swapped += 1
+                    seen.extend(stored.record.split(b"\n")[1:])
+
+        together(swap, *(functools.partial(append, n) for n in range(writers)))
+        seen.extend(found(store.read("ann")).record.split(b"\n")[1:])
+        _assert_all_there(seen, writers=writers)
+
+    def test_either_a_remove_or_an_append_comes_first(self, store: LeaseStore) -> None:
+        """The append makes the remove fail, or finds nothing any more: never both, nor neither."""
+        for number in range(_LINES):
+            lock_id = f"round {number}"
+            version = created(store.create(lock_id, b"first", 60))
+            remove = functools.partial(store.remove, lock_id, version)
+            append = functools.partial(store.append, lock_id, b"\nline")
+            # The thread that is started last tends to be the first.
+            if number % 2:
+                removed, appended = together(remove, append)
+            else:
+                appended, removed = together(append, remove)
+            after = store.read(lock_id)
+            if removed:
+                assert appended is None, "a record was removed after a line was added to it"
+                assert after is None, "append created a record"
+            else:
+                assert isinstance(appended, Stored), "nothing was removed, and nothing added"
+                assert found(after).record == b"first\nline"
+
+    def test_no_increment_is_lost_among_appends(self, store: LeaseStore) -> None:
+        """A count in the first line, swapped by four threads; two others append."""
+        created(store.create("ann", b"0", 60))
+        counters, writers, each = 4, 2, 15
+        end = time.monotonic() + PATIENCE
+
+        def count() -> None:
+            for _ in range(each):
+                while True:
+                    assert time.monotonic() < end, "swaps hardly ever succeed"
+                    stored = found(store.read("ann"))
+                    number, *lines = stored.record.split(b"\n")
+                    record = b"\n".join([b"%d" % (int(number) + 1), *lines])
+                    if store.swap("ann", stored.version, record, 60) is not None:
+                        break
+
+        def append(writer: int) -> None:
+            for number in range(_LINES):
+                assert store.append("ann", b"\n" + _line(writer, number)) is not None
+
+        together(
+            *([count] * counters), *(functools.partial(append, writer) for writer in range(writers))
+        )
+        number, *lines = found(store.read("ann")).record.split(b"\n")
+        assert int(number) == counters * each
+        _assert_all_there(lines, writers=writers)
+
+    def test_create_and_remove_keep_threads_apart(self, store: LeaseStore) -> None:
+        """A lock made of the register: waiters append a line, the holder removes the record."""
+        inside: list[int] = []
+        end = time.monotonic() + PATIENCE
+
+        def work(worker: int) -> None:
+            for _ in range(_ROUNDS):
+                told = False
+                while store.create("ann", b"held by %d" % worker, 60) is None:
+                    assert time.monotonic() < end, "the lock is never free"
+                    if not told:
+                        store.append("ann", b"\n%d waits" % worker)
+                        told = True
+                inside.append(worker)
+                time.sleep(0.001)  # others shall have the time to come in, if they can
+                stored = found(store.read("ann"))
+                assert stored.record.split(b"\n")[0] == b"held by %d" % worker
+                assert inside == [worker], "two at once were granted the record"
+                inside.remove(worker)
+                while not store.remove("ann", stored.version):
+                    assert time.monotonic() < end, "the holder cannot remove its own record"
+                    stored = found(store.read("ann"))
+
+        together(*(functools.partial(work, worker) for worker in range(4)))
+        assert store.read("ann") is None
+
+
+def _line(writer: int, number: int) -> bytes:
+    # Long enough that half of one would be noticed.
+    return b"writer %d line %d " % (writer, number) + b"%d" % number * 20
+
+
+def _assert_all_there(lines: list[bytes], *, writers: int) -> None:
+    """Every writer's lines, whole and in its order. Some may be there twice (sent again)."""
+    expected = {_line(writer, number) for writer in range(writers) for number in range(_LINES)}
+    assert not set(lines) - expected, "lines were mixed up or cut"
+    missing = expected - set(lines)
+    assert not missing, f"{len(missing)} of {len(expected)} lines that were appended are lost"
+    for writer in range(writers):
+        mine = [line for line in dict.fromkeys(lines) if line.startswith(b"writer %d " % writer)]
+        assert mine == [_line(writer, number) for number in range(_LINES)], "out of order"

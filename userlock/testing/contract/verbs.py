@@ -1,0 +1,279 @@
+"""The contract's first part: what each of the five primitives does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
+from userlock.testing.contract.base import StoreContract, created, found
+
+#: The longest record that the protocol speaks of, in bytes.
+BIG = 100_000
+#: Just under thirty days, from where on memcached takes a time to live for a date.
+LONGEST_TTL = 30 * 86400 - 3600
+
+#: What may stand in a record.
+RECORDS = {
+    "one line": b'["4f01","interactive",1763640000.123,60.0,"web-1/77","POST /answers"]',
+    "lines": b'["4f01","batch"]\n+i 4f02 1763640000.150 ["web-2/12",""]\n= 4f02',
+    "blanks": b"  a  b  \n c ",
+    "not ASCII": '["ü","漢字","🔒"]'.encode(),
+    "words of protocols": b"END\nVALUE a 0 1\nEN\nHD c1\n+OK\n$-1\n*0\nMN\nSTORED",
+    "marks of formats": b"%s %d {0} $1 \\n \\ ' \" ]] -- ; ,",
+    "a number": b"1234",
+    "big": b"x" * BIG,
+    "big, in lines": b"\n".join([b"y" * 999] * (BIG // 1000)),
+}
+
+#: Lock ids that some encoding or other might make one of.
+LOOKALIKES = [
+    *("a", "A", " a", "a ", "a\t", "a\n", "a\r\n", "a\x00", "\x00a"),
+    *("a b", "a%20b", "a+b", "a_b", "a:b", "a/b", "a%2Fb", "lock=a", "a=", "{a}", "*", "?"),
+    *("é", "e\u0301", "Å", "\u212b", "ß", "ss", "ﬁ", "fi"),
+    *("\ud800", "\udfff", "\ufffd", "\\ud800", "%ED%A0%80"),
+    *("😀", "\ud83d\ude00"),
+    *("0", "00", "1", "01", "1.0", "٣", "3"),
+    *("x" * 200, "x" * 249, "x" * 250, "x" * 251, "x" * 1000, "x" * 1001),
+    *("x" * 9_999 + "a", "x" * 9_999 + "b", "a" + "x" * 9_999, "x" * 5_000 + "a" + "x" * 4_999),
+]
+
+#: The ways to come by the version of a record: each leaves one there, and gives its version.
+VERSIONS: dict[str, Callable[[LeaseStore], object]] = {
+    "create": lambda store: store.create("ann", b"first", 60),
+    "read": lambda store: (store.create("ann", b"first", 60), _read(store).version)[1],
+    "swap": lambda store: store.swap("ann", store.create("ann", b"first", 60), b"next", 60),
+    "append": lambda store: (
+        store.create("ann", b"first", 60),
+        found(store.append("ann", b"\nline")).version,
+    )[1],
+    "swap after append": lambda store: (
+        store.create("ann", b"first", 60),
+        store.swap("ann", found(store.append("ann", b"\nline")).version, b"next", 60),
+    )[1],
+}
+
+#: What changes a record, and so makes its version mean nothing any more.
+CHANGES: dict[str, Callable[[LeaseStore, object], object]] = {
+    "swap": lambda store, version: store.swap("ann", version, b"changed", 60),
+    "swap to the same record": lambda store, version: store.swap("ann", version, b"first", 60),
+    "append": lambda store, version: store.append("ann", b"\nline"),
+    "remove, and a new record": lambda store, version: (
+        store.remove("ann", version),
+        store.create("ann", b"another", 60),
+    ),
+    "remove, and the same record": lambda store, version: (
+        store.remove("ann", version),
+        store.create("ann", b"first", 60),
+    ),
+}
+
+
+def _read(store: LeaseStore, lock_id: str = "ann") -> Stored:
+    return found(store.read(lock_id))
+
+
+class VerbContract(StoreContract):
+    """What `create`, `read`, `swap`, `remove` and `append` do, one after another."""
+
+    # --- create and read --------------------------------------------------------------------
+
+    def test_where_nothing_was_created_nothing_is_read(
+        self, store: LeaseStore, lock_id: str
+    ) -> None:
+        assert store.read(lock_id) is None
+
+    def test_a_record_is_created_and_read(self, store: LeaseStore, lock_id: str) -> None:
+        created(store.create(lock_id, b"first", 60))
+        stored = _read(store, lock_id)
+        assert stored.record == b"first"
+        assert stored.lapsed is False, "a record of sixty seconds lapsed at once"
+
+    def test_a_record_that_is_there_is_not_created(self, store: LeaseStore, lock_id: str) -> None:
+        version = created(store.create(lock_id, b"first", 60))
+        assert store.create(lock_id, b"second", 60) is None
+        assert _read(store, lock_id).record == b"first", "create changed what was there"
+        assert store.remove(lock_id, version), "a create that did nothing spent the version"
+
+    def test_different_lock_ids_never_meet(self, store: LeaseStore) -> None:
+        for number, lock_id in enumerate(LOOKALIKES):
+            version = store.create(lock_id, b"%d" % number, 60)
+            assert version is not None, f"{lock_id[:20]!r}… is taken for another lock id"
+        for number, lock_id in enumerate(LOOKALIKES):
+            assert _read(store, lock_id).record == b"%d" % number
+
+    @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
+    def test_a_record_is_kept_byte_for_byte(self, store: LeaseStore, record: bytes) -> None:
+        version = created(store.create("ann", record, 60))
+        assert _read(store).record == record
+        assert store.remove("ann", version)
+
+    @pytest.mark.parametrize("ttl", [0.001, 0.9, 1.5, 60, LONGEST_TTL])
+    def test_any_time_to_live_is_one(self, store: LeaseStore, ttl: float) -> None:
+        """Not cut down to 0, which means for ever to some and nothing to others."""
+        created(store.create("ann", b"first", ttl))
+        assert _read(store).record == b"first"
+
+    def test_the_longest_time_to_live_has_not_lapsed(self, store: LeaseStore) -> None:
+        created(store.create("ann", b"first", LONGEST_TTL))
+        assert _read(store).lapsed is False
+        created(store.swap("ann", _read(store).version, b"next", LONGEST_TTL))
+        assert _read(store).lapsed is False
+
+    def test_reading_in_a_hurry_reads_the_same(self, store: LeaseStore) -> None:
+        assert store.read("ann", hurry=True) is None
+        version = created(store.create("ann", b"first", 60))
+        stored = found(store.read("ann", hurry=True))
+        assert (stored.record, stored.lapsed) == (b"first", False)
+        assert store.swap("ann", stored.version, b"next", 60) is not None
+        assert store.remove("ann", version) is False
+
+    def test_reading_spends_no_version(self, store: LeaseStore) -> None:
+        version = created(store.create("ann", b"first", 60))
+        first = _read(store)
+        _read(store)
+        assert store.swap("ann", first.version, b"next", 60) is not None
+        assert store.swap("ann", version, b"another", 60) is None
+
+    # --- swap -------------------------------------------------------------------------------
+
+    def test_swap_replaces_the_record(self, store: LeaseStore, lock_id: str) -> None:
+        version = created(store.create(lock_id, b"first", 60))
+        version = store.swap(lock_id, version, b"next", 60)
+        assert version is not None, "swap refused the version that create gave"
+        stored = _read(store, lock_id)
+        assert (stored.record, stored.lapsed) == (b"next", False)
+        assert store.swap(lock_id, version, b"last", 60) is not None
+        assert _read(store, lock_id).record == b"last"
+
+    @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
+    def test_swap_keeps_every_byte(self, store: LeaseStore, record: bytes) -> None:
+        version = created(store.create("ann", b"first", 60))
+        version = created(store.swap("ann", version, record, 60))
+        assert _read(store).record == record
+        assert store.swap("ann", version, b"short again", 60) is not None
+        assert _read(store).record == b"short again"
+
+    def test_swap_creates_nothing(self, store: LeaseStore) -> None:
+        version = created(store.create("ann", b"first", 60))
+        assert store.remove("ann", version)
+        assert store.swap("ann", version, b"next", 60) is None
+        assert store.read("ann") is None
+
+    @pytest.mark.parametrize("way", VERSIONS.values(), ids=VERSIONS.keys())
+    def test_swap_takes_the_version_that_any_verb_gives(
+        self, store: LeaseStore, way: Callable[[LeaseStore], object]
+    ) -> None:
+        version = way(store)
+        assert version is not None
+        assert store.swap("ann", version, b"swapped", 60) is not None
+        assert _read(store).record == b"swapped"
+
+    @pytest.mark.parametrize("way", VERSIONS.values(), ids=VERSIONS.keys())
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+    def test_a_version_is_spent_by_whatever_changes_the_record(
+        self,
+        store: LeaseStore,
+        way: Callable[[LeaseStore], object],
+        change: Callable[[LeaseStore, object], object],
+    ) -> None:
+        """Also where the record looks the same: who read it before missed what happened since."""
+        version = way(store)
+        change(store, version)
+        before = _read(store).record
+        assert store.swap("ann", version, b"swapped", 60) is None, "swap took a spent version"
+        assert _read(store).record == before, "a swap that was refused wrote all the same"
+        assert store.remove("ann", version) is False, "remove took a spent version"
+        assert _read(store).record == before, "a remove that was refused did its work"
+
+    # --- remove -----------------------------------------------------------------------------
+
+    def test_remove_deletes_the_record(self, store: LeaseStore, lock_id: str) -> None:
+        version = created(store.create(lock_id, b"first", 60))
+        assert store.remove(lock_id, version) is True
+        assert store.read(lock_id) is None
+        assert store.remove(lock_id, version) is False, "what was gone was removed again"
+        created(store.create(lock_id, b"second", 60))
+        assert _read(store, lock_id).record == b"second"
+
+    @pytest.mark.parametrize("way", VERSIONS.values(), ids=VERSIONS.keys())
+    def test_remove_takes_the_version_that_any_verb_gives(
+        self, store: LeaseStore, way: Callable[[LeaseStore], object]
+    ) -> None:
+        assert store.remove("ann", way(store)) is True
+        assert store.read("ann") is None
+
+    def test_remove_leaves_other_locks_alone(self, store: LeaseStore) -> None:
+        version = created(store.create("ann", b"first", 60))
+        created(store.create("bob", b"other", 60))
+        store.remove("ann", version)
+        assert _read(store, "bob").record == b"other"
+
+    # --- append -----------------------------------------------------------------------------
+
+    def test_append_adds_a_line(self, store: LeaseStore, lock_id: str) -> None:
+        created(store.create(lock_id, b"first", 60))
+        stored = found(store.append(lock_id, b"\none"))
+        assert stored.record == b"first\none", "append gives the record as it is afterwards"
+        assert stored.lapsed is False
+        assert found(store.append(lock_id, b"\ntwo")).record == b"first\none\ntwo"
+        assert _read(store, lock_id).record == b"first\none\ntwo"
+
+    def test_append_to_nothing_creates_nothing(self, store: LeaseStore, lock_id: str) -> None:
+        assert store.append(lock_id, b"\none") is None
+        assert store.read(lock_id) is None
+        created(store.create(lock_id, b"first", 60))
+        assert _read(store, lock_id).record == b"first"
+
+    @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
+    def test_append_keeps_every_byte(self, store: LeaseStore, record: bytes) -> None:
+        created(store.create("ann", b"first", 60))
+        for line in record.split(b"\n"):
+            store.append("ann", b"\n" + line)
+        assert _read(store).record == b"first\n" + record
+
+    def test_append_to_what_was_swapped(self, store: LeaseStore) -> None:
+        version = created(store.create("ann", b"first", 60))
+        store.append("ann", b"\nlost with the swap")
+        assert store.swap("ann", version, b"refused", 60) is None
+        created(store.swap("ann", _read(store).version, b"next", 60))
+        assert found(store.append("ann", b"\nline")).record == b"next\nline"
+
+    def test_a_record_may_grow_big_by_many_appends(self, store: LeaseStore) -> None:
+        expected = b"first"
+        version = created(store.create("ann", expected, 60))
+        while len(expected) < BIG:
+            line = b"\n%06d " % len(expected) + b"z" * 992
+            expected += line
+            stored = found(store.append("ann", line))
+            assert stored.record == expected
+            assert stored.version != version, "append did not give a new version"
+            version = stored.version
+        created(store.swap("ann", version, expected, 60))
+        assert _read(store).record == expected
+
+    # --- close ------------------------------------------------------------------------------
+
+    def test_close_can_be_called_twice(self, store: LeaseStore) -> None:
+        created(store.create("ann", b"first", 60))
+        store.close()
+        store.close()
+
+    def test_use_after_close_works_or_is_refused_cleanly(self, store: LeaseStore) -> None:
+        version = created(store.create("ann", b"first", 60))
+        store.close()
+        uses: list[Callable[[], object]] = [
+            lambda: store.create("bob", b"first", 60),
+            lambda: store.read("ann"),
+            lambda: store.read("ann", hurry=True),
+            lambda: store.append("ann", b"\nline"),
+            lambda: store.swap("ann", version, b"next", 60),
+            lambda: store.remove("ann", version),
+        ]
+        for use in uses:
+            try:
+                use()
+            except StoreUnavailable as error:
+                assert error.reason, "it does not say why"
+        store.close()
