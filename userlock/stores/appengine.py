@@ -120,7 +120,12 @@ class _Found(NamedTuple):
 
 
 class AppEngineStore:
-    """A lease store in App Engine's bundled memcache. Thread-safe; survives fork.
+    """A lease store in App Engine's bundled memcache. Thread-safe.
+
+    Survives a fork that comes before the process's first call of an App
+    Engine service, as in a server that forks its workers: the threads that
+    the SDK calls from do not come along, and calls in the child of a process
+    that has them time out.
 
     Values that userlock did not write count as held by somebody unknown until
     they go: nothing is appended to them, and they are never unpickled.

@@ -1,0 +1,109 @@
+"""The store contract in App Engine's memcache; keys, and addresses."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+import pytest
+from google.appengine.api import memcache, namespace_manager
+
+from tests.contract.stores.appengine.service import KEY, Service, WallClock
+from userlock.lock.service import LockService
+from userlock.lock.store import LeaseStore
+from userlock.stores.appengine import AppEngineStore
+from userlock.testing import LeaseStoreContract, ManualClock
+from userlock.testing.contract.base import created, found, together
+
+
+class TestAppEngine(LeaseStoreContract):
+    """The contract, by the clock of the stub."""
+
+    @pytest.fixture(autouse=True)
+    def _time(self, clock: ManualClock) -> None:
+        self.clock = clock
+
+    def now(self, store: LeaseStore) -> float:
+        return self.clock.now()
+
+    def wait(self, store: LeaseStore, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+
+class TestKeys:
+    def test_every_key_is_one_that_memcache_carries(
+        self, store: AppEngineStore, service: Service
+    ) -> None:
+        long_prefix = AppEngineStore(prefix="p" * 80)
+        for lock_id in ("ann", "x" * 150, "x" * 10_000, "漢" * 10_000, "a\r\nb", "\ud800"):
+            created(store.create(lock_id, b"first", 60))
+            created(long_prefix.create(lock_id, b"first", 60))
+        keys = [item.key for method, request in service.requests for item in request.item]
+        assert len(set(keys)) == 12
+        assert all(len(key) <= memcache.MAX_KEY_SIZE for key in keys)
+        assert KEY in keys
+
+    def test_prefixes_keep_deployments_apart(self, store: AppEngineStore) -> None:
+        other = AppEngineStore.from_url("appengine://?prefix=app2")
+        created(store.create("ann", b"first", 60))
+        created(other.create("ann", b"second", 60))
+        assert found(store.read("ann")).record == b"first"
+
+    def test_the_namespace_of_the_caller_is_not_part_of_the_key(
+        self, store: AppEngineStore, service: Service
+    ) -> None:
+        version = created(store.create("ann", b"first", 60))
+        namespace_manager.set_namespace("tenant-1")
+        try:
+            assert memcache.Client().get(KEY) is None, "the control: it changes others' keys"
+            assert store.create("ann", b"second", 60) is None
+            assert found(store.append("ann", b"\nline")).record == b"first\nline"
+            assert store.remove("ann", version) is False
+            assert store.remove("ann", found(store.read("ann")).version)
+        finally:
+            namespace_manager.set_namespace("")
+        assert store.read("ann") is None
+
+
+class TestUrl:
+    @pytest.mark.parametrize("url", ["appengine://", "appengine:", "appengine://?prefix=app1"])
+    def test_a_service_over_it(self, service: Service, url: str) -> None:
+        locks = LockService.from_url(url)
+        lease = locks.acquire("ann")
+        assert not lease.degraded
+        locks.release(lease)
+        assert locks.holder("ann") is None
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "appengine://host",
+            "appengine://?prefix=",
+            "appengine://?prefix=a%20b",
+            "appengine://?colour=red",
+            "appengine:///path",
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, url: str) -> None:
+        with pytest.raises(ValueError, match=r"appengine://.prefix=NAME|a key prefix must"):
+            LockService.from_url(url)
+
+    def test_without_the_extra_it_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(sys.modules, "userlock.stores.appengine")
+        monkeypatch.setitem(sys.modules, "google.appengine.api", None)
+        with pytest.raises(ImportError, match=r"pip install 'userlock\[appengine\]'"):
+            LockService.from_url("appengine://")
+
+
+def test_many_machines_at_once_lose_no_line(service: Service, clock: ManualClock) -> None:
+    """Each with a store of its own, as the instances of an app have."""
+    stores = [AppEngineStore(clock=WallClock(clock)) for _ in range(6)]
+    created(stores[0].create("ann", b"first", 60))
+
+    def append(number: int) -> None:
+        for turn in range(10):
+            found(stores[number].append("ann", b"\n%d %d" % (number, turn)))
+
+    together(*(functools.partial(append, number) for number in range(6)))
+    _, *lines = found(stores[0].read("ann")).record.split(b"\n")
+    assert sorted(lines) == sorted(b"%d %d" % (n, turn) for n in range(6) for turn in range(10))

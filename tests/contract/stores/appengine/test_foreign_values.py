@@ -1,0 +1,93 @@
+"""What others store under our keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.appengine.api import memcache
+
+from tests.contract.stores.appengine.service import KEY, Service
+from userlock.lock.service import LockService
+from userlock.stores.appengine import AppEngineStore
+from userlock.testing import ManualClock
+from userlock.testing.contract.base import created, found, together
+
+SPRUNG: list[str] = []
+
+
+def spring() -> str:
+    SPRUNG.append("sprung")
+    return "sprung"
+
+
+class Trap:
+    """What runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (spring, ())
+
+
+class TestForeignValues:
+    """What others store under our keys."""
+
+    @pytest.fixture(autouse=True)
+    def _untouched(self) -> Iterator[None]:
+        SPRUNG.clear()
+        yield
+        SPRUNG.clear()
+
+    FOREIGN: dict[str, object] = {  # noqa: RUF012
+        "bytes": b"mine",
+        "nothing": b"",
+        "text": "mine",
+        "a number": 5,
+        "text that looks like ours": f"userlock/1 {'a' * 16} 1\nrecord",
+        "a header that is no header": b"userlock/1 x 1\nrecord",
+        "another version": b"userlock/2 " + b"a" * 16 + b" 1\nrecord",
+        "text that looks like a tombstone": "userlock/1 removed\n",
+        "a trap": Trap(),
+    }
+
+    @pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN.keys())
+    def test_they_are_held_by_somebody_until_they_go(
+        self, service: Service, store: AppEngineStore, clock: ManualClock, value: object
+    ) -> None:
+        memcache.Client().set(KEY, value, time=3600)
+        before = service._the_cache[""][KEY].value
+        assert store.create("ann", b"first", 60) is None
+        stored = found(store.read("ann"))
+        assert stored.lapsed is False
+        assert store.swap("ann", b"a" * 16, b"ours", 60) is None
+        assert found(store.append("ann", b"\nline")) == stored
+        assert service._the_cache[""][KEY].value == before, "it was written over"
+        clock.advance(3600)
+        created(store.create("ann", b"first", 60))
+        assert SPRUNG == []
+
+    def test_they_can_be_removed(self, service: Service, store: AppEngineStore) -> None:
+        memcache.Client().set(KEY, b"mine")
+        version = found(store.read("ann")).version
+        memcache.Client().set(KEY, b"another")
+        assert store.remove("ann", version) is False
+        assert store.remove("ann", found(store.read("ann")).version)
+        created(store.create("ann", b"first", 60))
+
+    def test_nothing_is_unpickled(self, service: Service, store: AppEngineStore) -> None:
+        memcache.Client().set(KEY, Trap())
+        together(
+            lambda: store.read("ann"),
+            lambda: store.append("ann", b"\nline"),
+            lambda: store.create("ann", b"first", 60),
+        )
+        assert SPRUNG == []
+        memcache.Client().get(KEY)
+        assert SPRUNG == ["sprung"], "the control: the SDK's client does"
+
+    def test_a_lock_on_them_waits_and_names_nobody(self, service: Service) -> None:
+        memcache.Client().set(KEY, b"mine", time=3600)
+        locks = LockService.from_url("appengine://")
+        holder = locks.holder("ann")
+        assert holder is not None
+        assert "did not write" in holder.describe()
