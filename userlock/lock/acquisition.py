@@ -101,9 +101,7 @@ class Acquisition:
             return self._service.ask(self._leases.take, self._claim)
         self._note_holder(record)
         if record.free and record.empty:
-            return self._service.ask(
-                self._leases.claim, self._claim, record, passing=False
-            )
+            return self._service.ask(self._leases.claim, self._claim, record, passing=False)
         return None
 
     def _wait(self) -> Lease | None:
@@ -121,10 +119,8 @@ class Acquisition:
                     lease = service.ask(
                         self._leases.claim, claim, record, passing=decision is Decision.PASS
                     )
-                case Decision.CREATE if self._seen is None:
-                    lease = service.ask(self._leases.take, claim)
                 case Decision.CREATE:
-                    lease = service.ask(self._leases.begin_again, claim, self._seen)
+                    lease = service.ask(self._leases.begin, claim, self._seen)
                 case Decision.REJOIN:
                     # Unless it is ours: a claim whose reply was lost.
                     assert record is not None
@@ -148,9 +144,7 @@ class Acquisition:
         self._attempts += 1
         if self._ages_now():
             self._aged = True
-            self._service.ask(
-                self._leases.write_line, self._claim.lock_id, aged(self._claim.token)
-            )
+            self._service.ask(self._leases.write_line, self._claim.lock_id, aged(self._claim.token))
         record = self._service.ask(self._leases.look, self._claim.lock_id)
         self._see(record)
         return record
@@ -163,9 +157,7 @@ class Acquisition:
                 self._joined = True
                 self._note_holder(record)
                 self._service.listeners.emit(
-                    Contended(
-                        self._claim.lock_id, self._claim.priority.value, self._in_the_way
-                    )
+                    Contended(self._claim.lock_id, self._claim.priority.value, self._in_the_way)
                 )
             self._see(record)
         return record

@@ -21,6 +21,8 @@ be read either.
 
 from __future__ import annotations
 
+import contextlib
+
 from userlock.clock import Clock
 from userlock.lock.lease import Claim, Granted, Lease, Lost, Released
 from userlock.lock.record import Record, done, joining
@@ -122,13 +124,15 @@ class Leases:
             return None
         return self._lease(claim, asked_at, successor, version, contended=True)
 
-    def begin_again(self, claim: Claim, seen: Record) -> Lease | None:
-        """Take a lock whose record has gone, with those who waited in it.
+    def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
+        """Take a lock that has no record any more, with those who waited in it.
 
         Args:
             claim: whose turn it is.
-            seen: the record as it was last seen.
+            seen: the record as it was last seen, if it was.
         """
+        if seen is None:
+            return self.take(claim)
         asked_at = self._clock.now()
         record = seen.succeeded_by(self._from_now(claim), claim.token)
         try:
@@ -212,17 +216,14 @@ class Leases:
             # Append and read are not one step in every store: whoever is next
             # may have taken over in between.
             return (
-                Released()
-                if record.succeeds_released(lease.token)
-                else self._lost(lease, record)
+                Released() if record.succeeds_released(lease.token) else self._lost(lease, record)
             )
         if record.lapsed or record.broken_by:
             return self._lost(lease, record)
         if record.empty:
-            try:
+            # Whatever comes of it: the record says that it is free, and ends by itself.
+            with contextlib.suppress(StoreUnavailable):
                 self.store.remove(lease.lock_id, stored.version)
-            except StoreUnavailable:
-                pass  # it is free, as it says, and ends by itself
         return Released()
 
     def _end_after(

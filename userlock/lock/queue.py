@@ -152,11 +152,11 @@ def delay(look: Look, polling: Polling) -> float:
     mostly towards its end:
 
         |     |     |     | ||||||||||||||||||||||||||  |  |  |   |   |
-        0                0.75 ×                        2 ×  the typical hold
+        0                0.75 h                       2 h     h: the typical hold
 
     so a hand-off costs few looks and a small part of a hold, be it long or
     short. Those behind look twice in each hold that is due before theirs: all
-    together, a line of n asks as often as 2 × (1 + 1/2 + … + 1/n) per hold.
+    together, a line of n asks as often as 2 (1 + 1/2 + … + 1/n) per hold.
     """
     position, typical, held = look
     if position == 0:

@@ -6,7 +6,7 @@ is held is appended, a line each:
     ["4f01","interactive",1763640000.123,60.0,"web-1/77","POST /answers"]
     +i 4f02 1763640000.150 ["web-2/12","GET /badges"]   4f02 waits, a person
     +b 4f03 1763640000.170 ["jobs-1/9","nightly"]       4f03 waits, batch
-    ^ 4f03                                              it has waited so long that it ranks with people
+    ^ 4f03                                              it has waited long: ranks with people
     = 4f02                                              4f02 is done: it has given up
     ! 4f01 ["another lock",1763640000.2]                the holder waits for another lock
     = 4f01                                              the holder is done: the lock is free
@@ -80,7 +80,9 @@ def joining(holder: Holder, *, again: bool = False) -> bytes:
     mark = b"~" if again else b"+"
     letter = b"i" if holder.priority == Priority.INTERACTIVE.value else b"b"
     details = json.dumps([holder.process, holder.request[:100]])
-    return f"\n{mark.decode()}{letter.decode()} {holder.token} {holder.since:.3f} {details}".encode()
+    return (
+        f"\n{mark.decode()}{letter.decode()} {holder.token} {holder.since:.3f} {details}".encode()
+    )
 
 
 def done(token: str, *, by: str = "") -> bytes:
@@ -228,7 +230,7 @@ class Record:
     def ahead_of(self, token: str) -> list[str] | None:
         """The processes of those who are served before `token`; None if it is not in line."""
         own = token.encode()
-        ahead = []
+        ahead: list[_Place] = []
         for place in self._line:
             if place.token == own:
                 return [_details(place)[0] for place in ahead]

@@ -1,9 +1,9 @@
 """The lock service: waiting, priority and outage policy over a lease store.
 
-    acquire ── create ──▶ version      done: one round trip
-                      ├─▶ (a record)   stand in line, look until it is our turn (`acquisition`,
-                      │                `queue`), give up after wait_timeout with the holder's name
-                      └─▶ (no answer)  outage policy: a degraded lease, or an error
+acquire ── create ──▶ version      done: one round trip
+                  ├─▶ (a record)   stand in line, look until it is our turn (`acquisition`,
+                  │                `queue`), give up after wait_timeout with the holder's name
+                  └─▶ (no answer)  outage policy: a degraded lease, or an error
 """
 
 from __future__ import annotations

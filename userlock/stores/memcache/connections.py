@@ -42,6 +42,7 @@ class Connections:
         connect_timeout: for finding and connecting to it, in seconds.
         timeout: for a reply, in seconds.
         client_factory: makes pymemcache clients, for TLS and the like.
+        protocol: "meta" or "text"; None to ask the server.
         most_idle: how many to keep open while nobody uses them.
     """
 
@@ -53,12 +54,14 @@ class Connections:
         connect_timeout: float,
         timeout: float,
         client_factory: ClientFactory = plain_client,
+        protocol: str | None = None,
         most_idle: int = 32,
     ) -> None:
         self._address = Address(host, port)
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._client_factory = client_factory
+        self._protocol = protocol
         self._most_idle = most_idle
         # Versions and connections are numbered in one sequence, so that it can
         # be told which came first. `next` on a count is atomic in CPython.
@@ -101,7 +104,7 @@ class Connections:
             server, self._connect_timeout, self._timeout if timeout is None else timeout
         )
         try:
-            return Connection(client, next(self.sequence))
+            return Connection(client, next(self.sequence), self._protocol)
         except BaseException:
             client.close()
             raise

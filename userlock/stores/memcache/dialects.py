@@ -89,11 +89,11 @@ class Meta:
             b"ms %b %d T%d c C%d\r\n%b\r\n"
             % (key, len(record), math.ceil(ttl) + 1 + GRACE_SECONDS, cas, record)
         )
-        return _cas(reply) if reply[:2] == b"HD" else _unless(reply, b"EX", b"NF", b"NS")
+        return None if _is_one_of(reply, b"EX", b"NF", b"NS") else _cas(reply)
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         reply = connection.line(b"md %b C%d\r\n" % (key, cas))
-        return reply[:2] == b"HD" or bool(_unless(reply, b"EX", b"NF"))
+        return not _is_one_of(reply, b"EX", b"NF") and _is_done(reply, b"HD")
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
         wire = b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key)
@@ -133,7 +133,7 @@ class Text:
         reply = connection.line(
             b"add %b 0 %d %d\r\n%b\r\n" % (key, math.ceil(ttl) + 1, len(record), record)
         )
-        return 0 if reply[:6] == b"STORED" else _unless(reply, b"NOT_STORED")
+        return None if _is_one_of(reply, b"NOT_STORED") else _unknown_cas(reply)
 
     def read(self, connection: Connection, key: bytes) -> Item | None:
         connection.send(b"gets %b\r\n" % key)
@@ -147,18 +147,16 @@ class Text:
         reply = connection.line(
             b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, math.ceil(ttl) + 1, len(record), cas, record)
         )
-        return 0 if reply[:6] == b"STORED" else _unless(reply, b"EXISTS", b"NOT_FOUND")
+        return None if _is_one_of(reply, b"EXISTS", b"NOT_FOUND") else _unknown_cas(reply)
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.
         reply = connection.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
-        return reply[:6] == b"STORED" or bool(_unless(reply, b"EXISTS", b"NOT_FOUND"))
+        return not _is_one_of(reply, b"EXISTS", b"NOT_FOUND") and _is_done(reply, b"STORED")
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
         while True:
-            connection.send(
-                b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key)
-            )
+            connection.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
             reply = connection.read_line()
             if reply not in (b"STORED", b"NOT_STORED"):
                 check(reply)
@@ -194,7 +192,17 @@ def _cas(reply: bytes) -> int:
     raise Refused(f"memcached answered {reply[:80]!r}")
 
 
-def _unless(reply: bytes, *expected: bytes) -> None:
-    """None, if the reply is one of these; `Refused` otherwise."""
-    if not reply.startswith(expected):
+def _unknown_cas(reply: bytes) -> int:
+    _is_done(reply, b"STORED")
+    return 0
+
+
+def _is_one_of(reply: bytes, *words: bytes) -> bool:
+    return reply.startswith(words)
+
+
+def _is_done(reply: bytes, word: bytes) -> bool:
+    """True, if the reply says so; `Refused` if it says something unheard of."""
+    if not reply.startswith(word):
         raise Refused(f"memcached answered {reply[:80]!r}")
+    return True

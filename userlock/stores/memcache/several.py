@@ -72,13 +72,16 @@ class ShardedMemcacheStore:
 
 
 def open_url(url: str) -> LeaseStore:
-    """The store that `memcache://HOST:PORT,HOST:PORT?prefix=NAME&via_proxy=no` names.
+    """The store that `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
 
     Raises:
         ValueError: says what is wrong with the URL.
     """
-    addresses, prefix, via_proxy = parse_url(url)
+    named = parse_url(url)
     servers = [
-        MemcacheStore(address, prefix=prefix, via_proxy=via_proxy) for address in addresses
+        MemcacheStore(
+            address, prefix=named.prefix, via_proxy=named.via_proxy, protocol=named.protocol
+        )
+        for address in named.addresses
     ]
     return servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)

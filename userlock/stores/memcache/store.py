@@ -37,7 +37,7 @@ from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 from userlock.stores.memcache.connections import ClientFactory, Connections, plain_client
 from userlock.stores.memcache.dialects import Dialect, Item, Meta, Text
 from userlock.stores.memcache.keys import KeySpace
-from userlock.stores.memcache.url import parse_url, split_address
+from userlock.stores.memcache.url import split_address
 from userlock.stores.memcache.wire import TROUBLE, Connection, Refused
 
 CONNECT_TIMEOUT = 0.1
@@ -72,11 +72,12 @@ class MemcacheStore:
         timeout: for a reply, in seconds.
         via_proxy: there is something in between (mcrouter, twemproxy, Envoy) whose connections
             outlive memcached's. Every change then reads the record first, one round trip more.
+        protocol: "meta", "text", or None to ask each server what it speaks.
         client_factory: makes a pymemcache client from (server, connect_timeout, timeout), for
             TLS and the like. It must not retry by itself.
 
     Raises:
-        ValueError: an address or prefix that cannot be one.
+        ValueError: an address, prefix or protocol that cannot be one.
     """
 
     def __init__(
@@ -87,8 +88,11 @@ class MemcacheStore:
         connect_timeout: float = CONNECT_TIMEOUT,
         timeout: float = REPLY_TIMEOUT,
         via_proxy: bool = False,
+        protocol: str | None = None,
         client_factory: ClientFactory = plain_client,
     ) -> None:
+        if protocol not in (None, "meta", "text"):
+            raise ValueError(f"protocol must be 'meta', 'text' or None, not {protocol!r}")
         host, port = split_address(address)
         self.address = address
         self._keys = KeySpace(prefix)
@@ -99,6 +103,7 @@ class MemcacheStore:
             connect_timeout=connect_timeout,
             timeout=timeout,
             client_factory=client_factory,
+            protocol=protocol,
         )
 
     # --- the verbs --------------------------------------------------------------------------

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 
-def parse_url(url: str) -> tuple[list[str], str, bool]:
-    """Addresses, prefix and via_proxy of `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no`.
+class Named(NamedTuple):
+    """What a URL names."""
+
+    addresses: list[str]
+    prefix: str
+    via_proxy: bool
+    protocol: str | None
+
+
+def parse_url(url: str) -> Named:
+    """What `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
 
     Raises:
         ValueError: says what is wrong with it.
@@ -16,16 +26,17 @@ def parse_url(url: str) -> tuple[list[str], str, bool]:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     prefix = options.pop("prefix", "userlock")
     via_proxy = options.pop("via_proxy", "no")
+    protocol = options.pop("protocol", None)
     if options:
         raise ValueError(
-            f"{url!r}: unknown option {', '.join(options)}; there are: prefix, via_proxy"
+            f"{url!r}: unknown option {', '.join(options)}; there are: prefix, via_proxy, protocol"
         )
     if via_proxy not in ("yes", "no"):
         raise ValueError(f"{url!r}: via_proxy is yes or no, not {via_proxy!r}")
     addresses = parts.netloc.split(",")
     if not all(addresses) or parts.path.strip("/"):
         raise ValueError(f"{url!r} must look like memcache://HOST:PORT?prefix=NAME")
-    return addresses, prefix, via_proxy == "yes"
+    return Named(addresses, prefix, via_proxy == "yes", protocol)
 
 
 def split_address(address: str) -> tuple[str, int]:

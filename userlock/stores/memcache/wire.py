@@ -40,15 +40,16 @@ class Connection:
 
     __slots__ = ("_buffer", "_owed", "_poll", "_sock", "client", "made", "meta")
 
-    def __init__(self, client: Any, made: int) -> None:
-        """Connect, and ask the server which protocol it speaks.
+    def __init__(self, client: Any, made: int, protocol: str | None = None) -> None:
+        """Connect, and ask the server for its version: it tells which protocol it speaks.
 
         Raises:
             OSError, MemcacheError: it cannot be reached, or does not answer.
         """
         self.client = client
         self.made = made
-        self.meta = speaks_meta(client.version())
+        spoken = speaks_meta(client.version())
+        self.meta = spoken if protocol is None else protocol == "meta"
         self._sock = client.sock
         self._buffer = b""
         self._owed = False
@@ -189,4 +190,3 @@ def _use_system_timeouts(sock: Any, seconds: float | None) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
     sock.settimeout(None)
-
