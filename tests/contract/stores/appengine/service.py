@@ -7,12 +7,14 @@ does is tried without waiting.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from google.appengine.api.memcache import memcache_stub
 
 from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.store import Stored
 from userlock.testing import ManualClock
 
 #: Where the lock "ann" is stored, without a prefix of its own.
@@ -67,3 +69,37 @@ class Service(memcache_stub.MemcacheServiceStub):
     def number_of(self, key: bytes) -> int:
         """The number of what is stored."""
         return int(self._the_cache[""][key].cas_id)
+
+
+def created(version: object | None) -> object:
+    """The version of a record that had to be created."""
+    assert version is not None, "there was one already"
+    return version
+
+
+def found(stored: Stored | None) -> Stored:
+    """A record that had to be there."""
+    assert stored is not None, "there is none"
+    return stored
+
+
+def together(*actions: Callable[[], object]) -> None:
+    """Do all of these at once, each in a thread, and raise what the first of them raised."""
+    barrier = threading.Barrier(len(actions))
+    errors: list[BaseException] = []
+
+    def run(action: Callable[[], object]) -> None:
+        try:
+            barrier.wait(30)
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(action,), daemon=True) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "they keep one another waiting"
+    if errors:
+        raise errors[0]

@@ -8,12 +8,18 @@ import sys
 import pytest
 from google.appengine.api import memcache, namespace_manager
 
-from tests.contract.stores.appengine.service import KEY, Service, WallClock
+from tests.contract.stores.appengine.service import (
+    KEY,
+    Service,
+    WallClock,
+    created,
+    found,
+    together,
+)
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
 from userlock.testing import LeaseStoreContract, ManualClock
-from userlock.testing.contract.base import created, found, together
 
 
 class TestAppEngine(LeaseStoreContract):

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from google.appengine.api import memcache
 
-from tests.contract.stores.appengine.service import KEY, Service
+from tests.contract.stores.appengine.service import KEY, Service, created, found, together
 from userlock.lock.service import LockService
 from userlock.stores.appengine import AppEngineStore
 from userlock.testing import ManualClock
-from userlock.testing.contract.base import created, found, together
 
 SPRUNG: list[str] = []
 

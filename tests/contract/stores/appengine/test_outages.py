@@ -10,11 +10,10 @@ import pytest
 from google.appengine.api import apiproxy_stub_map, memcache
 from google.appengine.runtime import apiproxy_errors, default_api_stub
 
-from tests.contract.stores.appengine.service import KEY, Service
+from tests.contract.stores.appengine.service import KEY, Service, created, found
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.appengine import AppEngineStore
-from userlock.testing.contract.base import created, found
 
 GET = memcache.MemcacheGetResponse
 SET = memcache.MemcacheSetResponse

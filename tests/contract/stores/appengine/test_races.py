@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from google.appengine.api import memcache
 
-from tests.contract.stores.appengine.service import KEY, Service
+from tests.contract.stores.appengine.service import KEY, Service, created, found
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import appengine
 from userlock.stores.appengine import AppEngineStore
 from userlock.testing import ManualClock
-from userlock.testing.contract.base import created, found
 
 SET = memcache.MemcacheSetResponse
 POLICY = memcache.MemcacheSetRequest

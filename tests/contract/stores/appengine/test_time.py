@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 from google.appengine.api import memcache
 
-from tests.contract.stores.appengine.service import KEY, Service, WallClock
+from tests.contract.stores.appengine.service import KEY, Service, WallClock, created, found
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.appengine import SKEW_SECONDS, AppEngineStore
 from userlock.testing import ManualClock
-from userlock.testing.contract.base import created, found
+
+#: A reader's and the service's, against the writer's; and against each other.
+OFF_BY = [
+    (reader, service)
+    for reader in (-SKEW_SECONDS, 0.0, SKEW_SECONDS)
+    for service in (-SKEW_SECONDS, 0.0, SKEW_SECONDS)
+    if abs(reader - service) <= SKEW_SECONDS
+]
 
 
 class TestTime:
     """Clocks of the writer, a reader and the service that differ by as much as is allowed."""
-
-    #: A reader's and the service's, against the writer's; and against each other.
-    OFF_BY = [
-        (reader, service)
-        for reader in (-SKEW_SECONDS, 0.0, SKEW_SECONDS)
-        for service in (-SKEW_SECONDS, 0.0, SKEW_SECONDS)
-        if abs(reader - service) <= SKEW_SECONDS
-    ]
 
     def life(
         self, store: AppEngineStore, reader: AppEngineStore, clock: ManualClock, ttl: float
