@@ -1,36 +1,53 @@
-"""The memory store: leases within one process, for tests.
+"""The memory store: records within one process, for tests.
 
 Behaves as a real store does in every respect that the contract names (it
 passes the same suite), and adds hooks to play the accidents that real ones
-have: `evict`, `forget_everything`, `go_down`.
+have. Some befall the whole store, until they are taken back:
+
+    evict, forget_everything         data is lost
+    go_down, come_back               nothing is answered
+
+others befall the next command of a kind, once for each call:
+
+    lose_command(verb)               it never arrives, and the caller cannot know
+    lose_reply(verb)                 it is carried out, and the caller cannot know
+    delay(verb), then arrive()       it is carried out later
+    before(verb, action)             something else happens first
 """
 
 from __future__ import annotations
 
-import dataclasses
+import collections
+import enum
+import itertools
 import threading
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.lease import (
-    ANNOUNCE_SECONDS,
-    Claim,
-    Free,
-    Granted,
-    Held,
-    Holder,
-    Lease,
-    Lost,
-    Priority,
-    Released,
-    Unavailable,
-    Yielded,
-)
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+
+#: The five things that a store can be asked to do.
+Verb = Literal["create", "read", "swap", "remove", "append"]
+
+_Answer = TypeVar("_Answer")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Entry:
-    holder: Holder
-    ends_at: float
+class _Entry(NamedTuple):
+    record: bytes
+    version: int
+    lapses_at: float
+
+
+class _Fault(enum.Enum):
+    COMMAND_LOST = "the command was lost"
+    REPLY_LOST = "the reply was lost"
+    DELAYED = "the command is late"
+
+
+class _Accident(NamedTuple):
+    fault: _Fault
+    slow: bool
 
 
 class MemoryStore:
@@ -38,100 +55,195 @@ class MemoryStore:
 
     Args:
         clock: for the time; tests hand in a manual one.
+
+    Attributes:
+        clock: as it was handed in.
+        asked: how often each verb was asked for, whether or not it was answered.
     """
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
+        self.asked: collections.Counter[Verb] = collections.Counter()
         self._mutex = threading.Lock()
-        self._leases: dict[str, _Entry] = {}
-        self._waiting: dict[str, _Entry] = {}
-        self._down: str | None = None
+        self._entries: dict[str, _Entry] = {}
+        # Goes on through `forget_everything`: a version never comes back, as
+        # it would in a memcached, whose numbers begin again at 1.
+        self._versions = itertools.count(1)
+        self._down: StoreUnavailable | None = None
+        self._accidents: dict[Verb, collections.deque[_Accident]] = {}
+        self._firsts: dict[Verb, collections.deque[Callable[[], object]]] = {}
+        self._late: list[Callable[[], object]] = []
 
     # --- the store --------------------------------------------------------------------------
 
-    def add(
-        self, claim: Claim, *, announce: bool = False
-    ) -> Granted | Held | Yielded | Unavailable:
-        with self._mutex:
-            if self._down:
-                return Unavailable(self._down)
-            now = self.clock.now()
-            if claim.priority is Priority.BATCH:
-                if self._live(self._waiting, claim.lock_id):
-                    return Yielded()
-            elif announce:
-                self._waiting[claim.lock_id] = _Entry(claim.holder, now + ANNOUNCE_SECONDS)
-            entry = self._live(self._leases, claim.lock_id)
-            if entry is not None and entry.holder.token != claim.token:
-                return Held(entry.holder)
-            self._leases[claim.lock_id] = _Entry(claim.holder, now + claim.ttl_seconds)
-            return Granted(
-                Lease(claim.lock_id, claim.token, now + claim.ttl_seconds, claim.ttl_seconds)
-            )
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+        """As `LeaseStore.create`."""
 
-    def withdraw(self, claim: Claim) -> None:
-        with self._mutex:
-            entry = self._waiting.get(claim.lock_id)
-            if entry is not None and entry.holder.token == claim.token:
-                del self._waiting[claim.lock_id]
+        def do() -> int | None:
+            if self._entry(lock_id) is not None:
+                return None
+            return self._put(lock_id, record, ttl_seconds)
 
-    def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost | Unavailable:
-        with self._mutex:
-            if self._down:
-                return Unavailable(self._down)
-            entry = self._live(self._leases, lease.lock_id)
-            if entry is None or entry.holder.token != lease.token:
-                return Lost(entry.holder if entry else None)
-            ends_at = self.clock.now() + ttl_seconds
-            self._leases[lease.lock_id] = _Entry(entry.holder, ends_at)
-            return Granted(Lease(lease.lock_id, lease.token, ends_at, ttl_seconds))
+        return self._carry_out("create", do)
 
-    def release(self, lease: Lease) -> Released | Lost | Unavailable:
-        with self._mutex:
-            if self._down:
-                return Unavailable(self._down)
-            entry = self._live(self._leases, lease.lock_id)
-            if entry is None or entry.holder.token != lease.token:
-                return Lost(entry.holder if entry else None)
-            del self._leases[lease.lock_id]
-            return Released()
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        """As `LeaseStore.read`."""
+        return self._carry_out("read", lambda: self._stored(self._entry(lock_id)))
 
-    def read(self, lock_id: str) -> Held | Free | Unavailable:
-        with self._mutex:
-            if self._down:
-                return Unavailable(self._down)
-            entry = self._live(self._leases, lock_id)
-            return Held(entry.holder) if entry else Free()
+    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
+        """As `LeaseStore.swap`."""
+
+        def do() -> int | None:
+            entry = self._entry(lock_id)
+            if entry is None or entry.version != version:
+                return None
+            return self._put(lock_id, record, ttl_seconds)
+
+        return self._carry_out("swap", do)
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        """As `LeaseStore.remove`."""
+
+        def do() -> bool:
+            entry = self._entry(lock_id)
+            if entry is None or entry.version != version:
+                return False
+            del self._entries[lock_id]
+            return True
+
+        return self._carry_out("remove", do)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        """As `LeaseStore.append`."""
+
+        def do() -> Stored | None:
+            entry = self._entry(lock_id)
+            if entry is None:
+                return None
+            entry = _Entry(entry.record + line, next(self._versions), entry.lapses_at)
+            self._entries[lock_id] = entry
+            return self._stored(entry)
+
+        return self._carry_out("append", do)
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Nothing to give up: the records stay."""
 
-    # --- accidents --------------------------------------------------------------------------
+    # --- accidents that befall the whole store ----------------------------------------------
 
     def evict(self, lock_id: str) -> None:
-        """Lose one lease, as a memcached short of memory does."""
+        """Lose one record, as a memcached short of memory does."""
         with self._mutex:
-            self._leases.pop(lock_id, None)
+            self._entries.pop(lock_id, None)
 
     def forget_everything(self) -> None:
-        """Lose every lease, as a memcached that is restarted does."""
-        with self._mutex:
-            self._leases.clear()
-            self._waiting.clear()
+        """Lose every record, as a memcached that is restarted does.
 
-    def go_down(self, reason: str = "the store is down") -> None:
-        """Answer nothing until `come_back`."""
+        No version from before will match again. Commands that are late stay so.
+        """
         with self._mutex:
-            self._down = reason
+            self._entries.clear()
+
+    def go_down(
+        self, reason: str = "the store is down", *, sent: bool = True, slow: bool = False
+    ) -> None:
+        """Answer nothing, and do nothing, until `come_back`.
+
+        Args:
+            reason, sent, slow: what `StoreUnavailable` shall say.
+        """
+        with self._mutex:
+            self._down = StoreUnavailable(reason, sent=sent, slow=slow)
 
     def come_back(self) -> None:
         """Answer again."""
         with self._mutex:
             self._down = None
 
-    def _live(self, entries: dict[str, _Entry], lock_id: str) -> _Entry | None:
-        entry = entries.get(lock_id)
-        if entry is not None and self.clock.now() >= entry.ends_at:
-            del entries[lock_id]
+    # --- accidents that befall the next command of a kind -----------------------------------
+
+    def lose_command(self, verb: Verb, *, slow: bool = False) -> None:
+        """Let the next such command be lost on its way: not carried out, now or later.
+
+        Args:
+            verb: which kind of command.
+            slow: the caller sees a time-out; by default, a broken connection.
+        """
+        self._plan(verb, _Accident(_Fault.COMMAND_LOST, slow))
+
+    def lose_reply(self, verb: Verb, *, slow: bool = False) -> None:
+        """Let the reply to the next such command be lost: it is carried out all the same.
+
+        Args:
+            verb: which kind of command.
+            slow: the caller sees a time-out; by default, a broken connection.
+        """
+        self._plan(verb, _Accident(_Fault.REPLY_LOST, slow))
+
+    def delay(self, verb: Verb) -> None:
+        """Let the caller of the next such command time out, and the command come by `arrive`."""
+        self._plan(verb, _Accident(_Fault.DELAYED, slow=True))
+
+    def arrive(self) -> list[object]:
+        """Carry out the commands that are late, in their order; what each would have answered.
+
+        Times to live count from now, as they do at a server.
+        """
+        with self._mutex:
+            late, self._late = self._late, []
+            return [do() for do in late]
+
+    def before(self, verb: Verb, action: Callable[[], object]) -> None:
+        """Let `action` happen when the next such command is on its way, before it arrives.
+
+        It may use the store: this is how a test lets another client in
+        between two commands of one that it watches.
+        """
+        with self._mutex:
+            self._firsts.setdefault(verb, collections.deque()).append(action)
+
+    # --- within -----------------------------------------------------------------------------
+
+    def _plan(self, verb: Verb, accident: _Accident) -> None:
+        with self._mutex:
+            self._accidents.setdefault(verb, collections.deque()).append(accident)
+
+    def _carry_out(self, verb: Verb, do: Callable[[], _Answer]) -> _Answer:
+        with self._mutex:
+            self.asked[verb] += 1
+            actions = self._firsts.get(verb)
+            action = actions.popleft() if actions else None
+        if action is not None:
+            action()
+        with self._mutex:
+            if self._down is not None:
+                # A new one each time: an exception gathers the traceback of
+                # every place that it passes.
+                down = self._down
+                raise StoreUnavailable(down.reason, sent=down.sent, slow=down.slow)
+            accidents = self._accidents.get(verb)
+            if not accidents:
+                return do()
+            accident = accidents.popleft()
+            if accident.fault is _Fault.REPLY_LOST:
+                do()
+            elif accident.fault is _Fault.DELAYED:
+                self._late.append(do)
+            raise StoreUnavailable(f"{verb}: {accident.fault.value}", slow=accident.slow)
+
+    def _entry(self, lock_id: str) -> _Entry | None:
+        entry = self._entries.get(lock_id)
+        if entry is not None and self.clock.now() >= entry.lapses_at + GRACE_SECONDS:
+            del self._entries[lock_id]
             return None
         return entry
+
+    def _put(self, lock_id: str, record: bytes, ttl_seconds: float) -> int:
+        version = next(self._versions)
+        self._entries[lock_id] = _Entry(record, version, self.clock.now() + ttl_seconds)
+        return version
+
+    def _stored(self, entry: _Entry | None) -> Stored | None:
+        if entry is None:
+            return None
+        return Stored(entry.record, entry.version, self.clock.now() >= entry.lapses_at)

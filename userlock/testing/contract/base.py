@@ -58,7 +58,7 @@ class StoreContract:
             assert self.now(store) < end, f"{what}: not so after {within:g} seconds"
             self.wait(store, 0.02)
 
-    @pytest.fixture(params=LOCK_IDS.values(), ids=LOCK_IDS.keys())
+    @pytest.fixture(params=list(LOCK_IDS.values()), ids=list(LOCK_IDS))
     def lock_id(self, request: pytest.FixtureRequest) -> str:
         """A lock id as it may come."""
         lock_id: str = request.param
@@ -77,30 +77,42 @@ def created(version: object | None) -> object:
     return version
 
 
-def together(*actions: Callable[[], _Result]) -> list[_Result]:
-    """Do all of these at once, each in a thread; their results, in order.
+class Race:
+    """Threads that do things at once, and give up together."""
 
-    The first error in any of them is raised here.
-    """
-    barrier = threading.Barrier(len(actions))
-    results: dict[int, _Result] = {}
-    errors: list[BaseException] = []
+    def __init__(self) -> None:
+        self._end = time.monotonic() + PATIENCE
+        self._errors: list[BaseException] = []
 
-    def run(number: int, action: Callable[[], _Result]) -> None:
-        try:
-            barrier.wait(PATIENCE)
-            results[number] = action()
-        except BaseException as error:
-            errors.append(error)
+    def run(self, *actions: Callable[[], _Result]) -> list[_Result]:
+        """Do all of these at once, each in a thread; their results, in order.
 
-    threads = [
-        threading.Thread(target=run, args=numbered, daemon=True) for numbered in enumerate(actions)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    if errors:
-        raise errors[0]
-    assert len(results) == len(actions), "the store keeps threads waiting for one another"
-    return [results[number] for number in range(len(actions))]
+        The first error in any of them is raised here.
+        """
+        barrier = threading.Barrier(len(actions))
+        results: dict[int, _Result] = {}
+
+        def run_one(number: int, action: Callable[[], _Result]) -> None:
+            try:
+                barrier.wait(PATIENCE)
+                results[number] = action()
+            except BaseException as error:
+                self._errors.append(error)
+
+        threads = [
+            threading.Thread(target=run_one, args=numbered, daemon=True)
+            for numbered in enumerate(actions)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        if self._errors:
+            raise self._errors[0]
+        assert len(results) == len(actions), "the store keeps threads waiting for one another"
+        return [results[number] for number in range(len(actions))]
+
+    def go_on(self, otherwise: str) -> None:
+        """For loops in these threads: raises when it has lasted too long, or another failed."""
+        assert time.monotonic() < self._end, otherwise
+        assert not self._errors, "another thread failed"

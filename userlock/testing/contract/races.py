@@ -6,7 +6,7 @@ import functools
 import time
 
 from userlock.lock.store import LeaseStore, Stored
-from userlock.testing.contract.base import PATIENCE, StoreContract, created, found, together
+from userlock.testing.contract.base import Race, StoreContract, created, found
 
 _THREADS = 8
 _ROUNDS = 10
@@ -19,7 +19,7 @@ class RaceContract(StoreContract):
     def test_one_of_many_creates_wins(self, store: LeaseStore) -> None:
         for number in range(_ROUNDS):
             lock_id = f"round {number}"
-            versions = together(
+            versions = Race().run(
                 *(
                     functools.partial(store.create, lock_id, b"by %d" % n, 60)
                     for n in range(_THREADS)
@@ -34,7 +34,7 @@ class RaceContract(StoreContract):
         for number in range(_ROUNDS):
             lock_id = f"round {number}"
             version = created(store.create(lock_id, b"first", 60))
-            versions = together(
+            versions = Race().run(
                 *(
                     functools.partial(store.swap, lock_id, version, b"by %d" % n, 60)
                     for n in range(_THREADS)
@@ -49,7 +49,7 @@ class RaceContract(StoreContract):
         for number in range(_ROUNDS):
             lock_id = f"round {number}"
             version = created(store.create(lock_id, b"first", 60))
-            removed = together(
+            removed = Race().run(
                 *(functools.partial(store.remove, lock_id, version) for _ in range(_THREADS))
             )
             assert removed.count(True) == 1, f"{removed.count(True)} removes of one record"
@@ -63,7 +63,7 @@ class RaceContract(StoreContract):
                 for number in range(_LINES)
             ]
 
-        answers = together(*(functools.partial(append, n) for n in range(_THREADS)))
+        answers = Race().run(*(functools.partial(append, n) for n in range(_THREADS)))
         final = found(store.read("ann")).record
         first, *lines = final.split(b"\n")
         assert first == b"first"
@@ -81,7 +81,7 @@ class RaceContract(StoreContract):
         fail; one that comes after it adds to the new record.
         """
         created(store.create("ann", b"first", 60))
-        writers = 4
+        race, writers = Race(), 4
         done: list[int] = []
         seen: list[bytes] = []
 
@@ -93,16 +93,15 @@ class RaceContract(StoreContract):
                 done.append(writer)
 
         def swap() -> None:
-            end = time.monotonic() + PATIENCE
             swapped = 0
             while len(done) < writers or not swapped:
-                assert time.monotonic() < end, "no swap ever succeeds among appends"
+                race.go_on("no swap ever succeeds among appends")
                 stored = found(store.read("ann"))
                 if store.swap("ann", stored.version, b"swapped", 60) is not None:
                     swapped += 1
                     seen.extend(stored.record.split(b"\n")[1:])
 
-        together(swap, *(functools.partial(append, n) for n in range(writers)))
+        race.run(swap, *(functools.partial(append, n) for n in range(writers)))
         seen.extend(found(store.read("ann")).record.split(b"\n")[1:])
         _assert_all_there(seen, writers=writers)
 
@@ -115,9 +114,9 @@ class RaceContract(StoreContract):
             append = functools.partial(store.append, lock_id, b"\nline")
             # The thread that is started last tends to be the first.
             if number % 2:
-                removed, appended = together(remove, append)
+                removed, appended = Race().run(remove, append)
             else:
-                appended, removed = together(append, remove)
+                appended, removed = Race().run(append, remove)
             after = store.read(lock_id)
             if removed:
                 assert appended is None, "a record was removed after a line was added to it"
@@ -129,13 +128,12 @@ class RaceContract(StoreContract):
     def test_no_increment_is_lost_among_appends(self, store: LeaseStore) -> None:
         """A count in the first line, swapped by four threads; two others append."""
         created(store.create("ann", b"0", 60))
-        counters, writers, each = 4, 2, 15
-        end = time.monotonic() + PATIENCE
+        race, counters, writers, each = Race(), 4, 2, 15
 
         def count() -> None:
             for _ in range(each):
                 while True:
-                    assert time.monotonic() < end, "swaps hardly ever succeed"
+                    race.go_on("swaps hardly ever succeed")
                     stored = found(store.read("ann"))
                     number, *lines = stored.record.split(b"\n")
                     record = b"\n".join([b"%d" % (int(number) + 1), *lines])
@@ -146,7 +144,7 @@ class RaceContract(StoreContract):
             for number in range(_LINES):
                 assert store.append("ann", b"\n" + _line(writer, number)) is not None
 
-        together(
+        race.run(
             *([count] * counters), *(functools.partial(append, writer) for writer in range(writers))
         )
         number, *lines = found(store.read("ann")).record.split(b"\n")
@@ -156,13 +154,13 @@ class RaceContract(StoreContract):
     def test_create_and_remove_keep_threads_apart(self, store: LeaseStore) -> None:
         """A lock made of the register: waiters append a line, the holder removes the record."""
         inside: list[int] = []
-        end = time.monotonic() + PATIENCE
+        race = Race()
 
         def work(worker: int) -> None:
             for _ in range(_ROUNDS):
                 told = False
                 while store.create("ann", b"held by %d" % worker, 60) is None:
-                    assert time.monotonic() < end, "the lock is never free"
+                    race.go_on("the lock is never free")
                     if not told:
                         store.append("ann", b"\n%d waits" % worker)
                         told = True
@@ -173,10 +171,10 @@ class RaceContract(StoreContract):
                 assert inside == [worker], "two at once were granted the record"
                 inside.remove(worker)
                 while not store.remove("ann", stored.version):
-                    assert time.monotonic() < end, "the holder cannot remove its own record"
+                    race.go_on("the holder cannot remove its own record")
                     stored = found(store.read("ann"))
 
-        together(*(functools.partial(work, worker) for worker in range(4)))
+        race.run(*(functools.partial(work, worker) for worker in range(4)))
         assert store.read("ann") is None
 
 

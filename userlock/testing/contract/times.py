@@ -75,9 +75,7 @@ class TimeContract(StoreContract):
         if not self.tells_lapsed:
             pytest.skip("the store cannot tell how long a record has still to live")
         lock_ids = ("swapped", "removed", "created", "appended")
-        versions = {
-            lock_id: created(store.create(lock_id, b"first", 0.2)) for lock_id in lock_ids
-        }
+        versions = {lock_id: created(store.create(lock_id, b"first", 0.2)) for lock_id in lock_ids}
 
         def all_lapsed() -> bool:
             return all(found(store.read(lock_id)).lapsed for lock_id in lock_ids)
@@ -140,9 +138,7 @@ class TimeContract(StoreContract):
         version = created(store.create("shortened", b"first", 60))
         began = self.now(store)
         version = created(store.swap("shortened", version, b"next", 1))
-        return _Watched(
-            "shortened", began, 1, lambda: store.read("shortened", hurry=True), version
-        )
+        return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
 
     # --- watching ---------------------------------------------------------------------------
 

@@ -1,0 +1,179 @@
+"""The store contract on the memory store, time by hand; and the accidents that it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
+from userlock.stores.memory import MemoryStore, Verb
+from userlock.testing import LeaseStoreContract, ManualClock
+
+#: One command of each kind, on the lock "ann".
+COMMANDS: dict[Verb, Callable[[MemoryStore], object]] = {
+    "create": lambda store: store.create("ann", b"again", 60),
+    "read": lambda store: store.read("ann"),
+    "swap": lambda store: store.swap("ann", version_of(store), b"next", 60),
+    "remove": lambda store: store.remove("ann", version_of(store)),
+    "append": lambda store: store.append("ann", b"\nline"),
+}
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+def version_of(store: MemoryStore, lock_id: str = "ann") -> object:
+    stored = store.read(lock_id)
+    assert stored is not None
+    return stored.version
+
+
+def record_of(store: MemoryStore, lock_id: str = "ann") -> bytes | None:
+    stored = store.read(lock_id)
+    return None if stored is None else stored.record
+
+
+class TestMemory(LeaseStoreContract):
+    @pytest.fixture
+    def store(self, store: MemoryStore) -> MemoryStore:
+        return store
+
+    def now(self, store: LeaseStore) -> float:
+        assert isinstance(store, MemoryStore)
+        return store.clock.now()
+
+    def wait(self, store: LeaseStore, seconds: float) -> None:
+        assert isinstance(store, MemoryStore)
+        store.clock.sleep(seconds)
+
+
+class TestTime:
+    def test_it_lapses_and_goes_to_the_second(self, store: MemoryStore, clock: ManualClock) -> None:
+        store.create("ann", b"first", 5)
+        clock.advance(4.999)
+        assert store.read("ann") == Stored(b"first", version_of(store), lapsed=False)
+        clock.advance(0.001)
+        assert store.read("ann") == Stored(b"first", version_of(store), lapsed=True)
+        clock.advance(GRACE_SECONDS - 0.001)
+        assert record_of(store) == b"first"
+        clock.advance(0.001)
+        assert store.read("ann") is None
+
+
+class TestLostData:
+    def test_an_evicted_record_is_gone_and_the_others_are_not(self, store: MemoryStore) -> None:
+        store.create("ann", b"first", 60)
+        store.create("bob", b"other", 60)
+        store.evict("ann")
+        store.evict("nobody's")
+        assert record_of(store) is None
+        assert record_of(store, "bob") == b"other"
+
+    def test_a_version_from_before_never_matches_again(self, store: MemoryStore) -> None:
+        """Not even where as many records are written as before."""
+        old = store.create("ann", b"first", 60)
+        store.forget_everything()
+        assert record_of(store) is None
+        store.create("ann", b"first", 60)
+        assert store.swap("ann", old, b"next", 60) is None
+        assert not store.remove("ann", old)
+        assert record_of(store) == b"first"
+
+
+class TestOutages:
+    @pytest.mark.parametrize("verb", COMMANDS)
+    def test_a_store_that_is_down_does_and_answers_nothing(
+        self, store: MemoryStore, verb: Verb
+    ) -> None:
+        version = store.create("ann", b"first", 60)
+        store.go_down("connection refused", sent=False)
+        with pytest.raises(StoreUnavailable, match="connection refused") as caught:
+            {**COMMANDS, "swap": lambda s: s.swap("ann", version, b"next", 60)}[verb](store)
+        assert (caught.value.sent, caught.value.slow) == (False, False)
+        store.come_back()
+        assert record_of(store) == b"first"
+
+    def test_whatever_is_not_said_is_the_worst(self, store: MemoryStore) -> None:
+        store.go_down()
+        with pytest.raises(StoreUnavailable, match="down") as caught:
+            store.read("ann")
+        assert caught.value.sent
+
+    def test_a_lost_reply_hides_what_was_done(self, store: MemoryStore) -> None:
+        store.lose_reply("create")
+        assert store.read("ann") is None, "other verbs are not concerned"
+        with pytest.raises(StoreUnavailable, match="reply was lost") as caught:
+            store.create("ann", b"first", 60)
+        assert (caught.value.sent, caught.value.slow) == (True, False)
+        assert record_of(store) == b"first"
+        assert store.create("ann", b"second", 60) is None, "once for each call"
+
+    def test_a_lost_command_was_never_done(self, store: MemoryStore) -> None:
+        store.create("ann", b"first", 60)
+        store.lose_command("append", slow=True)
+        with pytest.raises(StoreUnavailable, match="command was lost") as caught:
+            store.append("ann", b"\nline")
+        assert (caught.value.sent, caught.value.slow) == (True, True)
+        assert store.arrive() == []
+        assert record_of(store) == b"first"
+
+    @pytest.mark.parametrize("verb", COMMANDS)
+    def test_accidents_befall_any_verb_in_their_order(self, store: MemoryStore, verb: Verb) -> None:
+        store.create("ann", b"first", 60)
+        version = version_of(store)
+        commands = {
+            **COMMANDS,
+            "swap": lambda s: s.swap("ann", version, b"next", 60),
+            "remove": lambda s: s.remove("ann", version),
+        }
+        store.lose_command(verb)
+        store.lose_reply(verb)
+        for reason in ("command was lost", "reply was lost"):
+            with pytest.raises(StoreUnavailable, match=reason):
+                commands[verb](store)
+        commands[verb](store)
+
+    def test_a_late_command_arrives_when_it_is_told_to(
+        self, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        store.delay("create")
+        with pytest.raises(StoreUnavailable, match="late") as caught:
+            store.create("ann", b"late", 1)
+        assert (caught.value.sent, caught.value.slow) == (True, True)
+        clock.advance(30)
+        assert store.read("ann") is None
+        [version] = store.arrive()
+        stored = store.read("ann")
+        assert stored == Stored(b"late", version, lapsed=False), "its time begins at the store"
+        assert store.arrive() == [], "once"
+
+    def test_a_late_command_may_come_too_late(self, store: MemoryStore) -> None:
+        version = store.create("ann", b"first", 60)
+        store.delay("remove")
+        store.delay("append")
+        with pytest.raises(StoreUnavailable):
+            store.remove("ann", version)
+        with pytest.raises(StoreUnavailable):
+            store.append("ann", b"\nlate")
+        store.swap("ann", version, b"next", 60)
+        removed, appended = store.arrive()
+        assert removed is False
+        assert isinstance(appended, Stored)
+        assert record_of(store) == b"next\nlate"
+
+    def test_something_else_may_happen_just_before(self, store: MemoryStore) -> None:
+        version = store.create("ann", b"first", 60)
+        store.before("swap", lambda: store.append("ann", b"\nline"))
+        assert store.swap("ann", version, b"next", 60) is None
+        assert record_of(store) == b"first\nline"
+        assert store.swap("ann", version_of(store), b"next", 60) is not None, "once"
+
+    def test_what_is_asked_is_counted(self, store: MemoryStore) -> None:
+        store.create("ann", b"first", 60)
+        store.go_down()
+        with pytest.raises(StoreUnavailable):
+            store.read("ann")
+        assert store.asked == {"create": 1, "read": 1}
