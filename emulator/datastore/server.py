@@ -4,12 +4,14 @@ import errno
 import logging
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
 import grpc
 
+from emulator.datastore.clock import wall_clock_microseconds
 from emulator.datastore.concurrency import Optimistic
 from emulator.datastore.engine import ControlFactory, Engine
 from emulator.datastore.entity_groups import OptimisticWithEntityGroups
@@ -147,6 +149,7 @@ def start(
     host: str = DEFAULT_HOST,
     project: str = DEFAULT_PROJECT,
     concurrency_mode: str = DEFAULT_CONCURRENCY_MODE,
+    now: Callable[[], int] = wall_clock_microseconds,
 ) -> Emulator:
     """Start a Datastore emulator inside this process, in threads of its own.
 
@@ -160,6 +163,9 @@ def start(
         concurrency_mode: "pessimistic" (locks delay others, as in a new database),
             "optimistic" (a transaction is aborted at commit if it read what has
             changed), or "optimistic-with-entity-groups" (the legacy mode).
+        now: the server's clock, in microseconds since the epoch, for tests that
+            move time by hand: versions, update times and read times follow it, and
+            go on growing where it does not. Transactions expire by real time.
 
     Returns:
         The emulator, already serving.
@@ -174,7 +180,7 @@ def start(
     if control is None:
         available = ", ".join(CONCURRENCY_MODES)
         raise ValueError(f"unknown concurrency mode {concurrency_mode!r}; available: {available}")
-    storage = Storage(None if data_dir is None else Path(data_dir))
+    storage = Storage(None if data_dir is None else Path(data_dir), now=now)
     engine = Engine(storage, control)
     threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator")
     server = grpc.server(

@@ -146,3 +146,17 @@ def test_stopping_twice_is_fine_and_frees_the_port() -> None:
         stub = Stub(second.host)
         assert len(lookup(stub).missing) == 1
         stub.close()
+
+
+def test_time_can_be_moved_by_hand() -> None:
+    now = [1_000_000_000]
+    with emulator.start(now=lambda: now[0]) as server:
+        stub = Stub(server.host)
+        first = commit(stub, upsert(1)).mutation_results[0]
+        assert (first.update_time.seconds, first.version) == (1000, 1_000_000_000)
+        now[0] += 60_000_000
+        reply = lookup(stub)
+        assert (reply.read_time.seconds, reply.found[0].update_time.seconds) == (1060, 1000)
+        now[0] -= 30_000_000
+        assert commit(stub, upsert(2)).mutation_results[0].version > 1_060_000_000
+        stub.close()
