@@ -28,6 +28,7 @@ FLOORS: dict[str, set[str]] = {
         "userlock.lock",
     },
     "userlock.contrib": {
+        "userlock._version",
         "userlock.errors",
         "userlock.settings",
         "userlock.events",
