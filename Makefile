@@ -48,7 +48,7 @@ servers:
 	@tools/need-servers.sh
 
 .PHONY: bench
-bench: $(VENV)/.ready-dev
+bench: $(VENV)/.ready-bench
 	@$(PY) -m benchmarks $(ARGS)
 
 .PHONY: format

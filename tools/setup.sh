@@ -1,6 +1,7 @@
 #!/bin/sh
 # Creates .venv and installs the checkout into it, with what GROUP needs.
-# Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests and tools as well)
+# Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests and tools as well;
+# bench: the benchmarks and the locks that they compare with)
 set -eu
 group=$1
 venv=.venv
