@@ -32,11 +32,11 @@ lapses or goes early, and does both up to two of them late. Clocks that differ
 by more can end a lease early, by the excess; the fencing at the Datastore
 commit then refuses the loser's write.
 
-Limits. The service may drop any value at any time, and is not replicated: see
-`docs/memcached.md`, all of which holds here. Calls belong to a request: in a
-thread that serves none (a heartbeat's, or one of your own) the SDK refuses
-them, which is an outage to the lock. Lock ids are those of the whole app: the
-namespace of `namespace_manager` is not part of them.
+Limits. The service may drop any value at any time, as any memcache: two can
+then hold a lock, and the fencing refuses the loser's write. Calls belong to a
+request: in a thread that serves none (a heartbeat's, or one of your own) the
+SDK refuses them, which is an outage to the lock. Lock ids are those of the
+whole app: the namespace of `namespace_manager` is not part of them.
 
 Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
 of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
