@@ -8,6 +8,7 @@
     ├── LockError                       something about one lock; carries its lock_id
     │   ├── LockTimeout                 waited long enough; names the holder
     │   ├── LockServiceUnavailable      the lease store does not answer, and the policy is to fail
+    │   ├── DeadlockDetected            the wait would never have ended: a circle of waiters
     │   └── LockNotHeld                 release_lock() of a lock that this scope does not hold
     ├── WriteViolation                  a write that slipped past the lock: a mistake in the code
     │   ├── ReadWithoutLock             read before the lock was taken, put under it
@@ -15,6 +16,7 @@
     │   ├── PutAfterRelease             read under the lock, put after it was released
     │   ├── ReadUnderEarlierTenure      the lock was released and taken again in between
     │   ├── LeaseRanOut                 the lease was over before the put
+    │   ├── LeaseWasLost                the store or an operator had ended the lease before the put
     │   ├── CreatedWithoutLock          a new entity was put without the lock
     │   ├── DeletedWithoutLock          an entity was deleted without the lock
     │   ├── InternalStomp               an older object of an entity put after a newer one
@@ -129,6 +131,29 @@ class LockServiceUnavailable(LockError):
         self.reason = reason
 
 
+class DeadlockDetected(LockError):
+    """Waiting for the lock would close a circle: each waits for a lock that the next one holds.
+
+    Raised in the one that began to wait last; the others go on. Take several
+    locks with `global_locks([…])`, always in the same order, and this cannot
+    happen.
+
+    Attributes:
+        lock_id: the lock that was waited for.
+        circle: each lock in the circle with who holds it, in words, from `lock_id` on.
+    """
+
+    def __init__(self, *, lock_id: str, circle: tuple[tuple[str, str], ...]) -> None:
+        links = ", ".join(f"{each!r} is held by {who}" for each, who in circle)
+        super().__init__(
+            f"waiting for lock {lock_id!r} would never end: {links}, which waits for the next "
+            f"one in turn. Take the locks together with userlock.global_locks([...]), or always "
+            f"in the same order",
+            lock_id=lock_id,
+        )
+        self.circle = circle
+
+
 class LockNotHeld(LockError):
     """The lock to release is not held by this scope."""
 
@@ -221,6 +246,13 @@ class LeaseRanOut(WriteViolation):
         "do less work under the lock, or ask for a longer lease: "
         "global_lock(lock_id, lock_timeout=seconds)"
     )
+
+
+class LeaseWasLost(WriteViolation):
+    """The lease had been found lost before the put: evicted, forgotten, taken or broken."""
+
+    problem = "was written after its lock had been lost, so another request may hold it"
+    remedy = "run the request again from its read; the detail says what became of the lease"
 
 
 class CreatedWithoutLock(WriteViolation):

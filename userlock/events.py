@@ -70,6 +70,70 @@ class Degraded(Event):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Confirmed(Event):
+    """The store answers again, and a lock that was taken without its word is ours.
+
+    Attributes:
+        degraded_seconds: for how long it was held without.
+    """
+
+    degraded_seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conflict(Event):
+    """The store answers again, and a lock that was taken without its word is another's.
+
+    Both work under it. What one of them writes on an outdated read is refused
+    at the commit.
+    """
+
+    holder: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extended(Event):
+    """A lease was given a new end, by a heartbeat or by hand.
+
+    Attributes:
+        seconds: how long it runs from now on.
+    """
+
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Broken(Event):
+    """An operator ended somebody's lease.
+
+    Attributes:
+        holder: whose it was, in words.
+        by: who broke it.
+    """
+
+    holder: str
+    by: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OutOfOrder(Event):
+    """A second lock was taken in another order than elsewhere: one day two requests will meet.
+
+    Attributes:
+        held_lock_id: the lock that was held already.
+        taken_at: where `lock_id` was taken.
+        held_at: where the other one had been taken.
+        opposite_at: where this process took them the other way round; empty if it has not been
+            seen to, and only their names' order says that others may.
+    """
+
+    held_lock_id: str
+    taken_at: str
+    held_at: str
+    opposite_at: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Released(Event):
     """A lock was given back.
 
@@ -86,7 +150,7 @@ class Released(Event):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeaseLost(Event):
-    """At release the lease turned out not to be ours any more.
+    """A lease turned out not to be ours any more: at a heartbeat, an extension or the release.
 
     Attributes:
         how: in words: it ran out, was evicted or forgotten, or was taken by somebody.
@@ -227,11 +291,59 @@ def _stale_write(event: StaleWrite) -> _Line:
     return logging.WARNING, ("stale write refused: %s", event.error)
 
 
+def _confirmed(event: Confirmed) -> _Line:
+    return logging.INFO, (
+        "lock %r confirmed: the lease store answers again after %.1f s",
+        event.lock_id,
+        event.degraded_seconds,
+    )
+
+
+def _conflict(event: Conflict) -> _Line:
+    return logging.WARNING, (
+        "lock %r is in conflict: taken while the lease store did not answer, and held by %s; "
+        "stale writes are refused at the commit",
+        event.lock_id,
+        event.holder,
+    )
+
+
+def _extended(event: Extended) -> _Line:
+    return logging.DEBUG, ("lock %r extended by %g s", event.lock_id, event.seconds)
+
+
+def _broken(event: Broken) -> _Line:
+    return logging.WARNING, (
+        "lock %r broken by %s; it was held by %s",
+        event.lock_id,
+        event.by,
+        event.holder,
+    )
+
+
+def _out_of_order(event: OutOfOrder) -> _Line:
+    seen = f"; the other way round at {event.opposite_at}" if event.opposite_at else ""
+    return logging.WARNING, (
+        "lock %r taken out of order at %s, while %r is held, taken at %s%s: two requests that "
+        "do this in different orders wait for each other. Use global_locks([...])",
+        event.lock_id,
+        event.taken_at,
+        event.held_lock_id,
+        event.held_at,
+        seen,
+    )
+
+
 _LINES: dict[type[Event], Callable[..., _Line]] = {
     Acquired: _acquired,
     Contended: _contended,
     TimedOut: _timed_out,
     Degraded: _degraded,
+    Confirmed: _confirmed,
+    Conflict: _conflict,
+    Extended: _extended,
+    Broken: _broken,
+    OutOfOrder: _out_of_order,
     Released: _released,
     LeaseLost: _lost,
     Violation: _violation,

@@ -70,7 +70,9 @@ class Acquisition:
 
     def _leave(self) -> None:
         try:
-            self._service.ask(self._leases.leave, self._claim.lock_id, self._claim.token)
+            self._service.ask(
+                self._claim.lock_id, self._leases.leave, self._claim.lock_id, self._claim.token
+            )
         except StoreUnavailable:
             self._service.remember_stray(self._lease_without_the_store(unsettled=True))
 
@@ -82,6 +84,15 @@ class Acquisition:
         """The store does not answer: what the outage policy says."""
         service = self._service
         lease = self._lease_without_the_store(unsettled=trouble.sent or self._joined)
+        if service.fallback is not None:
+            other = self._from_fallback(service.fallback, lease)
+            if other is not None:
+                lease = lease._replace(also=(other, service.fallback), deadline=other.deadline)
+                service.listeners.emit(
+                    Degraded(self._claim.lock_id, f"{trouble.reason}; locked in the fallback store")
+                )
+                self._acquired(degraded=True)
+                return lease
         if service.outage is OutagePolicy.FAIL:
             if lease.unsettled:
                 service.remember_stray(lease)
@@ -92,16 +103,36 @@ class Acquisition:
         self._acquired(degraded=True)
         return lease
 
+    def _from_fallback(self, fallback: LockService, lease: Lease) -> Lease | None:
+        """A lease of the service that stands in; None if it does not answer either."""
+        try:
+            return fallback.acquire(
+                self._claim.lock_id,
+                wait_timeout=max(0.0, self._wait_seconds - self._elapsed()),
+                lock_timeout=self._claim.ttl_seconds,
+                priority=self._claim.priority,
+                request=self._claim.holder.request,
+            )
+        except LockServiceUnavailable:
+            return None
+        except BaseException:
+            # Somebody has it there, or the thread is being stopped.
+            if lease.unsettled:
+                self._service.remember_stray(lease)
+            raise
+
     # --- waiting ----------------------------------------------------------------------------
 
     def _try_once(self) -> Lease | None:
         """The record may stand there although nobody has the lock, and nobody waits."""
-        record = self._service.ask(self._leases.look, self._claim.lock_id)
+        record = self._service.ask(self._claim.lock_id, self._leases.look, self._claim.lock_id)
         if record is None:
-            return self._service.ask(self._leases.take, self._claim)
+            return self._service.ask(self._claim.lock_id, self._leases.take, self._claim)
         self._note_holder(record)
         if record.free and record.empty:
-            return self._service.ask(self._leases.claim, self._claim, record, passing=False)
+            return self._service.ask(
+                self._claim.lock_id, self._leases.claim, self._claim, record, passing=False
+            )
         return None
 
     def _wait(self) -> Lease | None:
@@ -117,10 +148,14 @@ class Acquisition:
                 case Decision.CLAIM | Decision.PASS:
                     assert record is not None
                     lease = service.ask(
-                        self._leases.claim, claim, record, passing=decision is Decision.PASS
+                        self._claim.lock_id,
+                        self._leases.claim,
+                        claim,
+                        record,
+                        passing=decision is Decision.PASS,
                     )
                 case Decision.CREATE:
-                    lease = service.ask(self._leases.begin, claim, self._seen)
+                    lease = service.ask(self._claim.lock_id, self._leases.begin, claim, self._seen)
                 case Decision.REJOIN:
                     # Unless it is ours: a claim whose reply was lost.
                     assert record is not None
@@ -144,14 +179,21 @@ class Acquisition:
         self._attempts += 1
         if self._ages_now():
             self._aged = True
-            self._service.ask(self._leases.write_line, self._claim.lock_id, aged(self._claim.token))
-        record = self._service.ask(self._leases.look, self._claim.lock_id)
+            self._service.ask(
+                self._claim.lock_id,
+                self._leases.write_line,
+                self._claim.lock_id,
+                aged(self._claim.token),
+            )
+        record = self._service.ask(self._claim.lock_id, self._leases.look, self._claim.lock_id)
         self._see(record)
         return record
 
     def _join(self) -> Record | None:
         self._attempts += 1
-        record = self._service.ask(self._leases.join, self._claim, again=self._joined)
+        record = self._service.ask(
+            self._claim.lock_id, self._leases.join, self._claim, again=self._joined
+        )
         if record is not None:
             if not self._joined:
                 self._joined = True
@@ -250,4 +292,6 @@ class Acquisition:
             ttl_seconds=claim.ttl_seconds,
             degraded=True,
             unsettled=unsettled,
+            record=claim.record,
+            priority=claim.holder.priority,
         )

@@ -15,7 +15,10 @@ import json
 import math
 import os
 import socket
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from userlock.lock.service import LockService
 
 #: memcached reads a time to live above 30 days as a date; a lease of a month is no lease.
 MAX_LEASE_SECONDS = 30 * 86400 - 3600
@@ -193,6 +196,7 @@ class Lease(NamedTuple):
             when it is not known.
         contended: others were waiting when it was granted, or it was waited for.
         priority: of who asked for it, "interactive" or "batch".
+        also: a lease of the fallback service that goes with this one, and that service.
     """
 
     lock_id: str
@@ -205,6 +209,7 @@ class Lease(NamedTuple):
     version: object = None
     contended: bool = False
     priority: str = "interactive"
+    also: tuple[Lease, LockService] | None = None
 
 
 class Granted(NamedTuple):
@@ -249,6 +254,18 @@ class Lost(NamedTuple):
     how: str
     holder: Holder | None = None
     by: str = ""
+
+
+def describe_loss(lost: Lost, lease: Lease) -> str:
+    """What became of a lease, in words."""
+    match lost.how:
+        case "ran out":
+            how = f"its lease of {lease.ttl_seconds:g} s ran out"
+        case "broken":
+            how = f"it was broken by {lost.by}"
+        case _:  # "forgotten" or "taken": either way it was gone before its time
+            how = "the store forgot it (evicted, flushed or restarted)"
+    return how if lost.holder is None else f"{how}; it is now held by {lost.holder.describe()}"
 
 
 _HOST = socket.gethostname()

@@ -24,9 +24,9 @@ from __future__ import annotations
 import contextlib
 
 from userlock.clock import Clock
-from userlock.lock.lease import Claim, Granted, Lease, Lost, Released
+from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.record import Record, done, joining
-from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.lock.store import LeaseStore, QuietStore, StoreUnavailable
 
 #: How often an owner tries to write its record while others append to it.
 _MOST_SWAPS = 50
@@ -35,9 +35,14 @@ _MOST_SWAPS = 50
 class Leases:
     """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above."""
 
-    def __init__(self, store: LeaseStore, clock: Clock) -> None:
+    def __init__(self, store: LeaseStore, clock: Clock, *, quiet_release: bool = False) -> None:
         self.store = store
         self._clock = clock
+        if quiet_release and not isinstance(store, QuietStore):
+            raise ValueError(
+                f"{type(store).__name__} cannot release quietly; memcached can (quiet_release=True)"
+            )
+        self._quiet_store = store if quiet_release and isinstance(store, QuietStore) else None
 
     # --- taking -----------------------------------------------------------------------------
 
@@ -193,12 +198,17 @@ class Leases:
         """Give the lock to whoever waits, or to nobody.
 
         One round trip when nobody came to wait, or when others were waiting
-        from the start; two when somebody came meanwhile.
+        from the start; two when somebody came meanwhile. None when releases
+        are quiet; whether the lease was still ours is not found out then.
         """
         sent = False
         try:
             if lease.version is not None and not lease.contended:
                 sent = True
+                if self._quiet_store is not None and self._quiet_store.finish(
+                    lease.lock_id, lease.version, done(lease.token)
+                ):
+                    return Released()
                 if self.store.remove(lease.lock_id, lease.version):
                     return Released()
                 sent = False  # it was refused
@@ -284,6 +294,39 @@ class Leases:
         else:
             raise StoreUnavailable("others changed the record all the time", sent=False)
         return self._lost(lease, None)
+
+    def confirm(self, lease: Lease) -> Granted | Held:
+        """Ask for a lock that was taken while the store did not answer.
+
+        Its record is created under the lease's own token, so it does not
+        matter if an earlier attempt has landed meanwhile.
+        """
+        while True:
+            asked_at = self._clock.now()
+            record = lease.record
+            version = self.store.create(lease.lock_id, record, lease.ttl_seconds)
+            if version is None:
+                found = self.look(lease.lock_id)
+                if found is None:
+                    continue  # released at this very moment
+                if found.holder.token == lease.token and not found.free:
+                    version, record = found.stored.version, found.stored.record
+                elif found.free and found.empty:
+                    version = self.store.swap(
+                        lease.lock_id, found.stored.version, record, lease.ttl_seconds
+                    )
+                    if version is None:
+                        continue
+                else:
+                    return Held(None if found.free else found.holder)
+            return Granted(
+                lease._replace(
+                    deadline=asked_at + lease.ttl_seconds,
+                    degraded=False,
+                    record=record,
+                    version=version,
+                )
+            )
 
     def write_line(self, lock_id: str, line: bytes) -> None:
         """Append a line to the record, if there is one."""

@@ -9,26 +9,27 @@ acquire ── create ──▶ version      done: one round trip
 from __future__ import annotations
 
 import collections
-import dataclasses
 from collections.abc import Callable
 from random import Random, SystemRandom
 from typing import ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockServiceUnavailable
 from userlock.events import (
     LISTENERS,
     Acquired,
+    Broken,
     LeaseLost,
     Listeners,
     Released,
 )
 from userlock.lock.acquisition import Acquisition
 from userlock.lock.breaker import CircuitBreaker
+from userlock.lock.heart import SYSTEM_HEART, Heart
 from userlock.lock.lease import (
     Claim,
     Granted,
+    Held,
     Holder,
     Lease,
     Lost,
@@ -37,6 +38,7 @@ from userlock.lock.lease import (
     check_lock_id,
     check_lock_timeout,
     check_wait_timeout,
+    describe_loss,
     new_token,
     process_label,
 )
@@ -45,26 +47,12 @@ from userlock.lock.leases import Leases
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.queue import HoldTimes
 from userlock.lock.record import Record, Waiter
-from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.lock.registry import open_store
+from userlock.lock.store import LeaseStore, ShardedStore, StoreUnavailable
+from userlock.lock.strays import Strays
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_Opener = Callable[[str], LeaseStore]
-_OPENERS: dict[str, _Opener] = {}
-
-
-def register_store(scheme: str, opener: _Opener) -> None:
-    """Let `LockService.from_url` open `scheme://…` addresses with `opener(url)`."""
-    _OPENERS[scheme] = opener
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Stray:
-    """A lease to give back, and when to look for it."""
-
-    lease: Lease
-    until: float
-    next_look: float = 0.0
 
 
 class LockService:
@@ -81,15 +69,16 @@ class LockService:
         store: where leases live.
         policy: default lease length, wait and polling by priority.
         outage: what to do when the store does not answer.
+        fallback: another service, normally over Datastore leases, that is asked while the store
+            does not answer. What it grants excludes those who ask it too, and is asked for again
+            here when the store answers; if it does not answer either, `outage` says what then.
+        quiet_release: release without waiting for the answer, which saves a round trip; whether
+            the lease was still ours is not found out then. memcached only.
         listeners: who is told what happens; by default the process-wide list.
         clock: for the time, and for waiting.
         random: for jitter.
+        heart: what renews leases; by default the one of the process.
     """
-
-    #: How many leases that could not be given back are remembered for later.
-    MAX_STRAYS = 1000
-    #: For how long a command that was sent may still be carried out.
-    STRAY_SECONDS = 10.0
 
     def __init__(
         self,
@@ -97,9 +86,12 @@ class LockService:
         *,
         policy: LockPolicy | None = None,
         outage: OutagePolicy | str = OutagePolicy.OPTIMISTIC,
+        fallback: LockService | None = None,
+        quiet_release: bool = False,
         listeners: Listeners | None = None,
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
+        heart: Heart | None = None,
     ) -> None:
         self.store = store
         self.policy = policy or LockPolicy()
@@ -108,10 +100,16 @@ class LockService:
         self.clock = clock
         # Not seeded, so that forked workers do not poll in step.
         self.random = random or SystemRandom()
-        self.leases = Leases(store, clock)
+        self.fallback = fallback
+        if heart is None:
+            heart = SYSTEM_HEART if clock is SYSTEM_CLOCK else Heart(clock, threaded=False)
+        self.heart = heart
+        self.leases = Leases(store, clock, quiet_release=quiet_release)
         self.hold_times = HoldTimes()
         self._breaker = CircuitBreaker(clock)
-        self._strays: collections.deque[_Stray] = collections.deque(maxlen=self.MAX_STRAYS)
+        self._shard_of = store.shard_of if isinstance(store, ShardedStore) else None
+        self._breakers = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
+        self._strays = Strays(self.leases, clock)
 
     @classmethod
     def from_url(
@@ -120,24 +118,33 @@ class LockService:
         *,
         policy: LockPolicy | None = None,
         outage: OutagePolicy | str = OutagePolicy.OPTIMISTIC,
+        fallback: str | None = None,
+        quiet_release: bool = False,
     ) -> LockService:
         """A service over the store that a URL names.
 
-        `memcache://HOST:PORT?prefix=app1` for memcached,
-        `redis://HOST:PORT/DB?prefix=app1` for Redis (extra `redis`), `memory://`
-        for tests within one process. Nothing is sent yet: a server that is
-        down is no reason for a site not to start.
+        `memcache://HOST:PORT,HOST:PORT?prefix=app1` for memcached, one server
+        or several; `redis://HOST:PORT/DB?prefix=app1` for Redis (extra
+        `redis`); `datastore://PROJECT?namespace=NS` for leases in Datastore;
+        `appengine://?prefix=app1` for App Engine's bundled memcache (extra
+        `appengine`); `memory://` for tests within one process. `fallback` is
+        such a URL too. Nothing is sent yet: a server that is down is no reason
+        for a site not to start.
 
         Raises:
             ValueError: the URL names no store that there is, or is malformed.
             ImportError: the store's extra is not installed; says which.
         """
-        scheme = urlsplit(url).scheme
-        opener = _OPENERS.get(scheme)
-        if opener is None:
-            known = ", ".join(f"{name}://" for name in sorted(_OPENERS))
-            raise ValueError(f"{url!r} names no lease store: it must begin with one of {known}")
-        return cls(opener(url), policy=policy, outage=outage)
+        other = (
+            None if fallback is None else cls(open_store(fallback), policy=policy, outage="fail")
+        )
+        return cls(
+            open_store(url),
+            policy=policy,
+            outage=outage,
+            fallback=other,
+            quiet_release=quiet_release,
+        )
 
     # --- acquire ----------------------------------------------------------------------------
 
@@ -178,7 +185,7 @@ class LockService:
         claim = Claim(lock_id, holder, holder.encode(), ttl, priority)
         started = self.clock.now()
         try:
-            lease = self.ask(self.leases.take, claim)
+            lease = self.ask(lock_id, self.leases.take, claim)
         except StoreUnavailable as trouble:
             return Acquisition(self, claim, wait, started).unavailable(trouble)
         except BaseException:  # the thread is being stopped; it may have been granted
@@ -191,25 +198,29 @@ class LockService:
             self.listeners.emit(Acquired(lock_id, priority.value, waited, 1, "", degraded=False))
         return lease
 
-    def ask(self, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def ask(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Ask the store, unless it is known not to answer.
 
         Raises:
             StoreUnavailable: it did not answer; the breaker knows.
         """
-        if not self._breaker.allows():
-            raise StoreUnavailable(self._breaker.reason, sent=False)
+        breaker = self._breaker_of(lock_id)
+        if not breaker.allows():
+            raise StoreUnavailable(breaker.reason, sent=False)
         asked_at = self.clock.now()
         try:
             answer = verb(*args, **kwargs)
         except StoreUnavailable as trouble:
             cost = self.clock.now() - asked_at
-            self._breaker.failed(cost_seconds=cost, reason=trouble.reason)
+            breaker.failed(cost_seconds=cost, reason=trouble.reason)
             raise
-        self._breaker.succeeded()
+        breaker.succeeded()
         if self._strays:
-            self._collect_strays()
+            self._strays.collect()
         return answer
+
+    def _breaker_of(self, lock_id: str) -> CircuitBreaker:
+        return self._breaker if self._shard_of is None else self._breakers[self._shard_of(lock_id)]
 
     # --- release ----------------------------------------------------------------------------
 
@@ -231,15 +242,20 @@ class LockService:
             case Lost() if lease.degraded:  # never confirmed, so nothing was lost
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
             case Lost() as lost:
-                self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, describe(lost, lease)))
+                self.listeners.emit(
+                    LeaseLost(lease.lock_id, held_seconds, describe_loss(lost, lease))
+                )
 
     def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
         """Release a lease without a word to the listeners, and remember what is still owed."""
+        if lease.also is not None:
+            also, origin = lease.also
+            origin.give_back(also)
         if lease.degraded and not lease.unsettled:
             return Lost("forgotten")  # the store was never asked for it
         outcome: StoreReleased | Lost | Unavailable
         try:
-            outcome = self.ask(self.leases.release, lease)
+            outcome = self.ask(lease.lock_id, self.leases.release, lease)
         except StoreUnavailable as trouble:
             outcome = Unavailable(trouble.reason, trouble.sent)
         except BaseException:  # the thread is being stopped
@@ -251,42 +267,7 @@ class LockService:
 
     def remember_stray(self, lease: Lease) -> None:
         """Give this lease back when the store answers again."""
-        self._strays.append(_Stray(lease, self.clock.now() + self.STRAY_SECONDS))
-
-    def _collect_strays(self) -> None:
-        """Give back what could not be given back while the store was away.
-
-        this process              memcached
-        ms key (a lease) ──────▶  (stopped: the command waits in its socket)
-        times out, goes on
-        without the lock
-                                  (continued: the command is carried out;
-                                   the key is now there, for a whole lease,
-                                   and nobody holds it)
-        later answers: delete it, if the token is still ours
-
-        A lease that was not there yet is looked for again, once a second, for
-        as long as a command may take to arrive.
-        """
-        now = self.clock.now()
-        for _ in range(min(len(self._strays), 4)):
-            try:
-                stray = self._strays.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            lease = stray.lease
-            if now >= lease.deadline:
-                continue  # over by itself
-            if now < stray.next_look:
-                self._strays.append(stray)
-                continue
-            try:
-                outcome = self.leases.release(lease)
-            except StoreUnavailable:
-                self._strays.append(stray)
-                return
-            if lease.unsettled and isinstance(outcome, Lost) and now < stray.until:
-                self._strays.append(dataclasses.replace(stray, next_look=now + 1.0))
+        self._strays.remember(lease)
 
     # --- the rest ---------------------------------------------------------------------------
 
@@ -294,9 +275,51 @@ class LockService:
         """A new lease that ends `seconds` from now, if this one is still ours."""
         seconds = check_lock_timeout(seconds)
         try:
-            return self.ask(self.leases.extend, lease, seconds)
+            return self.ask(lease.lock_id, self.leases.extend, lease, seconds)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
+
+    def confirm(self, lease: Lease) -> Granted | Held | Unavailable:
+        """Ask again for a lock that was taken while the store did not answer.
+
+        Granted, if it is ours now; held, by whom, if others have it or wait for it.
+        """
+        try:
+            return self.ask(lease.lock_id, self.leases.confirm, lease)
+        except StoreUnavailable as trouble:
+            return Unavailable(trouble.reason, trouble.sent)
+
+    def say_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
+        """Tell the listeners that a lease is lost."""
+        self.listeners.emit(LeaseLost(lock_id, held_seconds, how))
+
+    def break_lock(self, lock_id: str | int, *, by: str = "") -> Holder | None:
+        """End whoever's lease it is. For an operator, when a holder hangs.
+
+        The holder finds out at its next heartbeat, extension or release; until
+        then it goes on, and what it writes on outdated reads is refused at the
+        commit. Whoever waits is next.
+
+        Args:
+            lock_id: the lock.
+            by: who does it, for the log and for the holder; by default this process.
+
+        Returns:
+            Whose it was; None if nobody had it.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer.
+        """
+        lock_id = check_lock_id(lock_id)
+        by = by or process_label()
+        try:
+            broken = self.ask(lock_id, self.leases.break_, lock_id, by)
+        except StoreUnavailable as trouble:
+            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+        if broken is None:
+            return None
+        self.listeners.emit(Broken(lock_id, broken.holder.describe(), by))
+        return broken.holder
 
     def holder(self, lock_id: str | int) -> Holder | None:
         """Who holds the lock now, or None.
@@ -324,24 +347,12 @@ class LockService:
         """
         lock_id = check_lock_id(lock_id)
         try:
-            return self.ask(self.leases.look, lock_id)
+            return self.ask(lock_id, self.leases.look, lock_id)
         except StoreUnavailable as trouble:
             raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
 
     def close(self) -> None:
         """Give up the store's connections. Leases that are out stay out."""
         self.store.close()
-
-
-def describe(lost: Lost, lease: Lease) -> str:
-    """What became of a lease, in words."""
-    match lost.how:
-        case "ran out":
-            how = f"its lease of {lease.ttl_seconds:g} s ran out"
-        case "broken":
-            return f"it was broken by {lost.by}"
-        case "taken":
-            how = "the store forgot it (evicted, flushed or restarted)"
-        case _:
-            how = "the store forgot it (evicted, flushed or restarted)"
-    return how if lost.holder is None else f"{how}; it is now held by {lost.holder.describe()}"
+        if self.fallback is not None:
+            self.fallback.close()

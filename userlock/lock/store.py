@@ -19,7 +19,7 @@ as it was.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 #: For how long a record stays after its time to live is over, where the store can tell the
 #: time. Waiters take it over in order within that time; nobody can pass them by `create`.
@@ -120,4 +120,26 @@ class LeaseStore(Protocol):
 
     def close(self) -> None:
         """Give up connections."""
+        ...
+
+
+@runtime_checkable
+class QuietStore(LeaseStore, Protocol):
+    """A store that can end a record without waiting for an answer."""
+
+    def finish(self, lock_id: str, version: object, line: bytes) -> bool:
+        """Remove the record if it is still of that version, else append `line`.
+
+        Returns without knowing whether it was done. False, and nothing is
+        sent, where it would take a round trip to do it safely.
+        """
+        ...
+
+
+@runtime_checkable
+class ShardedStore(LeaseStore, Protocol):
+    """A store on several servers, one of which may be down while the others are not."""
+
+    def shard_of(self, lock_id: str) -> int:
+        """Which server has the lock."""
         ...

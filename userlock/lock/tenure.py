@@ -6,14 +6,20 @@ Released and taken again is a new tenure: others may have written in between.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
+from types import CodeType
 from typing import TYPE_CHECKING, Protocol
 
-from userlock.lock.lease import Lease
+from userlock.errors import LockNotHeld, LockServiceUnavailable
+from userlock.lock.lease import Granted, Lease, Lost, describe_loss
 
 if TYPE_CHECKING:
+    from userlock.lock.keeping import Keeping
     from userlock.lock.scope import LockScope
+
+log = logging.getLogger(__name__)
 
 
 def running_code() -> tuple[int, int]:
@@ -39,18 +45,26 @@ class Tenure:
     """
 
     __slots__ = (
+        "__weakref__",
         "_depth",
+        "_keeping",
+        "_loss_callbacks",
         "_postponed",
         "_released",
         "_since",
+        "conflict",
         "lease",
         "lock_id",
+        "lost",
         "notes",
         "owner",
         "scope",
+        "taken_by",
     )
 
-    def __init__(self, scope: LockScope, lease: Lease) -> None:
+    def __init__(
+        self, scope: LockScope, lease: Lease, taken_by: tuple[CodeType, int] | None = None
+    ) -> None:
         self.lock_id = lease.lock_id
         self.scope = scope
         #: The lease that backs it now.
@@ -60,6 +74,14 @@ class Tenure:
         self._since = scope.service.clock.now()
         #: Which thread and task entered it; only that one enters it again without waiting.
         self.owner = running_code()
+        #: The code that took it, as a code object and an instruction in it.
+        self.taken_by = taken_by
+        #: What became of the lease, in words, once it is known to be lost; empty until then.
+        self.lost = ""
+        #: Who holds the lock as well, when it was taken while the store did not answer.
+        self.conflict = ""
+        self._loss_callbacks: tuple[Callable[[Tenure], object], ...] = ()
+        self._keeping: Keeping | None = None
         self._depth = 1
         self._postponed = False
         self._released = False
@@ -89,8 +111,72 @@ class Tenure:
         """How long ago the lock was taken."""
         return self.scope.service.clock.now() - self._since
 
+    # --- keeping it -------------------------------------------------------------------------
+
+    def extend(self, seconds: float) -> None:
+        """Let the lease run for `seconds` from now, instead of what it had left.
+
+        As in the seed `dynamically-extended-lock.txt`: a short lease, pushed
+        out between the steps of long work, frees the lock soon after a crash.
+
+        Raises:
+            LockNotHeld: the lock has been released, or the lease is lost; says what became of
+                it. What was read under it must not be written.
+            LockServiceUnavailable: the store did not answer; the lease is as it was.
+            TypeError, ValueError: `seconds` makes no sense.
+        """
+        if self._released or self.lost:
+            why = f"is lost: {self.lost}" if self.lost else "has been released"
+            raise LockNotHeld(
+                f"lock {self.lock_id!r} cannot be extended, it {why}", lock_id=self.lock_id
+            )
+        match self.scope.service.extend(self.lease, seconds):
+            case Granted(lease):
+                self.lease = lease
+            case Lost() as lost:
+                self.lose(describe_loss(lost, self.lease))
+                raise LockNotHeld(
+                    f"lock {self.lock_id!r} cannot be extended, it is lost: {self.lost}",
+                    lock_id=self.lock_id,
+                )
+            case unavailable:
+                raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
+
+    def on_lost(self, callback: Callable[[Tenure], object]) -> None:
+        """Call `callback(tenure)` when the lease turns out lost while it is held.
+
+        From the thread that finds out, which may be the heartbeat's. At once
+        if it is lost already. What it raises is logged.
+        """
+        self._loss_callbacks = (*self._loss_callbacks, callback)
+        if self.lost:
+            self._call_back(callback)
+
+    def lose(self, how: str) -> None:
+        """The lease is not ours any more. Said once; ignored after the release."""
+        if self.lost or self._released:
+            return
+        self.lost = how
+        self.scope.service.say_lost(self.lock_id, self.held_seconds, how)
+        for callback in self._loss_callbacks:
+            self._call_back(callback)
+
+    def _call_back(self, callback: Callable[[Tenure], object]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            log.exception("a callback for the loss of lock %r failed", self.lock_id)
+
     def __repr__(self) -> str:
-        state = "released" if self._released else "ran out" if self.ran_out else "held"
+        state = (
+            "released"
+            if self._released
+            else "lost"
+            if self.lost
+            else "ran out"
+            if self.ran_out
+            else "held"
+        )
         return f"<Tenure of {self.lock_id!r}: {state}>"
 
 

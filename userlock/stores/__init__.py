@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from userlock.lock.registry import register_store
 from userlock.lock.store import LeaseStore
-from userlock.lock.service import register_store
 from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
 from userlock.stores.memcache import open_url as open_memcache
 from userlock.stores.memory import MemoryStore
@@ -27,6 +27,13 @@ def _appengine(url: str) -> LeaseStore:
     return AppEngineStore.from_url(url)
 
 
+def _datastore(url: str) -> LeaseStore:
+    # Nor should everybody wait for Google's clients to be imported.
+    from userlock.stores.datastore import DatastoreStore
+
+    return DatastoreStore.from_url(url)
+
+
 def _redis(url: str) -> LeaseStore:
     from userlock.stores.redis import RedisStore
 
@@ -34,6 +41,7 @@ def _redis(url: str) -> LeaseStore:
 
 
 register_store("appengine", _appengine)
+register_store("datastore", _datastore)
 register_store("memcache", open_memcache)
 register_store("memory", _memory)
 register_store("redis", _redis)

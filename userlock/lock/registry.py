@@ -1,0 +1,25 @@
+"""Which URL opens which lease store. Stores make themselves known here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from userlock.lock.store import LeaseStore
+
+_Opener = Callable[[str], LeaseStore]
+_OPENERS: dict[str, _Opener] = {}
+
+
+def register_store(scheme: str, opener: _Opener) -> None:
+    """Let `LockService.from_url` open `scheme://…` addresses with `opener(url)`."""
+    _OPENERS[scheme] = opener
+
+
+def open_store(url: str) -> LeaseStore:
+    """The store that a URL names; `ValueError` says which there are."""
+    opener = _OPENERS.get(urlsplit(url).scheme)
+    if opener is None:
+        known = ", ".join(f"{name}://" for name in sorted(_OPENERS))
+        raise ValueError(f"{url!r} names no lease store: it must begin with one of {known}")
+    return opener(url)

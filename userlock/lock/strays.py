@@ -1,0 +1,78 @@
+"""Leases that could not be given back, because the store did not answer.
+
+    this process              memcached
+    ms key (a record) ──────▶ (stopped: the command waits in its socket)
+    times out, goes on
+    without the lock
+                              (continued: the command is carried out;
+                               the record is now there, for a whole lease,
+                               and nobody holds it)
+    later answers: release it, if it is still ours
+
+A lease that was not there yet is looked for again, once a second, for as long
+as a command may take to arrive.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from userlock.clock import Clock
+from userlock.lock.lease import Lease, Lost
+from userlock.lock.leases import Leases
+from userlock.lock.store import StoreUnavailable
+
+#: How many are remembered; the oldest are forgotten first, and end by themselves.
+_MOST = 1000
+#: For how long a command that was sent may still be carried out.
+_ARRIVAL_SECONDS = 10.0
+#: How many are looked after each time, so that no request pays for all of them.
+_AT_ONCE = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stray:
+    """A lease to give back, and when to look for it."""
+
+    lease: Lease
+    until: float
+    next_look: float = 0.0
+
+
+class Strays:
+    """The leases of one service that are still to be given back. Thread-safe."""
+
+    def __init__(self, leases: Leases, clock: Clock) -> None:
+        self._leases = leases
+        self._clock = clock
+        self._strays: collections.deque[_Stray] = collections.deque(maxlen=_MOST)
+
+    def __len__(self) -> int:
+        return len(self._strays)
+
+    def remember(self, lease: Lease) -> None:
+        """Give this lease back when the store answers again."""
+        self._strays.append(_Stray(lease, self._clock.now() + _ARRIVAL_SECONDS))
+
+    def collect(self) -> None:
+        """The store answers: give back what is owed to it, or some of it."""
+        now = self._clock.now()
+        for _ in range(min(len(self._strays), _AT_ONCE)):
+            try:
+                stray = self._strays.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            lease = stray.lease
+            if now >= lease.deadline:
+                continue  # over by itself
+            if now < stray.next_look:
+                self._strays.append(stray)
+                continue
+            try:
+                outcome = self._leases.release(lease)
+            except StoreUnavailable:
+                self._strays.append(stray)
+                return
+            if lease.unsettled and isinstance(outcome, Lost) and now < stray.until:
+                self._strays.append(dataclasses.replace(stray, next_look=now + 1.0))
