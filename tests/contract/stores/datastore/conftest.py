@@ -1,0 +1,84 @@
+"""Datastore rows against the emulator over gRPC; time passes in the server, by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from google.cloud import ndb
+
+import emulator
+from tests.contract.stores.datastore.faulty import FaultyClient
+from userlock.lock.store import LeaseStore, Stored
+from userlock.stores.datastore import DatastoreStore
+from userlock.testing import ManualClock
+
+
+class ServerClock:
+    """The server's clock: real time, and what a test has let pass by hand."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> int:
+        return time.time_ns() // 1000 + int(self.ahead * 1_000_000)
+
+
+SERVER_CLOCK = ServerClock()
+
+
+class UserLockLease(ndb.Expando):
+    """For looking at rows with ndb, which wants a class for every kind it reads."""
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        "pessimistic",
+        "optimistic",
+        pytest.param("optimistic-with-entity-groups", marks=pytest.mark.slow),
+    ],
+)
+def concurrency_mode(request: pytest.FixtureRequest) -> str:
+    """A commit outside of transactions meets them in another way in each."""
+    mode: str = request.param
+    return mode
+
+
+@pytest.fixture(scope="session")
+def server(concurrency_mode: str) -> Iterator[emulator.Emulator]:
+    with emulator.start(concurrency_mode=concurrency_mode, now=SERVER_CLOCK) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
+    """A client for an emulator with nothing in it."""
+    server.reset()
+    for name, value in server.env.items():
+        monkeypatch.setenv(name, value)
+    return ndb.Client()
+
+
+@pytest.fixture
+def faulty(client: ndb.Client) -> FaultyClient:
+    return FaultyClient(client)
+
+
+@pytest.fixture
+def store(client: ndb.Client) -> DatastoreStore:
+    return DatastoreStore(client)
+
+
+@pytest.fixture
+def faulty_store(faulty: FaultyClient, clock: ManualClock) -> DatastoreStore:
+    """Its pauses take no time."""
+    return DatastoreStore(faulty, clock=clock)
+
+
+def read(store: LeaseStore, lock_id: str = "ann") -> Stored:
+    """The record, which must be there."""
+    stored = store.read(lock_id)
+    assert stored is not None
+    return stored

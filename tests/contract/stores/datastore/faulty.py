@@ -1,0 +1,119 @@
+"""A Datastore client whose RPCs fail as they are told to, in front of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+#: What may happen to one RPC: gets a function that carries it out, returns or raises.
+Fault = Callable[[Callable[[], Any]], Any]
+
+
+class RpcError(grpc.RpcError):
+    """As gRPC raises it."""
+
+    def __init__(self, code: grpc.StatusCode, details: str, *, local: bool = True) -> None:
+        super().__init__(details)
+        self._code = code
+        self._details = details
+        self._local = local
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+    def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
+        return () if self._local else (("server", "a server"),)
+
+
+def lost(code: grpc.StatusCode, details: str = "Socket closed") -> Fault:
+    """It is carried out, and the reply is lost."""
+
+    def fault(carry_out: Callable[[], Any]) -> Any:
+        carry_out()
+        raise RpcError(code, details)
+
+    return fault
+
+
+def refused(code: grpc.StatusCode, details: str = "", *, local: bool = False) -> Fault:
+    """It is not carried out."""
+
+    def fault(carry_out: Callable[[], Any]) -> Any:
+        raise RpcError(code, details, local=local)
+
+    return fault
+
+
+def not_sent() -> Fault:
+    """There is no connection."""
+    details = "failed to connect to all addresses; last error: Connection refused"
+    return refused(grpc.StatusCode.UNAVAILABLE, details, local=True)
+
+
+def preceded_by(action: Callable[[], object]) -> Fault:
+    """It is carried out after something else has happened."""
+
+    def fault(carry_out: Callable[[], Any]) -> Any:
+        action()
+        return carry_out()
+
+    return fault
+
+
+class FaultyClient:
+    """An `ndb.Client` as the store sees it. `faults` says what happens to the next RPCs.
+
+    Attributes:
+        faults: for the next RPCs, in order; None for one that goes well.
+        calls: the names of the RPCs so far.
+        requests: what was sent.
+        late: RPCs that were put off, to be carried out by `deliver`.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.project = client.project
+        self.database = client.database
+        self.namespace = client.namespace
+        self.stub = self
+        self._stub = client.stub
+        self.faults: list[Fault | None] = []
+        self.calls: list[str] = []
+        self.requests: list[Any] = []
+        self.timeouts: list[float] = []
+        self.late: list[Callable[[], Any]] = []
+
+    def lookup(self, request: Any, *, timeout: float, metadata: Any) -> Any:
+        return self._call("lookup", request, timeout, metadata)
+
+    def commit(self, request: Any, *, timeout: float, metadata: Any) -> Any:
+        return self._call("commit", request, timeout, metadata)
+
+    def late_fault(self) -> Fault:
+        """It times out, and is carried out only when `deliver` is called."""
+
+        def fault(carry_out: Callable[[], Any]) -> Any:
+            self.late.append(carry_out)
+            raise RpcError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+        return fault
+
+    def deliver(self) -> None:
+        """What was put off arrives at the server."""
+        while self.late:
+            self.late.pop(0)()
+
+    def _call(self, name: str, request: Any, timeout: float, metadata: Any) -> Any:
+        self.calls.append(name)
+        self.requests.append(request)
+        self.timeouts.append(timeout)
+        fault = self.faults.pop(0) if self.faults else None
+
+        def carry_out() -> Any:
+            return getattr(self._stub, name)(request, timeout=10, metadata=metadata)
+
+        return carry_out() if fault is None else fault(carry_out)

@@ -1,0 +1,184 @@
+"""What a verb does again, and for how long, when its RPCs fail or others are faster."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from tests.contract.stores.datastore.cases import CASES, STEPS, Case, fails
+from tests.contract.stores.datastore.conftest import read
+from tests.contract.stores.datastore.faulty import FaultyClient, lost, preceded_by, refused
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.datastore import TIMEOUT, DatastoreStore
+from userlock.testing import ManualClock
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+SLOW = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.fixture(scope="session")
+def concurrency_mode() -> str:
+    """What goes wrong on the way has nothing to do with the mode."""
+    return "pessimistic"
+
+
+class TestAppend:
+    """Keeps its promise when its RPCs are sent again."""
+
+    def test_a_lost_reply(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        store.create("ann", b"first", 60)
+        faulty.faults[:] = [None, lost(UNAVAILABLE)]
+        stored = faulty_store.append("ann", b"\nline")
+        assert faulty.calls == ["lookup", "commit", "lookup"]
+        assert stored == read(store)
+        assert stored is not None
+        assert stored.record == b"first\nline"
+        assert store.remove("ann", stored.version)
+
+    def test_a_lost_reply_and_another_line(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        """Then it cannot be told, and the line is there twice, as the protocol has it."""
+        store.create("ann", b"first", 60)
+        faulty.faults[:] = [
+            None,
+            lost(UNAVAILABLE),
+            preceded_by(lambda: store.append("ann", b"\nanother")),
+        ]
+        faulty_store.append("ann", b"\nline")
+        assert read(store).record == b"first\nline\nanother\nline"
+
+    def test_what_was_not_carried_out_is_sent_again(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        store.create("ann", b"first", 60)
+        broken = refused(UNAVAILABLE, "Socket closed")
+        faulty.faults[:] = [broken, None, broken]
+        faulty_store.append("ann", b"\nline")
+        assert faulty.calls == ["lookup", "lookup", "commit", "lookup", "commit"]
+        assert read(store).record == b"first\nline"
+
+    def test_an_update_that_was_given_up_is_not_done_later_as_well(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        store.create("ann", b"first", 60)
+        fails(faulty, 1, faulty.late_fault(), lambda: faulty_store.append("ann", b"\nline"))
+        faulty_store.append("ann", b"\nline")
+        faulty.deliver()
+        assert read(store).record == b"first\nline"
+
+    def test_others_are_faster(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        clock: ManualClock,
+    ) -> None:
+        store.create("ann", b"first", 60)
+        faster = preceded_by(lambda: store.append("ann", b"\nfaster"))
+        faulty.faults[:] = [None, faster, None, faster]
+        assert faulty_store.append("ann", b"\nline") == read(store)
+        assert faulty.calls == ["lookup", "commit"] * 3
+        assert read(store).record == b"first\nfaster\nfaster\nline"
+        assert len(clock.sleeps) == 2
+
+    def test_others_are_always_faster(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        clock: ManualClock,
+    ) -> None:
+        store.create("ann", b"first", 60)
+        faulty.faults[:] = [None, preceded_by(lambda: store.append("ann", b"\n."))] * 1000
+        with pytest.raises(StoreUnavailable, match="others were faster") as caught:
+            faulty_store.append("ann", b"\nline")
+        assert (caught.value.sent, caught.value.slow) == (True, False)
+        assert sum(clock.sleeps) <= 2 * TIMEOUT
+        assert b"line" not in read(store).record
+
+
+class TestContention:
+    """ABORTED: nothing was done, and it is tried again while there is time."""
+
+    @pytest.mark.parametrize(("case", "step"), STEPS)
+    def test_once(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        clock: ManualClock,
+        case: Case,
+        step: int,
+    ) -> None:
+        version = case.prepare(store)
+        faulty.faults[:] = [None] * step + [refused(grpc.StatusCode.ABORTED, "contention")]
+        result = case.verb(faulty_store, version)
+        again = case.rpcs[: step + 1] + case.rpcs[step:]
+        assert faulty.calls == again
+        assert len(clock.sleeps) == 1
+        assert bool(result) is case.succeeds
+
+    @pytest.mark.parametrize(("case", "step"), STEPS)
+    def test_without_end(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        clock: ManualClock,
+        case: Case,
+        step: int,
+    ) -> None:
+        version = case.prepare(store)
+        fault = refused(grpc.StatusCode.ABORTED, "contention")
+        trouble = fails(faulty, step, fault, lambda: case.verb(faulty_store, version))
+        assert (trouble.sent, trouble.slow) == (True, False)
+        assert sum(clock.sleeps) <= 2 * TIMEOUT
+
+    def test_no_verb_takes_much_longer_than_twice_its_time_out(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        clock: ManualClock,
+    ) -> None:
+        """Each RPC takes nearly as long as it may, and somebody is always faster."""
+        store.create("ann", b"first", 60)
+
+        def slowly() -> None:
+            clock.advance(faulty.timeouts[-1] * 0.9)
+            store.append("ann", b"\n.")
+
+        began = clock.now()
+        faulty.faults[:] = [preceded_by(slowly)] * 1000
+        with pytest.raises(StoreUnavailable):
+            faulty_store.append("ann", b"\nline")
+        assert clock.now() - began <= 2 * TIMEOUT
+
+
+class TestBurying:
+    @pytest.mark.parametrize("code", [UNAVAILABLE, SLOW, grpc.StatusCode.PERMISSION_DENIED])
+    def test_where_it_fails_the_reader_has_its_answer(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        code: grpc.StatusCode,
+    ) -> None:
+        CASES["read, a dead row"].prepare(store)
+        faulty.faults[:] = [None, refused(code)]
+        assert faulty_store.read("ann") is None
+        assert faulty_store.create("ann", b"second", 60) is not None
+
+    def test_it_spares_a_row_that_was_prolonged_meanwhile(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        version = CASES["read, a dead row"].prepare(store)
+        prolong = preceded_by(lambda: store.swap("ann", version, b"prolonged", 60))
+        faulty.faults[:] = [None, prolong]
+        assert faulty_store.read("ann") is None
+        assert faulty.calls == ["lookup", "commit"]
+        assert read(store).record == b"prolonged"
+        assert faulty_store.create("ann", b"second", 60) is None

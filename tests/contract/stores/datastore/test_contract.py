@@ -1,0 +1,30 @@
+"""The store contract on Datastore rows, against the emulator over gRPC."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+from google.cloud import ndb
+
+from tests.contract.stores.datastore.conftest import SERVER_CLOCK
+from userlock.lock.store import LeaseStore
+from userlock.stores.datastore import DatastoreStore
+from userlock.testing import LeaseStoreContract
+
+
+class TestDatastore(LeaseStoreContract):
+    """Time passes in the server alone: no client's clock has a say."""
+
+    late_seconds = 1.0
+
+    @pytest.fixture
+    def store(self, client: ndb.Client) -> DatastoreStore:
+        return DatastoreStore(client, prefix=uuid.uuid4().hex)
+
+    def now(self, store: LeaseStore) -> float:
+        return time.monotonic() + SERVER_CLOCK.ahead
+
+    def wait(self, store: LeaseStore, seconds: float) -> None:
+        SERVER_CLOCK.ahead += seconds

@@ -1,0 +1,232 @@
+"""Each RPC of each verb goes wrong in each way: what the verb says, and what stands in the row."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from tests.contract.stores.datastore.cases import CASES, STEPS, Case, fails
+from tests.contract.stores.datastore.conftest import read
+from tests.contract.stores.datastore.faulty import (
+    FaultyClient,
+    lost,
+    not_sent,
+    refused,
+)
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.datastore import HURRY_TIMEOUT, TIMEOUT, DatastoreStore
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+SLOW = grpc.StatusCode.DEADLINE_EXCEEDED
+
+CODES = [code for code in grpc.StatusCode if code not in (grpc.StatusCode.OK, SLOW)]
+
+
+@pytest.fixture(scope="session")
+def concurrency_mode() -> str:
+    """What goes wrong on the way has nothing to do with the mode."""
+    return "pessimistic"
+
+
+class TestWhenAllGoesWell:
+    """The control of the tests below, and what a verb costs."""
+
+    @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+    def test_round_trips(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, case: Case
+    ) -> None:
+        version = case.prepare(store)
+        case.verb(faulty_store, version)
+        assert faulty.calls == case.rpcs
+
+    @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+    def test_no_rpc_is_part_of_a_transaction(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, case: Case
+    ) -> None:
+        case.verb(faulty_store, case.prepare(store))
+        for name, request in zip(faulty.calls, faulty.requests, strict=True):
+            if name == "commit":
+                assert request.mode.name == "NON_TRANSACTIONAL"
+                assert not request.transaction
+                assert "single_use_transaction" not in request
+            else:
+                assert not request.read_options.transaction
+                assert "new_transaction" not in request.read_options
+
+    def test_time_outs(self, faulty: FaultyClient, faulty_store: DatastoreStore) -> None:
+        version = faulty_store.create("ann", b"first", 60)
+        faulty_store.append("ann", b"\nline")
+        faulty_store.read("ann")
+        faulty_store.swap("ann", version, b"next", 60)
+        faulty_store.remove("ann", version)
+        assert set(faulty.timeouts) == {TIMEOUT}
+        faulty_store.read("ann", hurry=True)
+        assert faulty.timeouts[-1] == HURRY_TIMEOUT < TIMEOUT
+
+
+class TestWhatIsRaised:
+    @pytest.mark.parametrize(("case", "step"), STEPS)
+    def test_no_reply_in_time(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        case: Case,
+        step: int,
+    ) -> None:
+        version = case.prepare(store)
+        trouble = fails(faulty, step, refused(SLOW), lambda: case.verb(faulty_store, version))
+        assert (trouble.sent, trouble.slow) == (True, True)
+        assert len(faulty.calls) == step + 1, "a slow server is not asked again"
+
+    @pytest.mark.parametrize(("case", "step"), STEPS)
+    def test_a_broken_connection(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        case: Case,
+        step: int,
+    ) -> None:
+        version = case.prepare(store)
+        fault = refused(UNAVAILABLE, "Socket closed", local=True)
+        trouble = fails(faulty, step, fault, lambda: case.verb(faulty_store, version))
+        assert (trouble.sent, trouble.slow) == (True, False)
+
+    @pytest.mark.parametrize(("case", "step"), STEPS)
+    def test_no_connection(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        case: Case,
+        step: int,
+    ) -> None:
+        """Certain only where nothing was sent before it in the same verb."""
+        version = case.prepare(store)
+        trouble = fails(faulty, step, not_sent(), lambda: case.verb(faulty_store, version))
+        assert (trouble.sent, trouble.slow) == (step > 0, False)
+
+    def test_a_server_that_speaks_of_connections_has_been_asked(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore
+    ) -> None:
+        fault = refused(UNAVAILABLE, "failed to connect to all addresses", local=False)
+        trouble = fails(faulty, 0, fault, lambda: faulty_store.create("ann", b"first", 60))
+        assert trouble.sent
+
+    @pytest.mark.parametrize("code", CODES, ids=[code.name for code in CODES])
+    @pytest.mark.parametrize("verb", ["read", "remove"])
+    def test_every_other_error(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        code: grpc.StatusCode,
+        verb: str,
+    ) -> None:
+        version = CASES[verb].prepare(store)
+        fault = refused(code, "some details")
+        trouble = fails(faulty, 0, fault, lambda: CASES[verb].verb(faulty_store, version))
+        assert (trouble.sent, trouble.slow) == (True, False)
+        assert code.name in trouble.reason
+        assert "some details" in trouble.reason
+        assert "datastore emulator/(default)" in trouble.reason
+
+    @pytest.mark.parametrize(
+        ("code", "advice"),
+        [
+            (grpc.StatusCode.PERMISSION_DENIED, "roles/datastore.user"),
+            (grpc.StatusCode.RESOURCE_EXHAUSTED, "quota"),
+            (grpc.StatusCode.NOT_FOUND, "no such database"),
+            (grpc.StatusCode.UNAUTHENTICATED, "credentials"),
+            (grpc.StatusCode.FAILED_PRECONDITION, "Datastore mode"),
+        ],
+    )
+    def test_it_says_what_to_do(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        code: grpc.StatusCode,
+        advice: str,
+    ) -> None:
+        trouble = fails(faulty, 0, refused(code), lambda: faulty_store.create("ann", b"x", 60))
+        assert advice in trouble.reason
+
+    def test_without_credentials_nothing_was_sent(self) -> None:
+        def no_credentials() -> object:
+            raise OSError("no project")
+
+        store = DatastoreStore(client_factory=no_credentials)
+        for verb in (
+            lambda: store.create("ann", b"first", 60),
+            lambda: store.read("ann"),
+            lambda: store.swap("ann", 1, b"next", 60),
+            lambda: store.remove("ann", 1),
+            lambda: store.append("ann", b"\nline"),
+        ):
+            with pytest.raises(StoreUnavailable, match="no client: no project") as caught:
+                verb()
+            assert (caught.value.sent, caught.value.slow) == (False, False)
+        store.close()
+
+
+class TestWhatStandsInTheRow:
+    """After the reply to the RPC that changes it was lost."""
+
+    @pytest.mark.parametrize("code", [UNAVAILABLE, SLOW], ids=["broken", "slow"])
+    def test_create(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        code: grpc.StatusCode,
+    ) -> None:
+        fails(faulty, 0, lost(code), lambda: faulty_store.create("ann", b"mine", 60))
+        assert faulty.calls == ["commit"], "create is sent once"
+        assert read(store).record == b"mine"
+
+    def test_create_over_a_dead_row(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        case = CASES["create, over a dead row"]
+        case.prepare(store)
+        fails(faulty, 2, lost(UNAVAILABLE), lambda: case.verb(faulty_store, None))
+        assert faulty.calls == case.rpcs
+        assert read(store).record == b"mine"
+
+    def test_swap_and_remove(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        version = store.create("ann", b"first", 60)
+        fails(faulty, 0, lost(SLOW), lambda: faulty_store.swap("ann", version, b"mine", 60))
+        assert faulty.calls == ["commit"], "swap is sent once"
+        version = read(store).version
+        assert read(store).record == b"mine"
+        fails(faulty, 0, lost(UNAVAILABLE), lambda: faulty_store.remove("ann", version))
+        assert faulty.calls == ["commit"], "remove is sent once"
+        assert store.read("ann") is None
+
+    @pytest.mark.parametrize("name", ["create", "swap", "remove"])
+    def test_what_was_slow_may_be_done_later(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, name: str
+    ) -> None:
+        version = CASES[name].prepare(store)
+        before = store.read("ann")
+        trouble = fails(
+            faulty, 0, faulty.late_fault(), lambda: CASES[name].verb(faulty_store, version)
+        )
+        assert trouble.slow
+        assert store.read("ann") == before
+        faulty.deliver()
+        assert store.read("ann") != before
+
+    @pytest.mark.parametrize("name", ["swap", "remove"])
+    def test_what_is_done_later_harms_nobody_else(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, name: str
+    ) -> None:
+        version = CASES[name].prepare(store)
+        fails(faulty, 0, faulty.late_fault(), lambda: CASES[name].verb(faulty_store, version))
+        assert store.remove("ann", version)
+        assert store.create("ann", b"another's", 60) is not None
+        faulty.deliver()
+        assert read(store).record == b"another's"

@@ -1,0 +1,218 @@
+"""Servers that are not there, die, or say nothing; and processes that fork."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import emulator
+from sample_app.stack import ports
+from tests.contract.emulator.process import ROOT, EmulatorProcess
+from tests.contract.stores.datastore.conftest import read
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.datastore import DatastoreStore
+
+#: Short, because some tests wait for it.
+TIMEOUT = 0.4
+
+
+@pytest.fixture(scope="session")
+def concurrency_mode() -> str:
+    """It makes no difference here."""
+    return "pessimistic"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that takes connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def store_at(host: str, monkeypatch: pytest.MonkeyPatch) -> DatastoreStore:
+    monkeypatch.setenv("DATASTORE_EMULATOR_HOST", host)
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "emulator")
+    return DatastoreStore(timeout=TIMEOUT, hurry_timeout=TIMEOUT / 4)
+
+
+def verbs(store: DatastoreStore, version: object = 7) -> list[Any]:
+    return [
+        lambda: store.create("ann", b"mine", 60),
+        lambda: store.read("ann"),
+        lambda: store.read("ann", hurry=True),
+        lambda: store.swap("ann", version, b"mine", 60),
+        lambda: store.remove("ann", version),
+        lambda: store.append("ann", b"\nline"),
+    ]
+
+
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_at(f"127.0.0.1:{ports.any_free()}", monkeypatch)
+    for verb in verbs(store):
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="UNAVAILABLE") as caught:
+            verb()
+        assert time.monotonic() - began < 3 * TIMEOUT
+        assert (caught.value.sent, caught.value.slow) == (False, False)
+    store.close()
+
+
+def test_a_server_that_says_nothing(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_at(silent, monkeypatch)
+    for verb in verbs(store):
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="DEADLINE_EXCEEDED") as caught:
+            verb()
+        assert time.monotonic() - began < 3 * TIMEOUT
+        assert (caught.value.sent, caught.value.slow) == (True, True)
+    store.close()
+
+
+def test_a_server_that_is_killed_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmulatorProcess() as first:
+        port = int(first.host.rpartition(":")[2])
+        store = store_at(first.host, monkeypatch)
+        version = store.create("ann", b"first", 60)
+        assert read(store).record == b"first", "the control: it works while the server lives"
+        first.stop(signal.SIGKILL)
+        for verb in verbs(store, version):
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable) as caught:
+                verb()
+            assert time.monotonic() - began < 3 * TIMEOUT
+            assert caught.value.slow is False
+    with EmulatorProcess(port=port):
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                assert store.read("ann") is None, "this emulator keeps nothing"
+                break
+            except StoreUnavailable:
+                assert time.monotonic() < deadline
+        assert store.create("ann", b"second", 60) is not None
+        assert store.remove("ann", version) is False, "a version of before"
+    store.close()
+
+
+class TestClients:
+    def test_a_client_of_its_own_is_made_when_it_is_needed(
+        self, client: ndb.Client, server: emulator.Emulator
+    ) -> None:
+        made: list[ndb.Client] = []
+
+        def factory() -> ndb.Client:
+            made.append(ndb.Client())
+            return made[-1]
+
+        store = DatastoreStore(client_factory=factory)
+        assert made == []
+        store.create("ann", b"first", 60)
+        assert read(store).record == b"first"
+        assert len(made) == 1
+        store.close()
+        store.close()
+        assert read(store).record == b"first", "it connects again"
+        assert len(made) == 2
+        store.close()
+
+    def test_a_client_that_was_given_stays_open(self, client: ndb.Client) -> None:
+        store = DatastoreStore(client)
+        store.create("ann", b"first", 60)
+        store.close()
+        with client.context():
+            assert ndb.Key("UserLockLease", "userlock=ann").get() is not None
+
+    def test_a_client_that_was_closed(self, client: ndb.Client) -> None:
+        store = DatastoreStore(client)
+        store.create("ann", b"first", 60)
+        client.stub.close()
+        with pytest.raises(StoreUnavailable, match="closed") as caught:
+            store.read("ann")
+        assert (caught.value.sent, caught.value.slow) == (False, False)
+
+    def test_not_both(self, client: ndb.Client) -> None:
+        with pytest.raises(TypeError, match="not both"):
+            DatastoreStore(client, client_factory=ndb.Client)
+
+    def test_a_named_database_is_in_the_routing_header(self) -> None:
+        """Without it the service does not find a database that is not the default one."""
+        sent: list[Any] = []
+
+        def lookup(request: Any, *, timeout: float, metadata: Any) -> Any:
+            sent.extend(metadata)
+            raise ValueError("seen")
+
+        client = SimpleNamespace(
+            project="p1", database="db 1", namespace=None, stub=SimpleNamespace(lookup=lookup)
+        )
+        with pytest.raises(StoreUnavailable, match="seen"):
+            DatastoreStore(client).read("ann")
+        assert sent == [("x-goog-request-params", "project_id=p1&database_id=db+1")]
+
+
+FORK = """
+import os, sys
+from google.cloud import ndb
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.datastore import DatastoreStore
+
+store = DatastoreStore(ndb.Client()) if sys.argv[1] == "given" else DatastoreStore()
+version = store.create("ann", b"parent's", 60)
+assert version is not None
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        assert store.create("ann", b"child's", 60) is None
+        assert store.create("bob", b"child's", 60) is not None
+        code = 0
+    except StoreUnavailable as trouble:
+        assert not trouble.sent and "client_factory" in trouble.reason, trouble
+        code = 3
+    finally:
+        os._exit(code)
+_, status = os.waitpid(child, 0)
+assert store.read("bob") is not None or os.waitstatus_to_exitcode(status) == 3
+assert store.remove("ann", version)
+store.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+class TestFork:
+    """In a process of its own: this one has a server's threads in it."""
+
+    def run(self, server: emulator.Emulator, *arguments: str, **environment: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", FORK, *arguments],
+            cwd=ROOT,
+            env=os.environ | server.env | environment,
+            timeout=30,
+            check=False,
+        )
+        return done.returncode
+
+    def test_each_process_has_a_client_of_its_own(
+        self, client: ndb.Client, server: emulator.Emulator
+    ) -> None:
+        assert self.run(server, "made") == 0
+
+    def test_a_client_that_was_given(self, client: ndb.Client, server: emulator.Emulator) -> None:
+        """As far as gRPC supports it, which it does when asked to."""
+        assert self.run(server, "given", GRPC_ENABLE_FORK_SUPPORT="1") == 0
+
+    def test_a_client_that_was_given_where_grpc_does_not_support_it(
+        self, client: ndb.Client, server: emulator.Emulator
+    ) -> None:
+        """An RPC would hang for ever, so none is sent."""
+        assert self.run(server, "given", GRPC_ENABLE_FORK_SUPPORT="0") == 3

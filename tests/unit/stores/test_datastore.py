@@ -1,0 +1,173 @@
+"""Names, addresses and times of Datastore rows."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import sys
+from typing import Any
+
+import pytest
+from google.cloud.datastore_v1.types import query
+from google.protobuf.timestamp_pb2 import Timestamp
+
+import userlock
+from userlock.lock.store import GRACE_SECONDS
+from userlock.stores.datastore import DEFAULT_KIND, DatastoreStore, rows
+from userlock.stores.datastore.keys import MAX_NAME_BYTES, check_kind, check_prefix, row_name
+from userlock.stores.datastore.url import Address, parse_url
+
+EntityResult: Any = query.EntityResult.pb()
+
+
+class TestNames:
+    @pytest.mark.parametrize("lock_id", ["ann", "ü 漢字 🔒", " ", "a=b#c", "__ann__", "x" * 1491])
+    def test_what_fits_can_be_read_in_the_console(self, lock_id: str) -> None:
+        assert row_name("userlock", lock_id) == f"userlock={lock_id}"
+
+    @pytest.mark.parametrize(
+        "lock_id",
+        ["a/b", "a\nb", "\x7f", "\x85", "\ud800", "\ud83d\ude00", "x" * 1492, "漢" * 500],
+    )
+    def test_what_does_not_fit_is_hashed(self, lock_id: str) -> None:
+        name = row_name("userlock", lock_id)
+        assert name.startswith("userlock#")
+        assert len(name) == len("userlock#") + 64
+
+    def test_the_longest_name(self) -> None:
+        assert len(row_name("userlock", "x" * 1491).encode()) == MAX_NAME_BYTES
+
+    def test_prefixes_keep_deployments_apart(self) -> None:
+        """No prefix can end where another's lock id goes on."""
+        assert row_name("a", "b") != row_name("a=b", "")
+        for prefix in ("a=b", "a#b", "a/b", "", "a b", "ü", "x" * 81, "__a"):
+            with pytest.raises(ValueError, match="a key prefix must"):
+                check_prefix(prefix)
+
+    @pytest.mark.parametrize("kind", ["", "__Lease__", "a/b", "a\n", "x" * 1501, "\ud800"])
+    def test_kinds_that_cannot_be(self, kind: str) -> None:
+        with pytest.raises(ValueError, match="a kind must"):
+            check_kind(kind)
+        assert check_kind("Lease ü") == "Lease ü"
+
+    def test_the_store_checks_them(self) -> None:
+        with pytest.raises(ValueError, match="prefix"):
+            DatastoreStore(prefix="a=b")
+        with pytest.raises(ValueError, match="kind"):
+            DatastoreStore(kind="a/b")
+        with pytest.raises(ValueError, match="time-outs"):
+            DatastoreStore(timeout=0)
+
+
+DEFAULT = Address(None, None, None, "userlock", DEFAULT_KIND)
+
+
+class TestUrls:
+    @pytest.mark.parametrize(
+        ("url", "address"),
+        [
+            ("datastore://", DEFAULT),
+            ("datastore://p1", DEFAULT._replace(project="p1")),
+            ("datastore://example.com:p1", DEFAULT._replace(project="example.com:p1")),
+            (
+                "datastore://p1?database=db&namespace=ns&prefix=p&kind=K",
+                Address("p1", "db", "ns", "p", "K"),
+            ),
+            ("datastore://?namespace=&database=", DEFAULT),
+        ],
+    )
+    def test_addresses(self, url: str, address: Address) -> None:
+        assert parse_url(url) == address
+
+    @pytest.mark.parametrize(
+        ("url", "problem"),
+        [
+            ("datastore://p1?ns=a", "unknown option ns; there are: database"),
+            ("datastore://p1/db", "must look like datastore://"),
+            ("datastore://p1#db", "must look like datastore://"),
+            ("datastore://p1?prefix=", "a key prefix must"),
+            ("datastore://p1?kind=", "a kind must"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, url: str, problem: str) -> None:
+        with pytest.raises(ValueError, match=problem):
+            DatastoreStore.from_url(url)
+
+    def test_the_service_knows_the_scheme(self) -> None:
+        """Without asking anybody: the client is made when it is needed."""
+        userlock.LockService.from_url("datastore://p1?prefix=app1").close()
+
+    def test_without_ndb_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.startswith("userlock.stores.datastore")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "google.cloud.ndb", None)
+        with pytest.raises(ImportError, match="pip install google-cloud-ndb"):
+            importlib.import_module("userlock.stores.datastore")
+
+
+SECOND = 1_000_000
+
+
+def written(entity: Any, at: int, version: int = 7) -> Any:
+    """The row as Datastore has it, written at that time in microseconds."""
+    result = EntityResult(entity=entity, version=version)
+    result.update_time.FromMicroseconds(at)
+    return result
+
+
+def at(microseconds: int) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromMicroseconds(microseconds)
+    return timestamp
+
+
+class TestTimes:
+    def fresh(self, ttl_seconds: float = 10, wall: float = 5000) -> Any:
+        return rows.fresh(rows.Key(), b"first", ttl_seconds, wall, b"mark")
+
+    @pytest.mark.parametrize("ttl", [0.001, 1, 10, 60, 86_400])
+    def test_never_early_and_not_much_later(self, ttl: float) -> None:
+        entity, began = self.fresh(ttl), 1000 * SECOND
+        slack = 0.05 + ttl / 1000
+        for after, lapsed, gone in (
+            (0, False, False),
+            (ttl, False, False),
+            (ttl + slack - 0.001, False, False),
+            (ttl + slack + 0.001, True, False),
+            (ttl + GRACE_SECONDS, ttl / 1000 < GRACE_SECONDS - 0.06, False),
+            (ttl + slack + GRACE_SECONDS + 0.001, True, True),
+        ):
+            row = rows.read_row(written(entity, began), at(began + int(after * SECOND)))
+            assert (row.lapsed, row.gone) == (lapsed, gone), after
+            assert row.stored.lapsed is lapsed
+
+    def test_an_append_keeps_the_beginning(self) -> None:
+        row = rows.read_row(written(self.fresh(), 1000 * SECOND), at(1003 * SECOND))
+        entity = rows.appended(rows.Key(), row, b"\nline", b"another")
+        again = rows.read_row(written(entity, 1009 * SECOND, version=8), at(1009 * SECOND))
+        assert (again.record, again.version, again.began) == (b"first\nline", 8, 1000 * SECOND)
+        assert (again.ttl, again.expire_at, again.mark) == (row.ttl, row.expire_at, b"another")
+        twice = rows.appended(rows.Key(), again, b"\nmore", b"mark")
+        later = rows.read_row(written(twice, 1009 * SECOND), at(1011 * SECOND))
+        assert (later.began, later.lapsed) == (1000 * SECOND, True)
+
+    def test_a_time_to_live_is_rounded_up(self) -> None:
+        assert self.fresh(0.0000001).properties[rows.TTL].integer_value == 1
+        assert self.fresh(2 / 3).properties[rows.TTL].integer_value == 666_667
+
+    def test_the_sweep_is_a_day_later(self) -> None:
+        sweep = self.fresh(ttl_seconds=10, wall=5000).properties[rows.EXPIRE_AT].timestamp_value
+        assert sweep.seconds == 5000 + 10 + GRACE_SECONDS + 86_400
+
+    def test_a_time_to_live_of_centuries(self) -> None:
+        entity = self.fresh(ttl_seconds=1e12)
+        sweep = entity.properties[rows.EXPIRE_AT].timestamp_value
+        assert sweep.ToDatetime().year == datetime.MAXYEAR
+
+    def test_a_server_that_tells_no_times_is_not_trusted(self) -> None:
+        result = written(self.fresh(), 1000 * SECOND)
+        with pytest.raises(ValueError, match="does not say when"):
+            rows.read_row(result, Timestamp())
+        result.ClearField("update_time")
+        with pytest.raises(ValueError, match="does not say when"):
+            rows.read_row(result, at(1000 * SECOND))

@@ -1,0 +1,23 @@
+"""Leases in Google Cloud Datastore: a row a lock, changed by compare and swap.
+
+keys.py    what a lock's row is called
+rows.py    what stands in it, and when it has lapsed
+rpc.py     the two RPCs, time-outs, errors
+store.py   the five verbs
+url.py     datastore://…
+"""
+
+from __future__ import annotations
+
+try:
+    import google.cloud.ndb  # noqa: F401  (brings gRPC and google.cloud.datastore_v1 along)
+except ImportError as error:
+    raise ImportError(
+        "the Datastore store needs google-cloud-ndb: pip install google-cloud-ndb"
+    ) from error
+
+from userlock.stores.datastore.keys import DEFAULT_KIND
+from userlock.stores.datastore.rpc import HURRY_TIMEOUT, TIMEOUT
+from userlock.stores.datastore.store import DatastoreStore
+
+__all__ = ["DEFAULT_KIND", "HURRY_TIMEOUT", "TIMEOUT", "DatastoreStore"]

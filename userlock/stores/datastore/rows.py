@@ -1,0 +1,168 @@
+"""A lock's row: what stands in it, and when it has lapsed. No I/O.
+
+Time is Datastore's alone. It says when a row was written (`update_time`) and
+when it was read (`read_time`), both by one clock that orders commits
+(google.datastore.v1 `EntityResult`, `LookupResponse`). A client's clock is
+never asked, so it does not matter how far the clients' clocks are apart:
+
+    row                        begins                        lapsed when read at
+    created or swapped at T    T, its update_time            T + ttl + slack
+    appended to after that     T, now the property           T + ttl + slack
+                               leased_at
+
+An append changes the update time, so it writes down the beginning it found. It
+cannot be written at the beginning itself: only the answer to that write tells it.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from typing import Any, NamedTuple
+
+from google.cloud.datastore_v1.types import entity as entity_types
+
+from userlock.lock.store import GRACE_SECONDS, Stored
+
+#: All properties, none of them indexed.
+RECORD = "record"
+TTL = "ttl_microseconds"
+LEASED_AT = "leased_at"
+EXPIRE_AT = "expire_at"
+MARK = "mark"
+
+# The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
+Entity: Any = entity_types.Entity.pb()
+Key: Any = entity_types.Key.pb()
+
+_SECOND = 1_000_000
+_GRACE = int(GRACE_SECONDS * _SECOND)
+# How much longer than its time to live a row counts, because the holder's clock
+# may run faster or slower than Datastore's: the kernel corrects a clock by up to
+# 1/2000 of its rate, and a leap second is smeared by 1/86400.
+_SLACK = 50_000
+_SLACK_PART = 1000
+# `expire_at` is the one time that comes from a client's wall clock: when the row
+# may be swept. A day after its end, so that a clock that is hours behind does not
+# have a living row swept away.
+_SWEEP_AFTER = 86_400 * _SECOND
+_LAST_TIMESTAMP = 253_402_300_799 * _SECOND  # the year 9999
+
+
+class Row(NamedTuple):
+    """A row as it was read. Times in microseconds since 1970, by Datastore's clock.
+
+    Attributes:
+        record: what is stored.
+        version: Datastore's name for this state; grows with each change, and no other state,
+            past or future, of any row with this key has it.
+        began: when its time to live began.
+        ttl: microseconds it lives.
+        expire_at: when it may be swept.
+        mark: random, by whoever wrote it last.
+        now: when it was read.
+    """
+
+    record: bytes
+    version: int
+    began: int
+    ttl: int
+    expire_at: int
+    mark: bytes
+    now: int
+
+    @property
+    def lapsed(self) -> bool:
+        """Its time to live is over."""
+        return self.now - self.began >= self.ttl + _SLACK + self.ttl // _SLACK_PART
+
+    @property
+    def gone(self) -> bool:
+        """It counts as gone, although it is still there."""
+        return self.now - self.began >= self.ttl + _SLACK + self.ttl // _SLACK_PART + _GRACE
+
+    @property
+    def stored(self) -> Stored:
+        return Stored(self.record, self.version, self.lapsed)
+
+
+def new_mark() -> bytes:
+    """Names one write. Makes every write a change, too.
+
+    Datastore gives an unchanged row neither a new version nor a new update
+    time (`MutationResult.version`), so that extending a lease with the same
+    record would not begin a new life.
+    """
+    return secrets.token_bytes(8)
+
+
+def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float, mark: bytes) -> Any:
+    """The entity that begins a life.
+
+    Args:
+        key: the row's key.
+        record: what to store.
+        ttl_seconds: rounded up to the microsecond.
+        wall: now, in seconds since 1970; only for sweeping dead rows.
+        mark: from `new_mark`.
+    """
+    ttl = math.ceil(ttl_seconds * _SECOND)
+    sweep = min(int(wall * _SECOND) + ttl + _GRACE + _SWEEP_AFTER, _LAST_TIMESTAMP)
+    return _entity(key, record, ttl, sweep, mark)
+
+
+def appended(key: Any, row: Row, line: bytes, mark: bytes) -> Any:
+    """The entity with a line more, in the same life."""
+    entity = _entity(key, row.record + line, row.ttl, row.expire_at, mark)
+    leased_at = entity.properties[LEASED_AT]
+    leased_at.exclude_from_indexes = True
+    _set_time(leased_at.timestamp_value, row.began)
+    return entity
+
+
+def _entity(key: Any, record: bytes, ttl: int, expire_at: int, mark: bytes) -> Any:
+    entity = Entity(key=key)
+    properties = entity.properties
+    properties[RECORD].blob_value = record
+    properties[TTL].integer_value = ttl
+    _set_time(properties[EXPIRE_AT].timestamp_value, expire_at)
+    properties[MARK].blob_value = mark
+    for value in properties.values():
+        value.exclude_from_indexes = True
+    return entity
+
+
+def read_row(result: Any, read_time: Any) -> Row:
+    """The row in an `EntityResult` that was read at `read_time`.
+
+    Raises:
+        ValueError: it is not one of ours, or the server tells no times.
+    """
+    properties = result.entity.properties
+    if RECORD not in properties or TTL not in properties:
+        raise ValueError("something else stores entities of this kind, under this name")
+    now, changed = microseconds(read_time), microseconds(result.update_time)
+    if not now or not changed:
+        raise ValueError("the server does not say when rows were written and read")
+    began = changed
+    if LEASED_AT in properties:
+        began = microseconds(properties[LEASED_AT].timestamp_value)
+    return Row(
+        record=properties[RECORD].blob_value,
+        version=result.version,
+        began=began,
+        ttl=properties[TTL].integer_value,
+        expire_at=microseconds(properties[EXPIRE_AT].timestamp_value),
+        mark=properties[MARK].blob_value,
+        now=now,
+    )
+
+
+def microseconds(timestamp: Any) -> int:
+    """Since 1970; 0 for a timestamp that is not set."""
+    return int(timestamp.seconds * _SECOND + timestamp.nanos // 1000)
+
+
+def _set_time(timestamp: Any, time: int) -> None:
+    timestamp.seconds, rest = divmod(time, _SECOND)
+    timestamp.nanos = rest * 1000

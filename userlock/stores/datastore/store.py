@@ -1,0 +1,270 @@
+"""The lease store whose records are rows in Google Cloud Datastore.
+
+For apps that have no memcached, and as the fallback for when it is down: two
+commits a lock, which cost more time and money than two commands to memcached,
+but what is granted stays granted, whatever is evicted or restarted.
+
+Each row is changed by compare and swap. The seed takes a lease by
+
+    UPDATE leases SET … WHERE name = … AND lease_date = <as it was read>
+
+in a transaction of its own. Datastore has that in one step: a mutation that
+names the version it was decided on (`base_version`) is skipped when the row has
+another (`conflict_detected`; the server's value stays, which is the default
+strategy). So there is no transaction to begin, hold and roll back:
+
+    verb     RPCs (1 round trip each)                  None when
+    create   insert                                    ALREADY_EXISTS, and the row lives
+             and, where there is a row: lookup; if it is dead: update by its version
+    read     lookup; if it is dead: delete by its      missing, or dead
+             version
+    swap     update, by version                        conflict, NOT_FOUND
+    remove   delete, by version                        conflict
+    append   as read, then update by version;          missing, or dead
+             all again while others were faster
+
+An insert and a lookup are made when a lock is contended, so a wait costs three
+RPCs to begin with. `append` races like this, and loses nothing:
+
+    waiter 2                    row                     waiter 3
+    lookup: version 7 ◀──────── 7
+                                7 ────────────────────▶ lookup: version 7
+    update, base 7 ───────────▶ 8: waiter 2 is in it
+                                8 ◀──────────────────── update, base 7: conflict
+                                8 ────────────────────▶ lookup: version 8
+                                9 ◀──────────────────── update, base 8: both are in it
+
+Guarantees:
+- It never takes part in a transaction, and needs no ndb context: see `rpc.py`.
+- Time is Datastore's alone: see `rows.py`. A lease ends at its time to live
+  plus 0.05 s and a thousandth, because clocks run at different rates.
+- A version is the row's for ever, so what was decided on an old one is refused,
+  also after the row was deleted and made anew.
+
+Limits:
+- Datastore slows down when one row is written many times a second (see
+  "Contention" in its troubleshooting page); a lock that dozens wait for belongs
+  in memcached.
+- A dead row that nobody has looked at since it died can still be swapped and
+  removed by its version, which proves that nobody else has had the lock. Whoever
+  reads it first buries it.
+- Reconnecting is gRPC's affair; after a long outage it may wait up to two minutes
+  before it looks again.
+- Fork: with a factory (the default, and what URLs make) each process has a client
+  of its own. A client that was handed in goes on in a forked child only as far as
+  gRPC supports that (GRPC_ENABLE_FORK_SUPPORT, and no RPC under way in another
+  thread); where that is off, each verb raises `StoreUnavailable` there.
+
+Dead rows stay until somebody looks at the lock again. A policy on the property
+`expire_at`, set once for each kind, sweeps them a day later:
+
+    gcloud firestore fields ttls update expire_at \\
+        --collection-group=UserLockLease --enable-ttl --database='(default)'
+
+(https://cloud.google.com/datastore/docs/ttl). `expire_at` is a day after the end
+of the lease by the clock of whoever took it: the one place where a client's
+clock counts, and it must be a day slow before a living row is swept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from google.cloud import ndb
+
+from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.lock.store import Stored, StoreUnavailable
+from userlock.stores.datastore import rows
+from userlock.stores.datastore.keys import DEFAULT_KIND, check_kind, check_prefix, row_name
+from userlock.stores.datastore.rows import Row
+from userlock.stores.datastore.rpc import (
+    HURRY_TIMEOUT,
+    TIMEOUT,
+    Aborted,
+    ConnectionBroken,
+    Mutation,
+    Patience,
+    Rpc,
+)
+from userlock.stores.datastore.url import parse_url
+
+
+class DatastoreStore:
+    """A lease store in Datastore. Thread-safe; survives fork (see above).
+
+    Implements `userlock.lock.store.LeaseStore`.
+
+    Args:
+        client: an `ndb.Client`, whose connection is shared; no context of it is used.
+        client_factory: makes an `ndb.Client`, in each process that needs one. Without both,
+            `ndb.Client()` is called, which takes all from the environment.
+        prefix: begins every row's name, so that deployments can share a database.
+        kind: of the rows.
+        namespace: of the rows; None for the client's.
+        timeout: for one RPC, connecting included, in seconds. A verb that needs several, or
+            tries again, takes at most twice as long.
+        hurry_timeout: for a `read` in a hurry, in seconds. gRPC chooses the connection.
+        clock: for time-outs and waiting, and `expire_at`.
+
+    Raises:
+        ValueError: names that Datastore cannot have.
+        TypeError: both a client and a factory.
+    """
+
+    def __init__(
+        self,
+        client: Any = None,
+        *,
+        client_factory: Callable[[], Any] | None = None,
+        prefix: str = "userlock",
+        kind: str = DEFAULT_KIND,
+        namespace: str | None = None,
+        timeout: float = TIMEOUT,
+        hurry_timeout: float = HURRY_TIMEOUT,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if client is not None and client_factory is not None:
+            raise TypeError("give a client or a client_factory, not both")
+        if timeout <= 0 or hurry_timeout <= 0:
+            raise ValueError("time-outs must be more than 0 seconds")
+        self._prefix = check_prefix(prefix)
+        self._kind = check_kind(kind)
+        self._timeout = timeout
+        self._hurry_timeout = hurry_timeout
+        self._clock = clock
+        self._rpc = Rpc(client, client_factory or ndb.Client, namespace)
+
+    @classmethod
+    def from_url(cls, url: str) -> DatastoreStore:
+        """The store that `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K` names.
+
+        What is not named comes from the environment, as `ndb.Client` finds it
+        (GOOGLE_CLOUD_PROJECT, the metadata server, DATASTORE_EMULATOR_HOST), when
+        a lock is first used.
+
+        Raises:
+            ValueError: says what is wrong with the URL.
+        """
+        project, database, namespace, prefix, kind = parse_url(url)
+
+        def client() -> Any:
+            return ndb.Client(project=project, database=database, namespace=namespace)
+
+        return cls(client_factory=client, prefix=prefix, kind=kind)
+
+    # --- verbs: see `LeaseStore` ------------------------------------------------------------
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        name, patience = row_name(self._prefix, lock_id), self._patience()
+        key = self._rpc.key(self._kind, name, patience)
+        entity = self._fresh(key, record, ttl_seconds)
+        result = self._rpc.commit(Mutation(insert=entity), patience)
+        if result is None:
+            _, row = self._rpc.look_up(self._kind, name, patience)
+            if row is None or not row.gone:
+                return None
+            # Whoever is faster here, be it another `create`, wins by the version.
+            replace = Mutation(update=entity, base_version=row.version)
+            result = self._rpc.commit(replace, patience)
+        return None if result is None else result.version
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        patience = self._patience(self._hurry_timeout if hurry else self._timeout)
+        _, row = self._living(row_name(self._prefix, lock_id), patience)
+        return None if row is None else row.stored
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        if not _is_version(version):
+            return None
+        patience = self._patience()
+        key = self._rpc.key(self._kind, row_name(self._prefix, lock_id), patience)
+        entity = self._fresh(key, record, ttl_seconds)
+        result = self._rpc.commit(Mutation(update=entity, base_version=version), patience)
+        return None if result is None else result.version
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        if not _is_version(version):
+            return False
+        patience = self._patience()
+        key = self._rpc.key(self._kind, row_name(self._prefix, lock_id), patience)
+        return self._rpc.commit(Mutation(delete=key, base_version=version), patience) is not None
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        """As the protocol says. A line that was sent twice is almost never there twice.
+
+        After a broken connection the row says by its mark whether the update
+        was carried out, unless somebody else has written since.
+        """
+        name, patience = row_name(self._prefix, lock_id), self._patience()
+        mark = rows.new_mark()
+        tried_again = False
+        while True:
+            key, row = self._living(name, patience)
+            if row is None:
+                return None
+            if row.mark == mark:
+                return row.stored
+            entity = rows.appended(key, row, line, mark)
+            mutation = Mutation(update=entity, base_version=row.version)
+            try:
+                result = self._rpc.commit(mutation, patience)
+            except ConnectionBroken as trouble:
+                if tried_again:
+                    raise
+                tried_again = True
+                patience.wait_or_raise(trouble)
+                continue
+            if result is not None:
+                return _as_appended(row, line, result)
+            patience.wait_or_raise(
+                Aborted(f"datastore: others were faster to change {self._kind} {name!r:.100}")
+            )
+
+    def close(self) -> None:
+        self._rpc.close()
+
+    # ----------------------------------------------------------------------------------------
+
+    def _living(self, name: str, patience: Patience) -> tuple[Any, Row | None]:
+        """The row's key, and the row; None when there is none, or it is dead.
+
+        A dead one is deleted, so that what has been seen to be gone cannot be
+        changed any more by its version:
+
+            A, holder of version 7       row              B
+            (paused, and it dies)        7 ─────────────▶ lookup: dead
+                                         gone ◀────────── delete, base 7
+                                                          None: the lock is free
+            update, base 7 ───────────▶ refused
+
+        Where that fails, B has its answer all the same: a row that A may yet
+        prolong is what B's `create` will find.
+        """
+        key, row = self._rpc.look_up(self._kind, name, patience)
+        if row is None or not row.gone:
+            return key, row
+        # Where it fails: the next one who looks, or the sweep, does it.
+        with contextlib.suppress(StoreUnavailable):
+            self._rpc.commit(Mutation(delete=key, base_version=row.version), patience)
+        return key, None
+
+    def _patience(self, timeout: float | None = None) -> Patience:
+        return Patience(self._clock, self._timeout if timeout is None else timeout)
+
+    def _fresh(self, key: Any, record: bytes, ttl_seconds: float) -> Any:
+        return rows.fresh(key, record, ttl_seconds, self._clock.wall(), rows.new_mark())
+
+
+def _is_version(version: object) -> bool:
+    """Not None, nor 0: a mutation with those would be carried out whatever the row is."""
+    return isinstance(version, int) and version > 0
+
+
+def _as_appended(row: Row, line: bytes, result: Any) -> Stored:
+    """The record after an append, with Datastore's time as of the commit where it tells it."""
+    now = max(row.now, rows.microseconds(result.update_time))
+    return row._replace(record=row.record + line, version=result.version, now=now).stored

@@ -1,0 +1,51 @@
+"""`datastore://` addresses, as people write them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from userlock.stores.datastore.keys import DEFAULT_KIND
+
+
+class Address(NamedTuple):
+    """Where the rows are.
+
+    Attributes:
+        project: None for the environment's.
+        database: None for the default database.
+        namespace: None for the default namespace.
+        prefix: begins every row's name.
+        kind: of the rows.
+    """
+
+    project: str | None
+    database: str | None
+    namespace: str | None
+    prefix: str
+    kind: str
+
+
+def parse_url(url: str) -> Address:
+    """What `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K` names.
+
+    Raises:
+        ValueError: says what is wrong with it.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    address = Address(
+        project=parts.netloc or None,
+        database=options.pop("database", None) or None,
+        namespace=options.pop("namespace", None) or None,
+        prefix=options.pop("prefix", "userlock"),
+        kind=options.pop("kind", DEFAULT_KIND),
+    )
+    if options:
+        raise ValueError(
+            f"{url!r}: unknown option {', '.join(options)}; "
+            "there are: database, namespace, prefix, kind"
+        )
+    if parts.path or parts.fragment:
+        raise ValueError(f"{url!r} must look like datastore://PROJECT?database=DB&prefix=NAME")
+    return address
