@@ -27,22 +27,15 @@ def real(program: str, package: str) -> str:
     return binary
 
 
-class Memcached:
-    """A real memcached that can be killed, restarted, stopped and continued."""
+class _Server:
+    """A real server that can be killed, restarted, stopped and continued."""
 
-    def __init__(self, log_dir: Path) -> None:
-        self.port = ports.any_free()
-        self._child: Child = services.memcached(
-            self.port, log_file=log_dir / "memcached.log", binary=real("memcached", "memcached")
-        )
-        self.start()
+    port: int
+    _child: Child
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def url(self, prefix: str = "test") -> str:
-        return f"memcache://{self.address}?prefix={prefix}"
+        return f"{ports.LOOPBACK}:{self.port}"
 
     def start(self) -> None:
         self._child.start()
@@ -73,7 +66,21 @@ class Memcached:
         self._child.stop()
 
 
-class RedisServer:
+class Memcached(_Server):
+    """A real memcached."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.port = ports.any_free()
+        self._child = services.memcached(
+            self.port, log_file=log_dir / "memcached.log", binary=real("memcached", "memcached")
+        )
+        self.start()
+
+    def url(self, prefix: str = "test") -> str:
+        return f"memcache://{self.address}?prefix={prefix}"
+
+
+class RedisServer(_Server):
     """A real Redis that keeps nothing on disk."""
 
     def __init__(self, folder: Path) -> None:
@@ -87,15 +94,11 @@ class RedisServer:
             answers=self._answers,
             log_file=folder / "redis.log",
         )
-        self._child.start()
-        self._child.wait_until_it_answers(10)
+        self.start()
 
     @property
     def url(self) -> str:
-        return f"redis://{ports.LOOPBACK}:{self.port}/0"
-
-    def stop(self) -> None:
-        self._child.stop()
+        return f"redis://{self.address}/0"
 
     def _answers(self) -> bool:
         try:

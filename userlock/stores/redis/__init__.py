@@ -1,0 +1,12 @@
+"""Leases in Redis. Needs the extra `redis`."""
+
+from __future__ import annotations
+
+try:
+    import redis as _redis  # noqa: F401 (asked for here, so that its absence is told clearly)
+except ImportError as error:  # pragma: no cover (ndb brings it along today)
+    raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'") from error
+
+from userlock.stores.redis.store import RedisStore
+
+__all__ = ["RedisStore"]

@@ -1,0 +1,284 @@
+"""Leases in Redis (extra `redis`): one command or script a verb, one round trip each.
+
+    create   SET … NX PX                   swap     get, compare, SET … PX
+    read     GET and PTTL                  remove   get, compare, DEL
+                                           append   EXISTS, APPEND, GET and PTTL
+
+A script runs alone, so each is atomic. A record is stored behind a head, a
+line of its own that is drawn at random when it is created or swapped:
+
+    #kZ0x3v9TqY1bW5uD
+    ["4f01","interactive",1763640000.123,60.0,"web-1/77","POST /answers"]
+    +i 4f02 1763640000.150 ["web-2/12","GET /badges"]
+
+Under one head a record only ever grows, so head and length together name one
+state of it: that is its version. The record alone would not do: a holder that
+extends its lease swaps the record for the same one, and a waiter who read it
+before, as lapsed, would not notice.
+
+Time to live. The server's clock is a wall clock: Redis keeps the moment at
+which a key expires. So that a small step of that clock takes no lease away, a
+record counts as lapsed a second later than asked for.
+
+Limits are those of one Redis. A record that was written and not yet
+replicated is gone after a fail-over; a server with `maxmemory` and an
+`allkeys-…` policy may evict it; a wall clock set forward by more than a second
+ends leases early. The lock then does not exclude, and fencing at the Datastore
+commit is what refuses the loser's write.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import os
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import redis
+
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.stores.redis.connections import (
+    CONNECT_TIMEOUT,
+    REPLY_TIMEOUT,
+    TROUBLE,
+    Connections,
+)
+
+#: By how much the server's clock may be ahead of time before a lease ends early.
+_SLACK_SECONDS = 1.0
+
+
+class _Script(NamedTuple):
+    body: bytes
+    sha: str
+
+    @classmethod
+    def of(cls, body: str) -> _Script:
+        encoded = body.encode()
+        return cls(encoded, hashlib.sha1(encoded, usedforsecurity=False).hexdigest())
+
+
+# KEYS[1]: the record, with its head. ARGV: a version, as its head and its length.
+_COMPARE = """
+local found = redis.call('get', KEYS[1])
+if not found or #found ~= tonumber(ARGV[2]) then return 0 end
+if string.sub(found, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+"""
+_READ = _Script.of("""
+local found = redis.call('get', KEYS[1])
+return found and {found, redis.call('pttl', KEYS[1])}
+""")
+_SWAP = _Script.of(
+    _COMPARE
+    + """
+redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
+return 1
+"""
+)
+_REMOVE = _Script.of(_COMPARE + "return redis.call('del', KEYS[1])")
+_APPEND = _Script.of("""
+if redis.call('exists', KEYS[1]) == 0 then return false end
+redis.call('append', KEYS[1], ARGV[1])
+return {redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])}
+""")
+
+_HEAD_LENGTH = 18
+
+
+class _Version(NamedTuple):
+    """A state of a record: how what is stored begins, and how long it is."""
+
+    head: bytes
+    length: int
+
+
+class RedisStore:
+    """A lease store in one Redis. Thread-safe; survives fork.
+
+    Args:
+        client: a `redis.Redis`, with tight timeouts of its own; see `from_url`. Only its way to
+            connect is used (address, database, password, TLS, Sentinel), on connections of the
+            store's own: its pool and its retries are not, because a command that is sent again
+            by itself could undo what was done in between.
+        prefix: begins every key, so that deployments can share a server.
+
+    Every verb takes one round trip (two after a restart of the server, which
+    forgets scripts). Each raises `StoreUnavailable` for whatever goes wrong,
+    redis-py's error as its cause: also where something other than a string
+    stands under our key. A string that others wrote there is returned as it
+    is.
+    """
+
+    def __init__(self, client: Any, *, prefix: str = "userlock") -> None:
+        self._prefix = prefix
+        self._connections = Connections(client.connection_pool)
+
+    @classmethod
+    def from_url(cls, url: str) -> RedisStore:
+        """The store that `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
+
+        `rediss://…` is the same over TLS. Other options of the query go to
+        redis-py, `socket_timeout` among them. Nothing is sent yet.
+
+        Raises:
+            ValueError: says what is wrong with the URL.
+        """
+        parts = urlsplit(url)
+        shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        if parts.scheme not in ("redis", "rediss"):
+            raise ValueError(f"{shown!r}: a Redis URL begins with redis:// or rediss://")
+        if not parts.hostname:
+            raise ValueError(f"{shown!r} names no host")
+        if not parts.path.removeprefix("/").isdecimal() and parts.path not in ("", "/"):
+            raise ValueError(f"{shown!r}: the database must be a number, not {parts.path[1:]!r}")
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        prefix = options.pop("prefix", "userlock")
+        if not prefix:
+            raise ValueError(f"{shown!r}: the prefix must not be empty")
+        try:
+            client = redis.Redis.from_url(
+                urlunsplit(parts._replace(query=urlencode(options))),
+                socket_connect_timeout=CONNECT_TIMEOUT,
+                socket_timeout=REPLY_TIMEOUT,
+                protocol=2,  # one round trip less for a new connection
+            )
+            store = cls(client, prefix=prefix)
+            store._connections.make()  # an option that does not exist comes out here
+        except (TypeError, ValueError, redis.RedisError) as error:
+            raise ValueError(f"{shown!r}: {error}") from error
+        return store
+
+    # --- the verbs --------------------------------------------------------------------------
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        value, version = _fresh(record)
+        reply = self._ask("SET", self._key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
+        return None if reply is None else version
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        return _stored(self._ask(_READ, self._key(lock_id), again=not hurry, hurry=hurry))
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        assert isinstance(version, _Version)
+        value, new = _fresh(record)
+        done = self._ask(_SWAP, self._key(lock_id), *version, value, _lifetime(ttl_seconds))
+        return new if done else None
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        assert isinstance(version, _Version)
+        return bool(self._ask(_REMOVE, self._key(lock_id), *version))
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        return _stored(self._ask(_APPEND, self._key(lock_id), line, again=True))
+
+    def close(self) -> None:
+        """Close the connections that stand idle. The store can still be used afterwards."""
+        self._connections.drop_idle()
+
+    # --- one command, and its reply ---------------------------------------------------------
+
+    def _key(self, lock_id: str) -> bytes:
+        # Lone surrogates have bytes of their own in this way.
+        return f"{self._prefix}:lock={lock_id}".encode("utf-8", "surrogatepass")
+
+    def _ask(
+        self,
+        what: str | _Script,
+        key: bytes,
+        *args: bytes | str | int,
+        again: bool = False,
+        hurry: bool = False,
+    ) -> Any:
+        """The reply to one command, or script, on one key.
+
+        Args:
+            what: the name of the command, or the script.
+            key, args: what follows.
+            again: it may be sent once more if the connection breaks.
+            hurry: see `LeaseStore.read`.
+        """
+        while True:
+            sent = False
+            connection = None
+            try:
+                connection = self._connections.take(hurry=hurry)
+                connection.connect()
+                sent = True
+                reply = _exchange(connection, what, key, *args)
+            except BaseException as error:
+                # Whatever went wrong, KeyboardInterrupt included: a reply may
+                # still be on its way, and would be taken for the next command's.
+                # After an error that the server sent, too: READONLY is what
+                # a master says that is none any more, and a new connection
+                # may lead to the one that is.
+                if connection is not None:
+                    connection.disconnect()
+                if not isinstance(error, TROUBLE):
+                    raise
+                self._connections.drop_idle()  # likely broken too
+                if not (again and sent and _is_a_break(error)):
+                    self._give_up(error, sent=sent)
+                again = False
+            else:
+                if hurry:
+                    connection.disconnect()
+                else:
+                    self._connections.give_back(connection)
+                return reply
+
+    def _give_up(self, error: Exception, *, sent: bool) -> NoReturn:
+        slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)
+        what = str(error) or type(error).__name__
+        if what.startswith("WRONGTYPE"):
+            what = "something other than a string stands under our key; is the prefix ours alone?"
+        raise StoreUnavailable(
+            f"redis at {self._connections.name}: {what}", sent=sent, slow=slow
+        ) from error
+
+
+def _exchange(connection: Any, what: str | _Script, key: bytes, *args: bytes | str | int) -> Any:
+    if isinstance(what, str):
+        connection.send_command(what, key, *args)
+        return connection.read_response(disable_decoding=True)
+    connection.send_command("EVALSHA", what.sha, 1, key, *args)
+    try:
+        return connection.read_response(disable_decoding=True)
+    except redis.exceptions.NoScriptError:  # so it was not carried out
+        connection.send_command("EVAL", what.body, 1, key, *args)
+        return connection.read_response(disable_decoding=True)
+
+
+def _is_a_break(error: Exception) -> bool:
+    """Whether the connection broke, as it does when a server is restarted."""
+    return isinstance(error, redis.ConnectionError | ConnectionError)
+
+
+# --- records as stored --------------------------------------------------------------------------
+
+
+def _fresh(record: bytes) -> tuple[bytes, _Version]:
+    """What to store for a record, and the version that it will be of."""
+    head = b"#%b\n" % base64.b64encode(os.urandom(12))
+    return head + record, _Version(head, len(head) + len(record))
+
+
+def _stored(reply: Any) -> Stored | None:
+    if reply is None:
+        return None
+    value, left = reply
+    head = value[:_HEAD_LENGTH]
+    if len(head) < _HEAD_LENGTH or not (head.startswith(b"#") and head.endswith(b"\n")):
+        # Others wrote it. Only the whole of it says what state it is in.
+        return Stored(value, _Version(value, len(value)), lapsed=False)
+    # -1: somebody took the time to live off it.
+    lapsed = 0 <= left <= GRACE_SECONDS * 1000
+    return Stored(value[_HEAD_LENGTH:], _Version(head, len(value)), lapsed)
+
+
+def _lifetime(ttl_seconds: float) -> int:
+    """For how long to keep a record, in milliseconds."""
+    return math.ceil((ttl_seconds + _SLACK_SECONDS + GRACE_SECONDS) * 1000)
