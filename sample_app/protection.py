@@ -11,11 +11,10 @@ from google.cloud import ndb
 
 import userlock
 from sample_app.config import Settings
-from userlock.clock import SYSTEM_CLOCK
-from userlock.lock.lease import Claim, Free, Granted, Lease, Released
 
 _DATASTORE_EMULATOR_HOST = "DATASTORE_EMULATOR_HOST"
 _environment = threading.Lock()
+_ANY_VERSION = object()
 
 
 def ndb_client(settings: Settings) -> ndb.Client:
@@ -41,22 +40,20 @@ class GrantsEverybody:
     is compared is the protection and nothing else.
     """
 
-    def add(self, claim: Claim, *, announce: bool = False) -> Granted:
-        deadline = SYSTEM_CLOCK.now() + claim.ttl_seconds
-        return Granted(Lease(claim.lock_id, claim.token, deadline, claim.ttl_seconds))
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object:
+        return _ANY_VERSION
 
-    def withdraw(self, claim: Claim) -> None:
-        pass
+    def read(self, lock_id: str, *, hurry: bool = False) -> None:
+        return None
 
-    def extend(self, lease: Lease, ttl_seconds: float) -> Granted:
-        deadline = SYSTEM_CLOCK.now() + ttl_seconds
-        return Granted(Lease(lease.lock_id, lease.token, deadline, ttl_seconds))
+    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> object:
+        return _ANY_VERSION
 
-    def release(self, lease: Lease) -> Released:
-        return Released()
+    def remove(self, lock_id: str, version: object) -> bool:
+        return True
 
-    def read(self, lock_id: str) -> Free:
-        return Free()
+    def append(self, lock_id: str, line: bytes) -> None:
+        return None
 
     def close(self) -> None:
         pass

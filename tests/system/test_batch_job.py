@@ -97,7 +97,7 @@ def test_nobody_waits_longer_than_one_critical_section(start_stack: StartStack) 
 
     met = [answer for answer in answers if answer.lock == "contended"]
     longest = max(answer.lock_ms for answer in answers)
-    poll = LockPolicy().interactive.backoff.most_seconds * 1000
+    poll = LockPolicy().interactive.polling.most_seconds * 1000
     print(
         f"\nbatch over {LEARNERS} learners: {report['seconds']:.1f} s among people, "
         f"{quiet['seconds']:.1f} s alone; its longest critical section "

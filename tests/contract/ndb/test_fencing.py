@@ -11,7 +11,6 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, LeaseLost, StaleWrite
-from userlock.lock.lease import Claim
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -48,13 +47,13 @@ def without_exclusion(
     if request.param == "degraded":
         store.go_down("connection refused")
         return
-    add = store.add
+    create = store.create
 
-    def add_after_eviction(claim: Claim, *, announce: bool = False) -> object:
-        store.evict(claim.lock_id)
-        return add(claim, announce=announce)
+    def create_after_eviction(lock_id: str, record: bytes, ttl_seconds: float) -> object:
+        store.evict(lock_id)
+        return create(lock_id, record, ttl_seconds)
 
-    monkeypatch.setattr(store, "add", add_after_eviction)
+    monkeypatch.setattr(store, "create", create_after_eviction)
 
 
 @pytest.mark.usefixtures("without_exclusion")
