@@ -139,13 +139,16 @@ class Rpc:
         self._given = client
         self._factory = client_factory
         self._namespace = namespace
-        self._pid = os.getpid()
-        self.start_again_after_fork()
+        self._connection: _Connection | None = None
+        self._lock = threading.Lock()
+        self._inherited = False
         _all.add(self)
 
     def start_again_after_fork(self) -> None:
-        """In a forked child: a channel of its own; the parent's thread may hold the lock."""
-        self._connection: _Connection | None = None
+        """In a forked child: a channel of its own; a thread of the parent may hold the lock."""
+        used = self._connection is not None or self._given is not None
+        self._inherited = self._inherited or used
+        self._connection = None
         self._lock = threading.Lock()
 
     # --- RPCs -------------------------------------------------------------------------------
@@ -245,11 +248,11 @@ class Rpc:
         connection = self._connection
         if connection is not None:
             return connection
-        if self._given is not None and os.getpid() != self._pid and _forks_badly():
-            # An RPC on it would hang, whatever its time-out.
+        if self._inherited and _forks_badly():
+            # An RPC would hang, whatever its time-out and however new its channel.
             raise StoreUnavailable(
-                "datastore: this client was made before the process forked and gRPC's support "
-                "for that is off (GRPC_ENABLE_FORK_SUPPORT): give the store a client_factory",
+                "datastore: this process was forked from one that had used gRPC, whose support "
+                "for that is off: set GRPC_ENABLE_FORK_SUPPORT=1, or fork before locks are used",
                 sent=patience.asked,
             )
         with self._lock:
@@ -313,6 +316,7 @@ def _translated(
 
 
 def _forks_badly() -> bool:
+    """Whether gRPC was told not to care for forks. Unless told, it does."""
     return os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in ("0", "false", "no")
 
 

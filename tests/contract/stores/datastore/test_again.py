@@ -84,6 +84,22 @@ class TestAppend:
         assert read(store).record == b"first\nfaster\nfaster\nline"
         assert len(clock.sleeps) == 2
 
+    def test_without_the_version_a_line_would_be_lost(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
+    ) -> None:
+        """The control of the test before."""
+        store.create("ann", b"first", 60)
+
+        def faster() -> None:
+            store.append("ann", b"\nfaster")
+            type(faulty.requests[-1]).pb(faulty.requests[-1]).mutations[0].ClearField(
+                "base_version"
+            )
+
+        faulty.faults[:] = [None, preceded_by(faster)]
+        faulty_store.append("ann", b"\nline")
+        assert read(store).record == b"first\nline"
+
     def test_others_are_always_faster(
         self,
         faulty: FaultyClient,

@@ -8,6 +8,7 @@ import uuid
 import pytest
 from google.cloud import ndb
 
+import userlock
 from tests.contract.stores.datastore.conftest import SERVER_CLOCK
 from userlock.lock.store import LeaseStore
 from userlock.stores.datastore import DatastoreStore
@@ -28,3 +29,15 @@ class TestDatastore(LeaseStoreContract):
 
     def wait(self, store: LeaseStore, seconds: float) -> None:
         SERVER_CLOCK.ahead += seconds
+
+
+def test_a_service_over_it(client: ndb.Client) -> None:
+    service = userlock.LockService.from_url("datastore://?prefix=app1")
+    lease = service.acquire("ann")
+    assert not lease.degraded
+    with pytest.raises(userlock.LockTimeout):
+        service.acquire("ann", wait_timeout=0.05)
+    service.release(lease)
+    assert service.holder("ann") is None
+    service.release(service.acquire("ann"))
+    service.close()

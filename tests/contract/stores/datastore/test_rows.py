@@ -15,6 +15,7 @@ from tests.contract.stores.datastore.faulty import FaultyClient
 from userlock.clock import SystemClock
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
+from userlock.testing import ManualClock
 
 
 class SkewedClock(SystemClock):
@@ -138,6 +139,16 @@ class TestRows:
             store.read("ann")
         with pytest.raises(StoreUnavailable, match="UserLockLease 'userlock=ann'"):
             store.create("ann", b"first", 60)
+
+    def test_a_clients_clock_ends_nothing(self, client: ndb.Client, clock: ManualClock) -> None:
+        store = DatastoreStore(client, clock=clock)
+        version = store.create("ann", b"first", 5)
+        clock.advance(1000)
+        assert read(store).lapsed is False
+        assert store.append("ann", b"\nline") is not None
+        assert store.create("ann", b"second", 5) is None
+        assert store.swap("ann", read(store).version, b"next", 5) is not None
+        assert store.swap("ann", version, b"late", 5) is None
 
     @pytest.mark.parametrize("skew", [-7200, 7200, -40_000, 40_000])
     def test_clients_whose_clocks_are_wrong(self, client: ndb.Client, skew: float) -> None:
