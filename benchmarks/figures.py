@@ -20,6 +20,18 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)
 
 
+def jain(shares: Sequence[float]) -> float:
+    """Jain's fairness index: 1 when all have the same, 1/n when one of n has everything.
+
+    Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination for
+    Resource Allocation in Shared Computer Systems" (1984): (Σx)² / (n · Σx²).
+    """
+    squares = sum(share * share for share in shares)
+    if not squares:
+        raise ValueError("nobody has anything")
+    return float(sum(shares) ** 2 / (len(shares) * squares))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
     """How many times the baseline: the median of the rounds' ratios, and their spread."""
@@ -48,9 +60,11 @@ class Measurement:
     Attributes:
         contender: whose.
         metric: of what.
-        value, unit: the figure; units are `us`, `ms`, `bytes`, `operations`.
+        value, unit: the figure; units are `us`, `ms`, `s`, `bytes`, `operations`, `percent`,
+            `per second`, `cores`, `count`, and `index` for a number from 0 to 1.
         ratio: to the table's baseline, where there is one.
         samples: how many values stand behind it; 0 where that makes no sense.
+        at_least: it is more than `value`, and was not waited for any longer.
     """
 
     contender: str
@@ -59,6 +73,7 @@ class Measurement:
     unit: str
     ratio: Ratio | None = None
     samples: int = 0
+    at_least: bool = False
 
 
 class RatioStyle(enum.Enum):
@@ -79,12 +94,19 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """The tables of one question, with a few words on how it was asked."""
+    """The tables of one question, with a few words on how it was asked.
+
+    Attributes:
+        notes: what a reader has to know beside the figures: who is missing, who failed, and how.
+        waits: for a plot: by contender, how long each wait for the lock took, in seconds.
+    """
 
     name: str
     title: str
     method: str
     tables: tuple[Table, ...]
+    notes: tuple[str, ...] = ()
+    waits: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
 
 
 def compared(

@@ -9,7 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchmarks.figures import Measurement, Ratio, RatioStyle, Section, Table
 
 _WIDTH = 92
-_UNITS = {"us": "µs", "operations": "", "bytes": "bytes"}
+_UNITS = {
+    "us": "µs",
+    "operations": "",
+    "count": "",
+    "index": "",
+    "percent": "%",
+    "per second": "/s",
+}
 
 
 def header(facts: Mapping[str, object]) -> str:
@@ -36,6 +43,8 @@ def section_lines(section: Section) -> Iterator[str]:
                 "value": round(figure.value, 4),
                 "unit": figure.unit,
             }
+            if figure.at_least:
+                record["at_least"] = True
             if figure.samples:
                 record["samples"] = figure.samples
             if figure.ratio is not None:
@@ -44,20 +53,24 @@ def section_lines(section: Section) -> Iterator[str]:
                 record["ratio_p10"] = round(figure.ratio.p10, 4)
                 record["ratio_p90"] = round(figure.ratio.p90, 4)
             yield _json(record)
+    for note in section.notes:
+        yield _json({"section": section.name, "note": note})
 
 
 def section_text(section: Section) -> str:
     """A section as text."""
     title = f"{section.title}\n{'─' * len(section.title)}\n{_filled(section.method)}"
-    return "\n\n".join([title, *(_table_text(table) for table in section.tables)])
+    notes = "\n".join(_filled(note, hang="    ") for note in section.notes)
+    tables = [_table_text(table) for table in section.tables if table.measurements]
+    return "\n\n".join([title, *tables, *([notes] if notes else [])])
 
 
 def _json(record: Mapping[str, object]) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def _filled(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+def _filled(text: str, hang: str = "  ") -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent=hang)
 
 
 def _table_text(table: Table) -> str:
@@ -92,7 +105,13 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 def _value(figure: Measurement | None) -> str:
     if figure is None:
         return ""
-    if figure.unit == "bytes" or abs(figure.value) >= 100:
+    return f"> {_number(figure)}" if figure.at_least else _number(figure)
+
+
+def _number(figure: Measurement) -> str:
+    if figure.unit == "index":
+        return f"{figure.value:.3f}"
+    if figure.unit in {"bytes", "count"} or abs(figure.value) >= 100:
         return f"{figure.value:,.0f}"
     return f"{figure.value:.1f}" if abs(figure.value) >= 10 else f"{figure.value:.2f}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.figures import Ratio, compared, percentile
+from benchmarks.figures import Ratio, compared, jain, percentile
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,17 @@ def test_what_is_added_is_the_middle_of_the_rounds_differences() -> None:
         ("ours", "entity", 5.5),
         ("ours", "added", 1.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [([3, 3, 3, 3], 1.0), ([8, 0, 0, 0], 0.25), ([2, 1], 0.9), ([5], 1.0), ([1, 1, 0, 0], 0.5)],
+)
+def test_jains_index(shares: list[float], expected: float) -> None:
+    assert jain(shares) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("shares", [[], [0, 0]])
+def test_nothing_is_not_shared_fairly_or_unfairly(shares: list[float]) -> None:
+    with pytest.raises(ValueError, match="nobody"):
+        jain(shares)

@@ -102,3 +102,37 @@ def test_the_machine_is_described_in_both_forms() -> None:
         {"section": "machine", "metric": "cores", "value": 2},
         {"section": "machine", "metric": "Python", "value": "3.11.7"},
     ]
+
+
+def test_bounds_counts_and_indices_are_readable() -> None:
+    table = Table(
+        title="fair",
+        measurements=(
+            Measurement(contender="a", metric="first", value=5000, unit="ms", at_least=True),
+            Measurement(contender="a", metric="Jain", value=0.99149, unit="index"),
+            Measurement(contender="a", metric="gave up", value=3, unit="count"),
+            Measurement(contender="a", metric="share", value=93.21, unit="percent"),
+        ),
+    )
+    section = Section(name="x", title="X", method="", tables=(table,))
+    head, _, row = report.section_text(section).splitlines()[-3:]
+    assert re.split(" {2,}", head) == ["", "fair", "first ms", "Jain", "gave up", "share %"]
+    assert re.split(" {2,}", row) == ["", "a", "> 5,000", "0.991", "3", "93.2"]
+    first, second, *_ = map(json.loads, report.section_lines(section))
+    assert first["at_least"] is True
+    assert "at_least" not in second
+
+
+def test_notes_follow_the_tables() -> None:
+    section = Section(name="x", title="X", method="How.", tables=(), notes=("y is missing",))
+    assert report.section_text(section).splitlines()[-1] == "  y is missing"
+    assert list(map(json.loads, report.section_lines(section))) == [
+        {"section": "x", "note": "y is missing"}
+    ]
+
+
+def test_a_table_without_figures_is_left_out() -> None:
+    section = Section(
+        name="x", title="X", method="How.", tables=(Table(title="t", measurements=()),)
+    )
+    assert report.section_text(section).splitlines() == ["X", "─", "  How."]
