@@ -1,0 +1,87 @@
+"""A crowd: up to 200 waiters on one lock, as threads of eight processes.
+
+A lock that polls asks the more the more wait; one that is fair lets each wait
+for all the others, and no longer. So what is looked at is how the server's
+load grows with the crowd, and whether anybody is forgotten.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from benchmarks import fairness, locks
+from benchmarks.crew import JobFailed, crew
+from benchmarks.figures import Measurement, Section, Table, jain
+from benchmarks.racers import Outcome, Rules, run_contest
+
+PROCESSES = 8
+
+
+def run(*, quick: bool) -> Section:
+    """Measure; about 18 seconds for each contender, or 3 if `quick`."""
+    sizes, window = ((50,), 1.0) if quick else ((50, 100, 200), 4.0)
+    rules = Rules(section=fairness.SECTION_SECONDS, most_think=0.0, window=window)
+    kinds = locks.present()
+    outcomes: dict[tuple[int, str], Outcome] = {}
+    notes: list[str] = []
+    with locks.servers_for(kinds) as servers, crew(PROCESSES) as workers:
+        for size in sizes:
+            for kind in Random().sample(kinds, len(kinds)):
+                try:
+                    outcome = run_contest(
+                        workers, kind, servers[kind.store], waiters=size, rules=rules
+                    )
+                except JobFailed as error:
+                    if kind.ours:
+                        raise
+                    notes.append(f"{kind.name} failed with {size} waiters: {error}")
+                else:
+                    outcomes[size, kind.name] = outcome
+                    notes += [
+                        f"With {size} waiters: {note}" for note in fairness.remarks(kind, [outcome])
+                    ]
+    return Section(
+        name="crowd",
+        title="A crowd: many waiters, one lock",
+        method=(
+            f"Threads of {PROCESSES} processes want one lock for {window:g} s, without thinking, "
+            f"{fairness.SECTION_SECONDS * 1000:.0f} ms a visit: requests that the server carries "
+            "out each second, the waiters' processor time in cores, the share of the time that "
+            "somebody was in the section, Jain's index over the waiters' acquisitions, and the "
+            "longest wait, followed to its end. First come, first served makes all wait "
+            "for as many visits as there are waiters."
+        ),
+        tables=tuple(
+            Table(
+                title=f"{size} waiters",
+                measurements=tuple(
+                    figure
+                    for kind in kinds
+                    if (size, kind.name) in outcomes
+                    for figure in measurements(kind.name, outcomes[size, kind.name])
+                ),
+            )
+            for size in sizes
+        ),
+        notes=(*notes, *locks.missing()),
+    )
+
+
+def measurements(contender: str, outcome: Outcome) -> tuple[Measurement, ...]:
+    """The figures of one contender with one size of crowd."""
+    contest = outcome.contest
+    acquisitions = contest.acquisitions()
+    total = sum(acquisitions)
+    figures = [
+        ("operations", outcome.operations / contest.seconds, "per second"),
+        ("CPU", outcome.cpu_seconds / contest.seconds, "cores"),
+        ("share", contest.share() * 100, "percent"),
+        ("Jain", jain(acquisitions) if total else 0.0, "index"),
+        ("longest", contest.longest_wait(), "s"),
+        ("never served", sum(not count for count in acquisitions), "count"),
+        ("gave up", contest.gave_up(), "count"),
+    ]
+    return tuple(
+        Measurement(contender=contender, metric=metric, value=value, unit=unit, samples=total)
+        for metric, value, unit in figures
+    )

@@ -1,0 +1,98 @@
+"""The figures of contests, and what is said of locks that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import crowd, fairness
+from benchmarks.contest import Contest, Diary, ExclusionViolated, Refusal, Visit
+from benchmarks.crew import JobFailed
+from benchmarks.locks import KINDS
+from benchmarks.racers import Outcome
+
+OURS, THEIRS = KINDS["userlock"], KINDS["redis-py"]
+
+
+def outcome(*diaries: Diary, operations: int = 12) -> Outcome:
+    return Outcome(Contest(0.0, 1.0, diaries), operations, cpu_seconds=0.5)
+
+
+def in_turn() -> Outcome:
+    """Two waiters, three visits each, of which each takes a tenth of the window."""
+    visits = [Visit(number / 10 - 0.05, number / 10, (number + 1) / 10) for number in range(6)]
+    return outcome(Diary(visits[::2]), Diary(visits[1::2]))
+
+
+def overlapping() -> Outcome:
+    return outcome(Diary([Visit(0, 0.1, 0.3)]), Diary([Visit(0, 0.2, 0.4)]))
+
+
+def test_the_figures_of_a_game() -> None:
+    figures = {one.metric: one for one in fairness.measurements("ours", [in_turn(), in_turn()])}
+    assert {name: pytest.approx(one.value) for name, one in figures.items()} == {
+        "share": 60,
+        "Jain": 1,
+        "p50": 50,
+        "p99": 50,
+        "longest": 50,
+        "gave up": 0,
+        "operations": 2,
+    }
+
+
+def test_the_index_is_that_of_the_worst_round() -> None:
+    # In another round somebody else has everything: together they would look fair.
+    alone = Diary([Visit(0, 0.1, 0.2)])
+    rounds = [outcome(alone, Diary()), outcome(Diary(), alone)]
+    (index,) = (one for one in fairness.measurements("x", rounds) if one.metric == "Jain")
+    assert index.value == 0.5
+
+
+def test_a_game_in_which_nobody_got_the_lock_has_no_figures() -> None:
+    assert fairness.measurements("x", [outcome(Diary())]) == ()
+    assert fairness.measurements("x", []) == ()
+
+
+def test_a_lock_of_ours_that_does_not_exclude_ends_the_run() -> None:
+    with pytest.raises(ExclusionViolated, match="userlock DID NOT EXCLUDE"):
+        fairness.remarks(OURS, [in_turn(), overlapping()])
+
+
+def test_a_lock_of_others_that_does_not_exclude_is_told() -> None:
+    (note,) = fairness.remarks(THEIRS, [in_turn(), overlapping()])
+    assert note.startswith("redis-py DID NOT EXCLUDE")
+    assert "1 times" in note
+    assert "100.00 ms" in note
+
+
+def test_of_a_good_game_nothing_is_said() -> None:
+    assert fairness.remarks(OURS, [in_turn()]) == []
+
+
+def test_errors_of_others_are_told_and_ours_end_the_run() -> None:
+    failed = outcome(Diary(error="OSError: gone"))
+    assert fairness.remarks(THEIRS, [failed]) == [
+        "redis-py raised in 1 waiters, which then stopped: OSError: gone"
+    ]
+    with pytest.raises(JobFailed, match="gone"):
+        fairness.remarks(OURS, [failed])
+
+
+def test_waiters_who_are_never_served_are_told() -> None:
+    forgotten = outcome(Diary(refusals=[Refusal(0, 16)], stuck=True))
+    (note,) = fairness.remarks(THEIRS, [forgotten])
+    assert "1 waiters were never served" in note
+
+
+def test_the_figures_of_a_crowd() -> None:
+    found = outcome(Diary([Visit(0, 0.1, 0.2)] * 3), Diary(refusals=[Refusal(0, 5)]), operations=90)
+    figures = {one.metric: one.value for one in crowd.measurements("ours", found)}
+    assert figures == {
+        "operations": 90,
+        "CPU": 0.5,
+        "share": pytest.approx(30),
+        "Jain": 0.5,
+        "longest": 5,
+        "never served": 1,
+        "gave up": 1,
+    }
