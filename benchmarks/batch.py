@@ -1,0 +1,153 @@
+"""A batch job that meets nobody: what it pays to visit 10,000 learners one after the other.
+
+Each visit takes another learner's lock, in batch priority, and gives it back.
+Nobody else wants one. The price is held against the least that any lock on
+memcached costs, an add and a delete; what is more is the question whether a
+person waits, and the answer.
+
+The contenders take turns by the hundred, so that the machine's moods meet all.
+Times are means, as for work that is done many times over: what a visit costs
+now and then (a garbage collection) counts. Nothing is pinned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from pymemcache.client.base import PooledClient
+
+import userlock
+from benchmarks import locks, peers, scheme2016
+from benchmarks.figures import Measurement, Ratio, Section, Table
+from benchmarks.locks import Store
+from benchmarks.runner import Contender, Operation, interleave, mean
+
+BASELINE = "pymemcache PooledClient add+delete"
+_A_ROUND = 100
+_RECORD = b"x" * 100
+_EXPIRE_SECONDS = 61
+
+
+def run(*, quick: bool) -> Section:
+    """Measure; about 20 seconds, or 5 if `quick`."""
+    learners, learners_of_2016 = (500, 1) if quick else (10_000, 3)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(locks.started(Store.MEMCACHED))
+        pooled = PooledClient(server.pair)
+        stack.callback(pooled.close)
+        url = f"memcache://{server.address}?prefix=bench"
+        # An outage would be measured as a fast lock.
+        service = userlock.LockService.from_url(url, outage="fail")
+        stack.callback(service.close)
+        contenders = [
+            Contender(name=BASELINE, operations=_visits(partial(_add_and_delete, pooled))),
+            Contender(
+                name="userlock: with global_lock(id, priority='batch')",
+                operations=_visits(_with_statement),
+                around=lambda: userlock.scope(service),
+            ),
+            Contender(
+                name="userlock: LockService alone, batch",
+                operations=_visits(partial(_acquire_and_release, service, "batch")),
+            ),
+            Contender(
+                name="userlock: LockService alone, interactive",
+                operations=_visits(partial(_acquire_and_release, service, "interactive")),
+            ),
+        ]
+        times = interleave(
+            contenders, rounds=learners // _A_ROUND, operations=_A_ROUND, centre=mean
+        )
+        slow = _of_2016(peers.Scheme2016(server.address, batch=True), learners_of_2016)
+    return Section(
+        name="batch",
+        title="Batch: learners that nobody else wants",
+        method=(
+            f"{learners:,} learners are visited one after the other, by each contender in turns of "
+            f"{_A_ROUND}: the mean time of a visit, its ratio to a bare add and delete in the same "
+            "round, and the time for all."
+        ),
+        tables=(
+            Table(
+                title=f"{learners:,} learners",
+                measurements=(
+                    *itertools.chain.from_iterable(
+                        _measurements(name, values, times[BASELINE], learners)
+                        for name, values in times.items()
+                    ),
+                    *_measurements(locks.SCHEME_2016, slow, None, learners),
+                ),
+            ),
+        ),
+        notes=(
+            f"The scheme of 2016 was given {learners_of_2016} learner(s) only, as it sleeps for "
+            f"{scheme2016.BATCH_HEAD_START_SECONDS:g} s before each; its time for all is computed.",
+        ),
+    )
+
+
+def _measurements(
+    contender: str, values: list[float], base: list[float] | None, learners: int
+) -> tuple[Measurement, ...]:
+    """One contender's figures, from times in nanoseconds per visit."""
+    average = statistics.fmean(values)
+    ratio = None
+    if base is not None and contender != BASELINE:
+        ratio = Ratio.of(values, BASELINE, base)
+    return (
+        Measurement(
+            contender=contender,
+            metric="visit",
+            value=average / 1e3,
+            unit="us",
+            ratio=ratio,
+            samples=len(values),
+        ),
+        Measurement(
+            contender=contender,
+            metric="all",
+            value=average * learners / 1e9,
+            unit="s",
+            samples=len(values),
+        ),
+    )
+
+
+def _visits(visit: Callable[[str], object]) -> Callable[[int], Iterable[Operation]]:
+    """For `Contender.operations`: visits of learners, each of another one."""
+    numbers = itertools.count()
+    return lambda count: [partial(visit, f"learner-{next(numbers)}") for _ in range(count)]
+
+
+def _add_and_delete(client: Any, learner: str) -> None:
+    key = f"bench:lock={learner}"
+    added = client.add(key, _RECORD, expire=_EXPIRE_SECONDS, noreply=False)
+    if not (added and client.delete(key, noreply=False)):
+        raise RuntimeError("memcached did not add and delete the item")
+
+
+def _with_statement(learner: str) -> None:
+    with userlock.global_lock(learner, priority="batch"):
+        pass
+
+
+def _acquire_and_release(service: userlock.LockService, priority: str, learner: str) -> None:
+    service.release(service.acquire(learner, priority=priority))
+
+
+def _of_2016(client: peers.Client, learners: int) -> list[float]:
+    times = []
+    for number in range(learners):
+        lock = client.lock(f"learner-of-2016-{number}")
+        began = time.perf_counter_ns()
+        lock.acquire()
+        lock.release()
+        times.append(float(time.perf_counter_ns() - began))
+    client.close()
+    return times

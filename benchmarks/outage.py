@@ -1,0 +1,267 @@
+"""Outages: how long an acquire takes when the server is gone, or does not answer.
+
+    killed     SIGKILL: connections are reset, and new ones refused
+    stopped    SIGSTOP: the kernel still accepts connections, nobody answers;
+               this is what a hanging machine or a lost network looks like
+    continued  SIGCONT: it answers again; what was sent meanwhile is carried out
+
+Each lock has a server and a process of its own, connected and used before. All
+attempts are for one lock, as of one learner who tries again: a command that
+arrives late may then stand in the way of the next attempt. No attempt is
+waited for longer than a cap, and a process that hangs is ended.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from benchmarks import locks, peers
+from benchmarks.crew import Worker
+from benchmarks.figures import Measurement, Section, Table
+from benchmarks.server import Server
+
+#: Beyond redis-py's own time-out of 5 s, so that the two do not meet.
+CAP_SECONDS = 6.0
+_LOCK_ID = "learner-1"
+_STOPPED_SECONDS = 1.5
+_PAUSE_SECONDS = 0.005
+
+
+class Answer(NamedTuple):
+    """What one acquire came to.
+
+    Attributes:
+        began_at, ended_at: on the common monotonic clock, in seconds.
+        how: `confirmed`, `degraded`, or the name of the error.
+    """
+
+    began_at: float
+    ended_at: float
+    how: str
+
+    @property
+    def seconds(self) -> float:
+        return self.ended_at - self.began_at
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was seen of one lock. Times in seconds; None stands for "longer than the cap"."""
+
+    killed: list[float | None] = field(default_factory=list)
+    first: list[float | None] = field(default_factory=list)
+    following: list[float] = field(default_factory=list)
+    back: list[float | None] = field(default_factory=list)
+    how: dict[str, collections.Counter[str]] = field(default_factory=dict)
+
+    def note(self, when: str, how: str) -> None:
+        """Remember how an attempt was answered."""
+        self.how.setdefault(when, collections.Counter())[how] += 1
+
+
+def run(*, quick: bool) -> Section:
+    """Measure; about 35 seconds, or 15 if `quick`."""
+    rounds = 1 if quick else 3
+    kinds = locks.present()
+    findings: dict[str, Findings] = {}
+    # Ours one by one, with the machine for themselves; the others only wait, and do so together.
+    for kind in (kind for kind in kinds if kind.ours):
+        for outage in ("optimistic", "fail"):
+            found = findings.setdefault(f"{kind.name}, outage={outage!r}", Findings())
+            for _ in range(rounds):
+                _observe(kind, outage, found)
+    others = [kind for kind in kinds if not kind.ours]
+    for kind in others:
+        findings[kind.name] = Findings()
+    failures = []
+    with ThreadPoolExecutor(max_workers=len(others) or 1) as pool:
+        jobs = {
+            kind.name: pool.submit(_observe, kind, None, findings[kind.name]) for kind in others
+        }
+        for name, job in jobs.items():
+            try:
+                job.result()
+            except Exception as error:
+                failures.append(f"{name} failed: {type(error).__name__}: {error}")
+    return Section(
+        name="outage",
+        title="Outages of the server",
+        method=(
+            f"Time of an acquire after the server is killed; of the first one after it is stopped "
+            f"(SIGSTOP), and the median of those that follow for {_STOPPED_SECONDS:g} s; and from "
+            "its continuation to the next grant that it confirmed. "
+            f"{rounds} round(s) of userlock, of which the longest counts, one of the others. "
+            f"No attempt is waited for longer than {CAP_SECONDS:g} s."
+        ),
+        tables=(
+            Table(
+                title="acquire",
+                measurements=tuple(
+                    figure
+                    for name, found in findings.items()
+                    for figure in measurements(name, found)
+                ),
+            ),
+        ),
+        notes=(
+            *(told(name, found) for name, found in findings.items() if found.how),
+            *failures,
+            *locks.missing(),
+        ),
+    )
+
+
+def measurements(contender: str, findings: Findings) -> Iterator[Measurement]:
+    """The figures of one lock."""
+    for metric, values in (
+        ("killed", findings.killed),
+        ("stopped: first", findings.first),
+    ):
+        yield from _longest(contender, metric, values)
+    if findings.following:
+        yield Measurement(
+            contender=contender,
+            metric="then p50",
+            value=statistics.median(findings.following) * 1000,
+            unit="ms",
+            samples=len(findings.following),
+        )
+    elif findings.first:
+        yield from _longest(contender, "then p50", [None])
+    yield from _longest(contender, "back after", findings.back)
+
+
+def told(contender: str, findings: Findings) -> str:
+    """How one lock answered, in words."""
+    answers = "; ".join(
+        f"{when}: " + ", ".join(f"{how} ({count})" for how, count in hows.most_common())
+        for when, hows in findings.how.items()
+    )
+    return f"{contender} answered, {answers}."
+
+
+def _longest(contender: str, metric: str, values: Sequence[float | None]) -> Iterator[Measurement]:
+    if not values:
+        return
+    known = [value for value in values if value is not None]
+    capped = len(known) < len(values)
+    yield Measurement(
+        contender=contender,
+        metric=metric,
+        value=(CAP_SECONDS if capped else max(known)) * 1000,
+        unit="ms",
+        samples=len(values),
+        at_least=capped,
+    )
+
+
+def _observe(kind: locks.Kind, outage: str | None, findings: Findings) -> None:
+    """One round: a server is killed, and another one is stopped and continued."""
+    with locks.started(kind.store) as server, _connected(kind, outage, server) as worker:
+        server.kill()
+        answer = _attempt(worker)
+        findings.killed.append(None if answer is None else answer.seconds)
+        findings.note("killed", _how(answer))
+    with locks.started(kind.store) as server, _connected(kind, outage, server) as worker:
+        with server.stopped():
+            pending = not _while_stopped(worker, findings)
+            continued_at = time.monotonic()
+        findings.back.append(_back_after(worker, continued_at, findings, pending=pending))
+
+
+def _while_stopped(worker: Worker, findings: Findings) -> bool:
+    """Attempts at a server that is stopped. Whether the last one came to an end."""
+    answer = _attempt(worker)
+    findings.first.append(None if answer is None else answer.seconds)
+    findings.note("stopped", _how(answer))
+    until = time.monotonic() + _STOPPED_SECONDS
+    while answer is not None and time.monotonic() < until:
+        time.sleep(_PAUSE_SECONDS)
+        answer = _attempt(worker)
+        findings.note("stopped", _how(answer))
+        findings.following.append(CAP_SECONDS if answer is None else answer.seconds)
+    return answer is not None
+
+
+def _back_after(
+    worker: Worker, continued_at: float, findings: Findings, *, pending: bool
+) -> float | None:
+    """How long it took to the next confirmed grant; None if longer than the cap."""
+    until = continued_at + CAP_SECONDS
+    while (left := until - time.monotonic()) > 0:
+        if not pending:
+            worker.send(attempt)
+        pending = False
+        if not worker.answered(left):
+            break
+        answer: Answer = worker.receive()
+        findings.note("continued", answer.how)
+        if answer.how == "confirmed":
+            return answer.ended_at - continued_at
+        time.sleep(_PAUSE_SECONDS)
+    findings.note("continued", _how(None))
+    return None
+
+
+def _attempt(worker: Worker) -> Answer | None:
+    """One acquire; None if it takes longer than the cap."""
+    worker.send(attempt)
+    if not worker.answered(CAP_SECONDS):
+        return None
+    answer: Answer = worker.receive()
+    return answer
+
+
+def _how(answer: Answer | None) -> str:
+    return f"nothing within {CAP_SECONDS:g} s" if answer is None else answer.how
+
+
+@contextlib.contextmanager
+def _connected(kind: locks.Kind, outage: str | None, server: Server) -> Iterator[Worker]:
+    worker = Worker()
+    try:
+        worker.call(connect, kind.name, server.address, outage)
+        yield worker
+    finally:
+        worker.stop()
+
+
+# --- in the worker ----------------------------------------------------------------------------
+
+_held: list[peers.Lock] = []
+
+
+def connect(name: str, address: str, outage: str | None) -> None:
+    """Make the lock and use it a few times. `outage` is userlock's policy."""
+    kind = locks.KINDS[name]
+    if outage is None:
+        client = kind.connect(address)
+    else:
+        scheme = "memcache" if kind.store is locks.Store.MEMCACHED else "redis"
+        client = peers.userlock_on(scheme, outage=outage)(address)
+    lock = client.lock(_LOCK_ID)
+    for _ in range(3):
+        lock.acquire()
+        lock.release()
+    _held[:] = [lock]
+
+
+def attempt() -> Answer:
+    """Acquire, and give back what was granted."""
+    (lock,) = _held
+    began_at = time.monotonic()
+    try:
+        confirmed = lock.acquire()
+    except Exception as error:
+        return Answer(began_at, time.monotonic(), type(error).__name__)
+    ended_at = time.monotonic()
+    with contextlib.suppress(Exception):
+        lock.release()
+    return Answer(began_at, ended_at, "confirmed" if confirmed else "degraded")
