@@ -1,7 +1,7 @@
 """`python -m benchmarks`: measure, and print a table or JSON lines.
 
-Exit codes: 0 when everything ran, whatever the figures are; 2 when it cannot
-run here (no memcached).
+Exit codes: 0 when everything ran, whatever the figures are; 1 when userlock let
+two in at once; 2 when it cannot run here (no memcached).
 """
 
 from __future__ import annotations
@@ -10,11 +10,25 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from benchmarks import handoff, lock, machine, provenance, report
+from benchmarks import (
+    batch,
+    crowd,
+    fairness,
+    handoff,
+    lock,
+    locks,
+    machine,
+    outage,
+    plot,
+    provenance,
+    report,
+)
+from benchmarks.contest import ExclusionViolated
 from benchmarks.figures import Section
-from benchmarks.server import NoMemcached, memcached
+from benchmarks.server import NoMemcached, memcached, redis
 
 
 class Measure(Protocol):
@@ -26,17 +40,29 @@ class Measure(Protocol):
 SECTIONS: dict[str, Measure] = {
     "lock": lock.run,
     "handoff": handoff.run,
+    "fairness": fairness.run,
+    "crowd": crowd.run,
+    "batch": batch.run,
+    "outage": outage.run,
     "provenance": provenance.run,
 }
-_WITHOUT_MEMCACHED = {"provenance"}
+_WITHOUT_SERVERS = {"provenance"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     chosen = options.only or list(SECTIONS)
+    if options.plot and "fairness" not in chosen:
+        parser.error("--plot shows the waits of the section fairness: leave out --only, or add it")
+    if options.plot and not options.plot.parent.is_dir():
+        parser.error(f"--plot: there is no folder {options.plot.parent}")
     try:
-        _run(chosen, as_json=options.json, quick=options.quick, show=_print)
+        _run(chosen, as_json=options.json, quick=options.quick, file=options.plot, show=_print)
+    except ExclusionViolated as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
     except NoMemcached as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
@@ -47,12 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(chosen: Sequence[str], *, as_json: bool, quick: bool, show: Callable[[str], None]) -> None:
-    version = None
-    if not _WITHOUT_MEMCACHED.issuperset(chosen):
-        with memcached() as server:
-            version = server.stats()["version"]
-    facts = machine.facts(version)
+def _run(
+    chosen: Sequence[str],
+    *,
+    as_json: bool,
+    quick: bool,
+    file: Path | None,
+    show: Callable[[str], None],
+) -> None:
+    servers = {} if _WITHOUT_SERVERS.issuperset(chosen) else _servers()
+    facts = machine.facts({**servers, **(locks.versions() if servers else {})})
     for line in report.header_lines(facts) if as_json else [report.header(facts)]:
         show(line)
     for name in chosen:
@@ -66,6 +96,19 @@ def _run(chosen: Sequence[str], *, as_json: bool, quick: bool, show: Callable[[s
                 show(line)
         else:
             show("\n" + report.section_text(section))
+        if file is not None and section.waits:
+            file.write_text(plot.svg(section.waits, subtitle=plot.subtitle(servers)))
+
+
+def _servers() -> dict[str, str]:
+    """The servers that there are, and their versions."""
+    with memcached() as server:
+        found = {"memcached": server.stats()["version"]}
+    binary = locks.redis_binary()
+    if binary is not None:
+        with redis(binary) as running:
+            found["Redis"] = running.info("server")["redis_version"]
+    return found
 
 
 def _print(text: str) -> None:
@@ -75,11 +118,11 @@ def _print(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure what userlock costs on this machine, on a real memcached.",
+        description="Measure what userlock costs on this machine, on real servers, beside others.",
     )
     parser.add_argument("--json", action="store_true", help="a JSON object a line, for programs")
     parser.add_argument(
-        "--quick", action="store_true", help="a few seconds only: too short to trust the figures"
+        "--quick", action="store_true", help="two minutes only: too short to trust the figures"
     )
     parser.add_argument(
         "--only",
@@ -87,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=list(SECTIONS),
         metavar="NAME",
         help=f"only this section: {', '.join(SECTIONS)} (may be given more than once)",
+    )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="write the waits of the section fairness as a plot (SVG), with the tables",
     )
     return parser
 

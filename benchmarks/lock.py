@@ -1,15 +1,16 @@
-"""An uncontended lock: acquire and release, against the floor and against pymemcache.
+"""An uncontended lock: acquire and release, against the floor and against others.
 
-The floor is two round trips on a bare socket with the very bytes that userlock
-sends. pymemcache's add and delete, at its defaults but with `noreply=False`,
-is what a hand-made lock costs: it may delete somebody else's lock, has no
-time-outs, and hangs when memcached does. Each contender has a connection and a
-lock of its own, and the same record is stored by all.
+The floor is two round trips on a bare socket, with the very bytes that userlock
+sends to memcached, and with a safe lock's least to Redis (`wire.py`). Each lock
+is held against the floor of its own server, in the same round. pymemcache's add
+and delete, at its defaults but with `noreply=False`, is what a hand-made lock
+costs: it may delete somebody else's lock, has no time-outs, and hangs when
+memcached does. Each contender has a connection and a lock of its own.
 
-With two cores there are two memcached servers, one on the client's core and
-one on another core, and both take part in the same rounds. On one core a round
-trip is two context switches; across cores it is two wake-ups, which cost more
-on virtual machines. Neither has a network in between, where a round trip takes
+With two cores there are two servers of a kind, one on the client's core and one
+on another core, and both take part in the same rounds. On one core a round trip
+is two context switches; across cores it is two wake-ups, which cost more on
+virtual machines. Neither has a network in between, where a round trip takes
 ten times as long and the difference to the floor disappears.
 """
 
@@ -23,13 +24,17 @@ from typing import Any
 from pymemcache.client.base import Client, PooledClient
 
 import userlock
-from benchmarks import machine
+from benchmarks import locks, machine, peers
 from benchmarks.figures import Section, Table, compared
+from benchmarks.locks import Store
 from benchmarks.runner import Contender, Operation, interleave, repeat
-from benchmarks.server import Server, memcached
-from benchmarks.wire import RawPair, overhear
+from benchmarks.server import Server
+from benchmarks.wire import RawPair, RawRedisPair, overhear
 
-FLOOR = "floor: a raw socket, the same bytes"
+FLOORS = {
+    Store.MEMCACHED: "floor: a raw socket, the same bytes",
+    Store.REDIS: "floor: a raw socket, SET and a script",
+}
 WITH_STATEMENT = "userlock: with global_lock(id)"
 SERVICE = "userlock: LockService alone"
 POOLED = "pymemcache PooledClient add+delete"
@@ -45,30 +50,37 @@ class _Placement:
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 8 seconds, or 1 if `quick`."""
-    rounds, pairs = (40, 10) if quick else (300, 20)
-    cores = machine.cores()
-    if not machine.can_pin():
-        placements = [_Placement("wherever the system puts them", None)]
-    else:
-        placements = [_Placement("client and memcached on one core", cores[0])]
-        if len(cores) > 1:
-            placements.append(_Placement("client and memcached on two cores", cores[1]))
+    """Measure; about 35 seconds, or 3 if `quick`."""
+    rounds, pairs = (30, 10) if quick else (200, 20)
+    kinds = locks.present()
+    groups: dict[tuple[str, Store], dict[str, Contender]] = {}
     with contextlib.ExitStack() as stack:
-        contenders: dict[str, dict[str, Contender]] = {}
-        for placement in placements:
-            server = stack.enter_context(memcached(core=placement.core))
-            contenders[placement.title] = _contenders(stack, server, placement.title)
+        for placement in _placements():
+            for store in Store:
+                mine = [kind for kind in kinds if kind.store is store]
+                if not mine:
+                    continue
+                server = stack.enter_context(locks.started(store, core=placement.core))
+                operations = _operations(stack, store, server, mine)
+                groups[f"{store.value}, {placement.title}", store] = {
+                    name: Contender(
+                        name=f"{name}, {store.value}, {placement.title}",
+                        operations=repeat(operation),
+                        around=around,
+                    )
+                    for name, (operation, around) in operations.items()
+                }
         if machine.can_pin():
-            stack.enter_context(machine.pinned(cores[0]))
-        everybody = [one for group in contenders.values() for one in group.values()]
+            stack.enter_context(machine.pinned(machine.cores()[0]))
+        everybody = [one for group in groups.values() for one in group.values()]
         times = interleave(everybody, rounds=rounds, operations=pairs)
     return Section(
         name="lock",
         title="Uncontended lock: acquire and release",
         method=(
-            f"Median time of a pair over {rounds} rounds of {pairs} pairs each, and its ratio to "
-            "the floor (two round trips on a bare socket) in the same round."
+            f"Median time of a pair over {rounds} rounds of {pairs} pairs each, all contenders in "
+            "each round, and its ratio to the floor (two round trips on a bare socket to the same "
+            "server) in the same round."
         ),
         tables=tuple(
             Table(
@@ -76,49 +88,73 @@ def run(*, quick: bool) -> Section:
                 measurements=compared(
                     {name: times[one.name] for name, one in group.items()},
                     metric="pair",
-                    baseline=FLOOR,
+                    baseline=FLOORS[store],
                 ),
             )
-            for title, group in contenders.items()
+            for (title, store), group in groups.items()
+        ),
+        notes=(
+            "sherlock's client, pylibmc, is in C; the others are in Python. tooz, sherlock and "
+            "python-redis-lock take three round trips.",
+            *locks.missing(),
         ),
     )
 
 
-def _contenders(
-    stack: contextlib.ExitStack, server: Server, placement: str
-) -> dict[str, Contender]:
-    """The contenders on one server, by the names that they have in its table."""
-    floor = RawPair(server.pair, overhear(server.pair, _one_pair))
-    stack.callback(floor.close)
-    service = _service(server.address)
-    stack.callback(service.close)
-    pooled = PooledClient(server.pair)
-    stack.callback(pooled.close)
-    plain = Client(server.pair)
-    stack.callback(plain.close)
+def _placements() -> list[_Placement]:
+    cores = machine.cores()
+    if not machine.can_pin():
+        return [_Placement("wherever the system puts them", None)]
+    placements = [_Placement("on the client's core", cores[0])]
+    if len(cores) > 1:
+        placements.append(_Placement("on another core", cores[1]))
+    return placements
 
-    def with_statement() -> None:
-        with userlock.global_lock("learner-1"):
-            pass
 
-    def service_alone() -> None:
-        service.release(service.acquire("learner-2"))
+_Around = Callable[[], contextlib.AbstractContextManager[object]]
 
-    operations: dict[str, Operation] = {
-        FLOOR: floor.run,
-        WITH_STATEMENT: with_statement,
-        SERVICE: service_alone,
-        POOLED: _add_and_delete(pooled, "bench:lock=learner-3", floor.record),
-        PLAIN: _add_and_delete(plain, "bench:lock=learner-4", floor.record),
-    }
-    return {
-        name: Contender(
-            name=f"{name}, {placement}",
-            operations=repeat(operation),
-            around=lambda: userlock.scope(service),
-        )
-        for name, operation in operations.items()
-    }
+
+def _operations(
+    stack: contextlib.ExitStack, store: Store, server: Server, kinds: list[locks.Kind]
+) -> dict[str, tuple[Operation, _Around]]:
+    """What is timed on one server, by the names that they have in its table."""
+    bare: _Around = contextlib.nullcontext
+    found: dict[str, tuple[Operation, _Around]] = {}
+    if store is Store.MEMCACHED:
+        floor = RawPair(server.pair, overhear(server.pair, _two_pairs)[-2:])
+        stack.callback(floor.close)
+        service = _service(server.address)
+        stack.callback(service.close)
+        pooled, plain = PooledClient(server.pair), Client(server.pair)
+        stack.callback(pooled.close)
+        stack.callback(plain.close)
+
+        def with_statement() -> None:
+            with userlock.global_lock("learner-1"):
+                pass
+
+        found[FLOORS[store]] = floor.run, bare
+        found[WITH_STATEMENT] = with_statement, lambda: userlock.scope(service)
+        found[POOLED] = _add_and_delete(pooled, "bench:lock=learner-3", floor.record), bare
+        found[PLAIN] = _add_and_delete(plain, "bench:lock=learner-4", floor.record), bare
+    else:
+        redis_floor = RawRedisPair(server.pair, key="floor", ttl_seconds=_EXPIRE_SECONDS)
+        stack.callback(redis_floor.close)
+        found[FLOORS[store]] = redis_floor.run, bare
+    for kind in kinds:
+        client = kind.connect(server.address)
+        stack.callback(peers.close_quietly, client)
+        name = SERVICE if kind.name == locks.USERLOCK else kind.name
+        found[name] = _pair(client.lock(f"of-{kind.name.replace(' ', '-')}")), bare
+    return found
+
+
+def _pair(lock: peers.Lock) -> Operation:
+    def pair() -> None:
+        lock.acquire()
+        lock.release()
+
+    return pair
 
 
 def _service(address: str) -> userlock.LockService:
@@ -126,9 +162,11 @@ def _service(address: str) -> userlock.LockService:
     return userlock.LockService.from_url(f"memcache://{address}?prefix=bench", outage="fail")
 
 
-def _one_pair(address: str) -> None:
+def _two_pairs(address: str) -> None:
+    """What is sent once (which protocol does the server speak?) comes before the second pair."""
     service = _service(address)
-    service.release(service.acquire("learner-0"))
+    for _ in range(2):
+        service.release(service.acquire("learner-0"))
     service.close()
 
 

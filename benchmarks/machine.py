@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from google.protobuf.internal import api_implementation
@@ -22,16 +22,15 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def facts(memcached_version: str | None) -> dict[str, object]:
-    """What the figures depend on. No host name, no paths."""
+def facts(versions: Mapping[str, str]) -> dict[str, object]:
+    """What the figures depend on, with these versions of others. No host name, no paths."""
     found: dict[str, object] = {"cores": len(cores())}
     with contextlib.suppress(OSError):
         # What others do on the machine meanwhile: read the spread with it.
         found["load average"] = round(os.getloadavg()[0], 2)
     found["system"] = f"{platform.system()} {platform.machine()}"
     found["Python"] = platform.python_version()
-    if memcached_version is not None:
-        found["memcached"] = memcached_version
+    found.update(versions)
     for package in ("pymemcache", "google-cloud-ndb"):
         found[package] = importlib.metadata.version(package)
     protobuf = importlib.metadata.version("protobuf")

@@ -10,19 +10,25 @@ wait at once; then it works for the time of a hold, and gives the lock back:
 Each hand-off meets a waiter that has waited for a whole hold. A holder never
 takes its own lock again before the other had it, so no hand-off is missed
 because the releaser is nearer. Both processes read the same clock: Linux's
-CLOCK_MONOTONIC counts alike in all processes.
+CLOCK_MONOTONIC counts alike in all processes. One pair of processes plays with
+all kinds of locks, and keeps a connection for each.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import NamedTuple, Protocol
+from multiprocessing.context import SpawnProcess
+from typing import NamedTuple
 
-import userlock
+from benchmarks.crew import keep_quiet
+from benchmarks.locks import KINDS, Kind
+from benchmarks.peers import Lock
+
+LOCK_ID = "learner-1"
 
 
 class Turn(NamedTuple):
@@ -37,35 +43,6 @@ class Turn(NamedTuple):
     granted_at: float
     released_at: float
     waited_cpu: float
-
-
-class Lock(Protocol):
-    """What the players need of a lock, whoever made it."""
-
-    def acquire(self) -> None: ...
-
-    def release(self) -> None: ...
-
-
-class _UserLock:
-    """userlock with everything at its defaults, but for outages: they would look like a lock."""
-
-    def __init__(self, address: str) -> None:
-        self._service = userlock.LockService.from_url(
-            f"memcache://{address}?prefix=bench", outage="fail"
-        )
-        self._lease: userlock.Lease | None = None
-
-    def acquire(self) -> None:
-        self._lease = self._service.acquire("learner-1")
-
-    def release(self) -> None:
-        assert self._lease is not None
-        self._service.release(self._lease)
-
-
-#: Who can play: the name in the table, and what makes the lock from memcached's address.
-LOCKS: dict[str, Callable[[str], Lock]] = {"userlock": _UserLock}
 
 
 def turns_of(
@@ -94,62 +71,93 @@ def turns_of(
 
 
 def _play(
-    name: str, address: str, first: bool, peer: Connection, control: Connection
+    first: bool, peer: Connection, control: Connection
 ) -> None:  # pragma: no cover (runs in a process of its own)
-    lock = LOCKS[name](address)
-    while (game := control.recv()) is not None:
-        handoffs, hold = game
-        control.send(turns_of(lock, peer, first=first, handoffs=handoffs, hold=hold))
+    keep_quiet()
+    made: dict[tuple[str, str], Lock] = {}
+    while True:
+        name, address, handoffs, hold = control.recv()
+        lock = made.get((name, address))
+        if lock is None:
+            lock = made[name, address] = KINDS[name].connect(address).lock(LOCK_ID)
+        try:
+            turns = turns_of(lock, peer, first=first, handoffs=handoffs, hold=hold)
+        except Exception as error:
+            # Before the other player sees the end of the pipe and says less about it.
+            control.send(f"{type(error).__name__}: {error}")
+            return
+        control.send(turns)
+
+
+class PlayerDied(Exception):
+    """A player's lock raised; the message says what. New players have taken their places."""
 
 
 class Pair:
     """Two players in processes of their own."""
 
-    def __init__(self, controls: tuple[Connection, Connection]) -> None:
-        self._controls = controls
+    def __init__(self) -> None:
+        self._processes: list[SpawnProcess] = []
+        self._controls: list[Connection] = []
+        self._start()
 
-    def play(self, *, handoffs: int, hold: float) -> list[Turn]:
+    def play(self, kind: Kind, address: str, *, handoffs: int, hold: float) -> list[Turn]:
         """One game. Gives the turns of both, in the order in which they had the lock.
 
         Raises:
-            RuntimeError: a player died; it has said why on stderr.
+            PlayerDied: it could not be played to the end.
         """
         for control in self._controls:
-            control.send((handoffs, hold))
-        try:
-            first, second = (control.recv() for control in self._controls)
-        except EOFError:
-            raise RuntimeError("a player of the hand-off benchmark died") from None
-        return [(first, second)[number % 2][number // 2] for number in range(handoffs + 1)]
+            control.send((kind.name, address, handoffs, hold))
+        answers: list[list[Turn]] = []
+        reasons: list[str] = []
+        for control in self._controls:
+            try:
+                answer = control.recv()
+            except EOFError:
+                answer = "EOFError: the process died"
+            if isinstance(answer, str):
+                reasons.append(answer)
+            else:
+                answers.append(answer)
+        if reasons:
+            self.stop()
+            self._start()
+            # The other one only lost its peer.
+            raise PlayerDied(min(reasons, key=lambda reason: reason.startswith("EOFError")))
+        return [answers[number % 2][number // 2] for number in range(handoffs + 1)]
 
+    def stop(self) -> None:
+        """End both processes."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+        for control in self._controls:
+            control.close()
+        self._processes.clear()
+        self._controls.clear()
 
-@contextmanager
-def pair(name: str, address: str) -> Iterator[Pair]:
-    """Start two players of the lock called `name`; both are gone afterwards."""
-    # Not forked: a player shares nothing with this process but its pipes.
-    context = multiprocessing.get_context("spawn")
-    peers = context.Pipe()
-    processes = []
-    controls = []
-    try:
+    def _start(self) -> None:
+        # Not forked: a player shares nothing with this process but its pipes.
+        context = multiprocessing.get_context("spawn")
+        peers = context.Pipe()
         for first, peer in zip((True, False), peers, strict=True):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_play, args=(name, address, first, peer, theirs), daemon=True
-            )
+            process = context.Process(target=_play, args=(first, peer, theirs), daemon=True)
             process.start()
-            processes.append(process)
-            controls.append(ours)
+            self._processes.append(process)
+            self._controls.append(ours)
             # Held by the player alone, so that its death is seen by all.
             theirs.close()
         for peer in peers:
             peer.close()
-        yield Pair((controls[0], controls[1]))
-        for control in controls:
-            control.send(None)
-        for process in processes:
-            process.join(5)
+
+
+@contextmanager
+def pair() -> Iterator[Pair]:
+    """Two players; both are gone afterwards."""
+    players = Pair()
+    try:
+        yield players
     finally:
-        for process in processes:
-            process.terminate()
-            process.join()
+        players.stop()

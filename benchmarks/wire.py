@@ -3,11 +3,17 @@
 The bytes are not made up. userlock takes and releases a lock once through a
 relay to memcached that listens in, and `RawPair` says the same again, with
 nothing of userlock's or pymemcache's in between: two requests, two replies.
+
+For Redis there is `RawRedisPair`: the SET of a key that is not there, with a
+time to live, and a script that deletes it if the value is still the same. It is
+the least that a lock on Redis has to say to be safe, and what each of those
+measured here says at least.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 import socket
 import threading
 from collections.abc import Callable
@@ -74,3 +80,49 @@ class RawPair:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class RawRedisPair:
+    """A connected TCP socket to Redis (TCP_NODELAY, no time-outs).
+
+    Args:
+        server: host and port.
+        key: the lock's key.
+        ttl_seconds: the length of the lease.
+    """
+
+    _SCRIPT = (
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end "
+        "return 0"
+    )
+
+    def __init__(self, server: tuple[str, int], *, key: str, ttl_seconds: int) -> None:
+        token = secrets.token_hex(16)
+        self._socket = socket.create_connection(server)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.sendall(_redis("SCRIPT", "LOAD", self._SCRIPT))
+        digest = self._socket.recv(4096).split(_LINE_END)[1].decode()
+        self._acquire = _redis("SET", key, token, "NX", "PX", str(ttl_seconds * 1000))
+        self._release = _redis("EVALSHA", digest, "1", key, token)
+
+    def run(self) -> None:
+        """Two round trips: create, and delete if it is still ours."""
+        send, receive = self._socket.sendall, self._socket.recv
+        send(self._acquire)
+        reply = receive(4096)
+        if reply != b"+OK\r\n":
+            raise RuntimeError(f"Redis answered {reply!r}")
+        send(self._release)
+        if receive(4096) != b":1\r\n":
+            raise RuntimeError("Redis did not delete the key")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _redis(*words: str) -> bytes:
+    """A command as Redis wants it."""
+    parts = [f"*{len(words)}"]
+    for word in words:
+        parts += [f"${len(word.encode())}", word]
+    return _LINE_END.join([*(part.encode() for part in parts), b""])

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import locks
 from benchmarks.__main__ import SECTIONS, main
+from benchmarks.contest import ExclusionViolated
+from benchmarks.figures import Section
 from tests.servers import real
 
-TIMES = {"pair", "p50", "p99", "max", "operations", "entity"}
+TIMES = {"pair", "p50", "p99", "max", "longest", "operations", "entity", "visit", "killed", "Jain"}
 ROOT = Path(__file__).parents[3]
 
 
@@ -24,7 +27,7 @@ def _run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -36,7 +39,9 @@ def test_a_quick_run_gives_every_figure_as_json() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert {record["section"] for record in records} == {"machine", *SECTIONS}
-    figures = [record for record in records if record["section"] != "machine"]
+    figures = [
+        record for record in records if record["section"] != "machine" and "note" not in record
+    ]
     assert all(
         {"table", "contender", "metric", "value", "unit", "samples"} <= record.keys()
         for record in figures
@@ -45,6 +50,18 @@ def test_a_quick_run_gives_every_figure_as_json() -> None:
     assert all(record["value"] > 0 for record in figures if record["metric"] in TIMES)
     assert all(record["ratio"] > 0.5 for record in figures if "ratio" in record)
     assert str(ROOT) not in done.stdout
+    # Who does not take part is said, section by section.
+    noted = {(record["section"], record["note"]) for record in records if "note" in record}
+    assert {("fairness", why) for why in locks.missing()} <= noted
+
+
+@pytest.mark.slow
+def test_the_waits_are_plotted(tmp_path: Path) -> None:
+    real("memcached", "memcached")
+    file = tmp_path / "waits.svg"
+    done = _run("--quick", "--only", "fairness", "--plot", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert file.read_text().startswith("<svg ")
 
 
 @pytest.mark.slow
@@ -63,6 +80,33 @@ def test_a_missing_memcached_is_said_with_what_to_do(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "apt-get install memcached" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "batch", "--plot", "waits.svg"], "fairness"),
+        (["--plot", "no-such-folder/waits.svg"], "no-such-folder"),
+    ],
+)
+def test_a_plot_that_cannot_be_is_refused_before_anything_is_measured(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_two_at_once_end_the_run_with_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def violated(*, quick: bool) -> Section:
+        raise ExclusionViolated("userlock DID NOT EXCLUDE")
+
+    monkeypatch.setitem(SECTIONS, "provenance", violated)
+    assert main(["--only", "provenance"]) == 1
+    assert "DID NOT EXCLUDE" in capsys.readouterr().err
 
 
 def test_an_unknown_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from benchmarks.handoff import Tally
+from benchmarks.handoff import Tally, fitting
 from benchmarks.players import Turn, turns_of
 
 
@@ -20,9 +20,10 @@ class _Lock:
         self._lock = threading.Lock()
         self.history: list[tuple[str, str]] = []
 
-    def acquire(self) -> None:
+    def acquire(self) -> bool:
         self._lock.acquire()
         self.history.append(("acquire", threading.current_thread().name))
+        return True
 
     def release(self) -> None:
         self.history.append(("release", threading.current_thread().name))
@@ -70,6 +71,7 @@ def test_a_hand_off_is_from_release_to_grant() -> None:
         "max": 5.0,
         "operations": 12.0,
         "waiter CPU": 2.0,  # of those who waited: the first one did not
+        "hand-offs": 2,
     }
     assert {figure.samples for figure in figures.values()} == {2}
 
@@ -81,3 +83,8 @@ def test_games_add_up() -> None:
     figures = {figure.metric: figure.value for figure in tally.measurements("ours")}
     assert figures["p50"] == pytest.approx(2.0)
     assert figures["operations"] == 10
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.01, 25), (0.125, 12), (1.0, 2), (9.0, 2)])
+def test_slow_locks_play_fewer_hand_offs(seconds: float, expected: int) -> None:
+    assert fitting(seconds, budget=1.5, most=25) == expected

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from benchmarks.wire import RawPair, overhear
+from benchmarks.wire import RawPair, RawRedisPair, overhear
 
 ACQUIRE = b"ms k 3 T61 c ME\r\nabc\r\n"
 RELEASE = b"md k C7\r\n"
@@ -88,3 +88,52 @@ def test_the_floor_is_no_floor_when_memcached_refuses(script: list[tuple[bytes, 
 def test_another_protocol_than_expected_is_no_floor(requests: list[bytes]) -> None:
     with pytest.raises(ValueError, match="not"):
         RawPair(("127.0.0.1", 1), requests)
+
+
+DIGEST = b"0123456789abcdef0123456789abcdef01234567"
+
+
+class _Redis:
+    """A Redis on one connection that gives these answers, whatever it is asked."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self.seen: list[bytes] = []
+        self._thread = threading.Thread(target=self._serve, args=(answers,), daemon=True)
+        self._thread.start()
+
+    def _serve(self, answers: tuple[bytes, ...]) -> None:
+        connection, _ = self._listener.accept()
+        with connection:
+            for answer in answers:
+                self.seen.append(connection.recv(4096))
+                connection.sendall(answer)
+
+    def finish(self) -> None:
+        self._thread.join(10)
+        self._listener.close()
+
+
+LOADED = b"$40\r\n" + DIGEST + b"\r\n"
+
+
+def test_the_floor_of_redis_is_a_set_and_a_script() -> None:
+    server = _Redis(LOADED, b"+OK\r\n", b":1\r\n")
+    pair = RawRedisPair(server.address, key="k", ttl_seconds=61)
+    pair.run()
+    pair.close()
+    server.finish()
+    _, acquire, release = (request.split(b"\r\n") for request in server.seen)
+    assert acquire[::2][1:] == [b"SET", b"k", acquire[6], b"NX", b"PX", b"61000"]
+    assert release[::2][1:] == [b"EVALSHA", DIGEST, b"1", b"k", acquire[6]]
+
+
+@pytest.mark.parametrize("answers", [(b"$-1\r\n",), (b"+OK\r\n", b":0\r\n")])
+def test_the_floor_of_redis_is_no_floor_when_it_refuses(answers: tuple[bytes, ...]) -> None:
+    server = _Redis(LOADED, *answers)
+    pair = RawRedisPair(server.address, key="k", ttl_seconds=61)
+    with pytest.raises(RuntimeError, match="Redis"):
+        pair.run()
+    pair.close()
+    server.finish()
