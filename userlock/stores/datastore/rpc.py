@@ -186,7 +186,7 @@ class Rpc:
         In a commit of its own that is no transaction. A single mutation is
         atomic without one, and the server compares the version while it
         applies it: that is the conditional UPDATE, without a transaction to
-        begin and without locks that could wait.
+        begin. It would wait for a transaction that has read the row; none does.
 
         ABORTED is contention with another commit, and nothing was done: tried
         again while there is time (see "Error codes", ABORTED, for
