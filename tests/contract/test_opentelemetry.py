@@ -23,11 +23,16 @@ from userlock.contrib.opentelemetry import (
 from userlock.errors import EntityExistsError, LockTimeout, PutWithoutLock
 from userlock.events import (
     Acquired,
+    Broken,
+    Confirmed,
+    Conflict,
     Contended,
     Degraded,
     Event,
+    Extended,
     LeaseLost,
     Listeners,
+    OutOfOrder,
     Released,
     StaleWrite,
     TimedOut,
@@ -139,6 +144,19 @@ class TestMetrics:
         holds = backend.metrics()["userlock.hold.duration"]
         assert holds[(("userlock.outcome", "lost"),)].sum == 61.0
         assert set(holds) == set(expected)
+
+    def test_what_else_happens_is_counted(self, backend: Backend) -> None:
+        listener = backend.listener()
+        listener(Confirmed("ann", 1.5))
+        listener(Conflict("ann", "POST /answers"))
+        listener(Broken("ann", "POST /answers", "an operator"))
+        listener(OutOfOrder("ann", "bob", "app.py:3", "app.py:2", ""))
+        assert backend.counted("userlock.confirmations") == {
+            (("userlock.outcome", "confirmed"),): 1,
+            (("userlock.outcome", "conflict"),): 1,
+        }
+        assert backend.counted("userlock.breaks") == {(): 1}
+        assert backend.counted("userlock.inversions") == {(): 1}
 
     def test_mistakes_and_lost_races_are_counted_by_their_kind(self, backend: Backend) -> None:
         listener = backend.listener()
@@ -265,6 +283,7 @@ class TestUnknownEvents:
         listener(Unheard("ann", "something new"))
         listener(Contended("ann", "interactive", "POST /answers"))
         listener(Degraded("ann", "no answer"))
+        listener(Extended("ann", 10.0))
         assert backend.spans() == []
         assert backend.metrics() == {}
 

@@ -15,6 +15,10 @@ Metrics (durations in seconds):
                                           "timed_out": by outcome, priority, contended
     userlock.releases        counter      "released", "released_degraded", "not_confirmed" or
                                           "lost": by outcome
+    userlock.confirmations   counter      degraded locks, once the store answers again: "confirmed",
+                                          or "conflict" (it is another's): by outcome
+    userlock.breaks          counter      leases that an operator of this process ended
+    userlock.inversions      counter      second locks that were taken out of order
     userlock.violations      counter      writes that slipped past their lock: by error.type,
                                           enforced
     userlock.stale_writes    counter      writes refused at the commit: by error.type
@@ -57,9 +61,13 @@ from userlock._version import __version__
 from userlock.events import (
     LISTENERS,
     Acquired,
+    Broken,
+    Confirmed,
+    Conflict,
     Event,
     LeaseLost,
     Listeners,
+    OutOfOrder,
     Released,
     StaleWrite,
     TimedOut,
@@ -183,6 +191,17 @@ class OpenTelemetryListener:
         self._releases = meter.create_counter(
             "userlock.releases", unit="{release}", description="Locks that were given back or lost."
         )
+        self._confirmations = meter.create_counter(
+            "userlock.confirmations",
+            unit="{confirmation}",
+            description="Locks taken without the store's word, once it answered again.",
+        )
+        self._breaks = meter.create_counter(
+            "userlock.breaks", unit="{break}", description="Leases that an operator ended."
+        )
+        self._inversions = meter.create_counter(
+            "userlock.inversions", unit="{inversion}", description="Locks taken out of order."
+        )
         self._violations = meter.create_counter(
             "userlock.violations",
             unit="{violation}",
@@ -208,6 +227,14 @@ class OpenTelemetryListener:
                 self._let_go(event, _RELEASES.get(event.outcome, "other"))
             case LeaseLost():
                 self._let_go(event, "lost")
+            case Confirmed():
+                self._confirmations.add(1, {"userlock.outcome": "confirmed"})
+            case Conflict():
+                self._confirmations.add(1, {"userlock.outcome": "conflict"})
+            case Broken():
+                self._breaks.add(1)
+            case OutOfOrder():
+                self._inversions.add(1)
             case Violation():
                 self._violations.add(
                     1, {"error.type": _kind(event.error), "userlock.enforced": event.enforced}
