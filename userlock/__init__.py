@@ -18,11 +18,13 @@ from userlock.configuration import configure
 from userlock.errors import (
     ConfigurationError,
     CreatedWithoutLock,
+    DeadlockDetected,
     DeletedWithoutLock,
     EntityExistsError,
     EntityNotFound,
     InternalStomp,
     LeaseRanOut,
+    LeaseWasLost,
     LockError,
     LockIdError,
     LockNotHeld,
@@ -47,7 +49,16 @@ from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.lock.tenure import Tenure
-from userlock.lock.verbs import acquire_lock, global_lock, release_lock
+from userlock.lock.verbs import (
+    acquire_lock,
+    break_lock,
+    global_lock,
+    global_locks,
+    holder,
+    release_lock,
+    waiters,
+    with_extension,
+)
 from userlock.ndb.model import (
     UserModel,
     fetch_under_user_write_lock,
@@ -61,6 +72,7 @@ from userlock.settings import Enforcement, Settings
 __all__ = [
     "ConfigurationError",
     "CreatedWithoutLock",
+    "DeadlockDetected",
     "DeletedWithoutLock",
     "Enforcement",
     "EntityExistsError",
@@ -70,6 +82,7 @@ __all__ = [
     "Lease",
     "LeaseRanOut",
     "LeaseStore",
+    "LeaseWasLost",
     "LockError",
     "LockIdError",
     "LockNotHeld",
@@ -101,14 +114,19 @@ __all__ = [
     "WriteViolation",
     "__version__",
     "acquire_lock",
+    "break_lock",
     "configure",
     "current_scope",
     "fetch_under_user_write_lock",
     "global_lock",
+    "global_locks",
+    "holder",
     "key_id",
     "lock_id_of",
     "release_lock",
     "root_id",
     "scope",
     "suppress",
+    "waiters",
+    "with_extension",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, Degraded, TimedOut
+from userlock.lock.circle import Circle
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import OutagePolicy
 from userlock.lock.queue import Decision, Look, Turn, delay
@@ -24,10 +26,16 @@ class Acquisition:
         claim: what is asked for.
         wait_seconds: for how long to wait at most.
         started: when the call began, on the service's clock.
+        holding: what the caller holds already.
     """
 
     def __init__(
-        self, service: LockService, claim: Claim, wait_seconds: float, started: float
+        self,
+        service: LockService,
+        claim: Claim,
+        wait_seconds: float,
+        started: float,
+        holding: Sequence[Lease] = (),
     ) -> None:
         self._service = service
         self._leases = service.leases
@@ -41,6 +49,7 @@ class Acquisition:
         self._saw_it_begin: float | None = None
         self._joined = False
         self._aged = False
+        self._circle = Circle(service, claim, holding) if holding else None
 
     # --- from the first answer on -----------------------------------------------------------
 
@@ -52,7 +61,7 @@ class Acquisition:
             LockServiceUnavailable: the store stopped answering and the policy is to fail.
         """
         try:
-            lease = self._wait() if self._wait_seconds > 0 else self._try_once()
+            lease = self._stand_in_line() if self._wait_seconds > 0 else self._try_once()
             if lease is not None:
                 self._acquired(degraded=False)
                 return lease
@@ -135,6 +144,14 @@ class Acquisition:
             )
         return None
 
+    def _stand_in_line(self) -> Lease | None:
+        """Wait; and say in what is held that we do, for as long as it takes."""
+        try:
+            return self._wait()
+        finally:
+            if self._circle is not None:
+                self._circle.end()
+
     def _wait(self) -> Lease | None:
         """Stand in line until the lock is ours or the wait is over."""
         service, claim = self._service, self._claim
@@ -167,6 +184,8 @@ class Acquisition:
                     left = self._wait_seconds - (now - self._started)
                     if left <= 0:
                         return None
+                    if self._circle is not None and record is not None:
+                        self._circle.look(record)
                     self._sleep(turn, record, now, left)
             if lease is not None:
                 return lease

@@ -30,12 +30,15 @@ class Keeping:
         tenure: kept by a weak reference; a scope that is dropped ends its heartbeats.
         service: where its lease comes from.
         heartbeat: whether to renew the lease; otherwise only to confirm it.
+
+    Attributes:
+        heartbeat: as given.
     """
 
     def __init__(self, tenure: Tenure, service: LockService, *, heartbeat: bool) -> None:
         self._tenure = weakref.ref(tenure)
         self._service = service
-        self._heartbeat = heartbeat
+        self.heartbeat = heartbeat
         self._ttl_seconds = tenure.lease.ttl_seconds
         self._since = service.clock.now()
 
@@ -54,7 +57,7 @@ class Keeping:
             return None
         if tenure.degraded:
             return self._confirm(tenure, now)
-        return self._renew(tenure, now) if self._heartbeat else None
+        return self._renew(tenure, now) if self.heartbeat else None
 
     def _renew(self, tenure: Tenure, now: float) -> float | None:
         lease = tenure.lease
@@ -99,6 +102,6 @@ class Keeping:
                 self._service.listeners.emit(Conflict(tenure.lock_id, tenure.conflict))
                 return None
             case Unavailable():
-                if self._heartbeat:  # it goes on, as the outage policy says
+                if self.heartbeat:  # it goes on, as the outage policy says
                     tenure.lease = tenure.lease._replace(deadline=now + self._ttl_seconds)
                 return self._service.clock.now() + _CONFIRM_SECONDS

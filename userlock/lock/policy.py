@@ -39,6 +39,8 @@ class PriorityPolicy:
         lock_timeout: length of the lease, in seconds.
         wait_timeout: longest wait for the lock, in seconds.
         polling: how often a waiter looks.
+        heartbeat: whether leases are short and renewed in the background, so that a process that
+            dies frees its locks within `LockPolicy.heartbeat_lock_timeout`.
         ages_after: when it has waited so long, in seconds, it ranks with interactive requests,
             so that a stream of people cannot keep it waiting for ever. None: never.
     """
@@ -46,6 +48,7 @@ class PriorityPolicy:
     lock_timeout: float = 60.0
     wait_timeout: float = 10.0
     polling: Polling = Polling()
+    heartbeat: bool = False
     ages_after: float | None = None
 
     def __post_init__(self) -> None:
@@ -61,6 +64,10 @@ class LockPolicy:
 
     Batch looks less often: it is in no hurry, and stands back while a person
     waits, for up to half of its wait.
+
+    Attributes:
+        interactive, batch: what goes with either priority.
+        heartbeat_lock_timeout: length of a lease that is renewed, in seconds.
     """
 
     interactive: PriorityPolicy = PriorityPolicy()
@@ -69,10 +76,15 @@ class LockPolicy:
         polling=Polling(least_seconds=0.001, most_seconds=0.1),
         ages_after=30.0,
     )
+    heartbeat_lock_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_lock_timeout(self.heartbeat_lock_timeout)
 
     def with_lock_timeout(self, seconds: float) -> LockPolicy:
         """The same with leases of another length, for both priorities."""
-        return LockPolicy(
+        return dataclasses.replace(
+            self,
             interactive=dataclasses.replace(self.interactive, lock_timeout=seconds),
             batch=dataclasses.replace(self.batch, lock_timeout=seconds),
         )

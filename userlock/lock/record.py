@@ -8,7 +8,7 @@ is held is appended, a line each:
     +b 4f03 1763640000.170 ["jobs-1/9","nightly"]       4f03 waits, batch
     ^ 4f03                                              it has waited long: ranks with people
     = 4f02                                              4f02 is done: it has given up
-    ! 4f01 ["another lock",1763640000.2]                the holder waits for another lock
+    ! 4f01 ["another lock",1763640000.2,"4f05"]         the holder waits for another lock, as 4f05
     = 4f01                                              the holder is done: the lock is free
 
 Whoever is next replaces the whole record with one that names it as the holder,
@@ -61,10 +61,12 @@ class BlockedOn(NamedTuple):
     Attributes:
         lock_id: the other lock.
         since: when it began to wait for it, in seconds since 1970 by its clock.
+        token: the one it stands in line with there.
     """
 
     lock_id: str
     since: float
+    token: str
 
 
 class _Place(NamedTuple):
@@ -96,9 +98,9 @@ def aged(token: str) -> bytes:
     return f"\n^ {token}".encode()
 
 
-def blocked(token: str, lock_id: str, since: float) -> bytes:
-    """The line that says which other lock the holder waits for; none when it is empty."""
-    return f"\n! {token} {json.dumps([lock_id, round(since, 3)])}".encode()
+def blocked(token: str, on: BlockedOn | None) -> bytes:
+    """The line that says which other lock the holder waits for; None: for none any more."""
+    return f"\n! {token} {json.dumps(on)}".encode()
 
 
 class Record:
@@ -209,8 +211,8 @@ class Record:
         if what is None:
             return None
         try:
-            lock_id, since = json.loads(what)
-            return BlockedOn(str(lock_id), float(since)) if lock_id else None
+            lock_id, since, token = json.loads(what)
+            return BlockedOn(str(lock_id), float(since), str(token)) if lock_id else None
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
 

@@ -15,10 +15,12 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from userlock.errors import LockNotHeld, NoScope, NoService
-from userlock.lock.lease import Priority, check_lock_id
+from userlock.lock.keeping import Keeping
+from userlock.lock.lease import Lease, Priority, check_lock_id
+from userlock.lock.order import Taken
 from userlock.lock.service import LockService
 from userlock.lock.tenure import Tenure, participants, running_code
 from userlock.settings import Settings
@@ -70,10 +72,13 @@ class LockScope:
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
+        heartbeat: bool | None = None,
+        taken: Taken = None,
     ) -> Tenure:
         """Take the lock, or enter it once more where this thread and task have it already.
 
         Another thread or task that shares the scope waits for it like anybody.
+        `taken` is where in the code, for reports.
         """
         lock_id = check_lock_id(lock_id)
         if self.closed:
@@ -82,17 +87,78 @@ class LockScope:
         if tenure is not None and tenure.owner == running_code():
             tenure._depth += 1
             return tenure
-        lease = self.service.acquire(
+        service = self.service
+        priority = self.priority if priority is None else Priority.of(priority)
+        if heartbeat is None:
+            heartbeat = service.policy.of(priority).heartbeat
+        if heartbeat and lock_timeout is None:
+            lock_timeout = service.policy.heartbeat_lock_timeout
+        lease = service.acquire(
             lock_id,
             wait_timeout=wait_timeout,
             lock_timeout=lock_timeout,
-            priority=self.priority if priority is None else priority,
+            priority=priority,
             request=self.request,
+            holding=self._holding(lock_id, taken) if self.held or self.outer else (),
         )
-        tenure = Tenure(self, lease)
+        tenure = Tenure(self, lease, taken)
         with self._mutex:
             self.held = {**self.held, lock_id: tenure}
+        if heartbeat or lease.degraded:
+            Keeping(tenure, service, heartbeat=heartbeat).begin()
         return tenure
+
+    def _holding(self, lock_id: str, taken: Taken) -> Sequence[Lease]:
+        """What this code holds already, here and in the scopes around, while it takes one more."""
+        tenures = [
+            tenure
+            for scope in self._with_outer()
+            for tenure in scope.held.values()
+            if scope.service is self.service
+        ]
+        if tenures:
+            places = [(tenure.lock_id, tenure.taken_by) for tenure in tenures]
+            report = self.service.order.note(places, lock_id, taken)
+            if report is not None:
+                self.service.listeners.emit(report)
+        return [tenure.lease for tenure in tenures]
+
+    def _with_outer(self) -> Iterator[LockScope]:
+        scope: LockScope | None = self
+        while scope is not None:
+            if not scope.closed:
+                yield scope
+            scope = scope.outer
+
+    def yield_to_waiters(self, tenure: Tenure) -> Tenure:
+        """Let a waiting person pass, if there is one, and take the lock back.
+
+        See `Tenure.yield_to_waiters`.
+        """
+        while tenure._successor is not None:
+            tenure = tenure._successor
+        if tenure._released:
+            raise LockNotHeld(
+                f"lock {tenure.lock_id!r} cannot be yielded: it has been released",
+                lock_id=tenure.lock_id,
+            )
+        if any(participant.holds(tenure) for participant in participants):
+            return tenure
+        if not self.service.people_wait_for(tenure.lock_id):
+            return tenure
+        self._finish_writes(tenure, failing=False)
+        depth, lease = tenure._depth, tenure.lease
+        self._release_now(tenure, ending=False)
+        new = self.acquire(
+            tenure.lock_id,
+            lock_timeout=lease.ttl_seconds,
+            priority=lease.priority,
+            heartbeat=tenure._keeping is not None and tenure._keeping.heartbeat,
+            taken=tenure.taken_by,
+        )
+        new._depth = depth
+        tenure._successor = new
+        return new
 
     def release(self, lock_id: str | int) -> None:
         """Leave the lock; the outermost leave releases it.
@@ -118,6 +184,8 @@ class LockScope:
             failing: an exception is on its way already, so trouble with writes that were
                 begun under the lock is logged instead of raised.
         """
+        while tenure._successor is not None:  # the lock was yielded and taken back
+            tenure = tenure._successor
         if tenure._released or tenure._depth == 0:
             return
         tenure._depth -= 1
@@ -155,14 +223,17 @@ class LockScope:
         """Whether this is a forked child, which must not touch its parent's leases."""
         return self._pid != os.getpid()
 
-    def _release_now(self, tenure: Tenure) -> None:
+    def _release_now(self, tenure: Tenure, *, ending: bool = True) -> None:
         tenure._released = True
         with self._mutex:
             self.held = {key: value for key, value in self.held.items() if value is not tenure}
-        if self.implicit and not self.held:
+        if self.implicit and not self.held and ending:
             leave_scope(self)
         if not self._in_a_fork:
-            self.service.release(tenure.lease, held_seconds=tenure.held_seconds)
+            if tenure.lost:  # and said so already
+                self.service.give_back(tenure.lease)
+            else:
+                self.service.release(tenure.lease, held_seconds=tenure.held_seconds)
 
     def finish_writes(self) -> None:
         """Wait for the writes that were begun under any lock, and raise what went wrong.

@@ -9,7 +9,7 @@ acquire ── create ──▶ version      done: one round trip
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random, SystemRandom
 from typing import ParamSpec, TypeVar
 
@@ -44,6 +44,7 @@ from userlock.lock.lease import (
 )
 from userlock.lock.lease import Released as StoreReleased
 from userlock.lock.leases import Leases
+from userlock.lock.order import OrderGraph
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.queue import HoldTimes
 from userlock.lock.record import Record, Waiter
@@ -106,6 +107,7 @@ class LockService:
         self.heart = heart
         self.leases = Leases(store, clock, quiet_release=quiet_release)
         self.hold_times = HoldTimes()
+        self.order = OrderGraph()
         self._breaker = CircuitBreaker(clock)
         self._shard_of = store.shard_of if isinstance(store, ShardedStore) else None
         self._breakers = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
@@ -156,6 +158,7 @@ class LockService:
         lock_timeout: float | None = None,
         priority: Priority | str = Priority.INTERACTIVE,
         request: str = "",
+        holding: Sequence[Lease] = (),
     ) -> Lease:
         """Take the lock, waiting for it if need be.
 
@@ -165,12 +168,14 @@ class LockService:
             lock_timeout: length of the lease in seconds. Default by priority.
             priority: `interactive` or `batch`.
             request: what the caller is doing, for the next one who has to wait for it.
+            holding: leases that the caller has already, so that a deadlock is seen.
 
         Returns:
             The lease; `lease.degraded` if the store did not answer and the policy is to go on.
 
         Raises:
             LockTimeout: somebody held it all the time; names the holder.
+            DeadlockDetected: the wait would never end, and this caller is to give way.
             LockServiceUnavailable: the store did not answer and the policy is `fail`.
             TypeError, ValueError: an argument that makes no sense.
         """
@@ -192,7 +197,7 @@ class LockService:
             Acquisition(self, claim, wait, started).abandoned()
             raise
         if lease is None:
-            return Acquisition(self, claim, wait, started).contended()
+            return Acquisition(self, claim, wait, started, holding).contended()
         if self.listeners.watched():
             waited = self.clock.now() - started
             self.listeners.emit(Acquired(lock_id, priority.value, waited, 1, "", degraded=False))
@@ -288,6 +293,14 @@ class LockService:
             return self.ask(lease.lock_id, self.leases.confirm, lease)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
+
+    def people_wait_for(self, lock_id: str) -> bool:
+        """Whether a person stands in line for the lock; False if the store does not say."""
+        try:
+            record = self.ask(lock_id, self.leases.look, lock_id)
+        except StoreUnavailable:
+            return False
+        return record is not None and record.waits_for_a_person
 
     def say_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
         """Tell the listeners that a lease is lost."""

@@ -9,11 +9,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from types import CodeType
 from typing import TYPE_CHECKING, Protocol
 
 from userlock.errors import LockNotHeld, LockServiceUnavailable
 from userlock.lock.lease import Granted, Lease, Lost, describe_loss
+from userlock.lock.order import Taken
 
 if TYPE_CHECKING:
     from userlock.lock.keeping import Keeping
@@ -52,6 +52,7 @@ class Tenure:
         "_postponed",
         "_released",
         "_since",
+        "_successor",
         "conflict",
         "lease",
         "lock_id",
@@ -62,9 +63,7 @@ class Tenure:
         "taken_by",
     )
 
-    def __init__(
-        self, scope: LockScope, lease: Lease, taken_by: tuple[CodeType, int] | None = None
-    ) -> None:
+    def __init__(self, scope: LockScope, lease: Lease, taken_by: Taken = None) -> None:
         self.lock_id = lease.lock_id
         self.scope = scope
         #: The lease that backs it now.
@@ -82,6 +81,8 @@ class Tenure:
         self.conflict = ""
         self._loss_callbacks: tuple[Callable[[Tenure], object], ...] = ()
         self._keeping: Keeping | None = None
+        #: The tenure in which the lock was taken back after it had been yielded.
+        self._successor: Tenure | None = None
         self._depth = 1
         self._postponed = False
         self._released = False
@@ -142,6 +143,25 @@ class Tenure:
             case unavailable:
                 raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
 
+    def yield_to_waiters(self) -> Tenure:
+        """A checkpoint for long batch work: let a waiting person pass, and take the lock back.
+
+        Costs one round trip when nobody waits. When an interactive request
+        (or batch that ranks with them by now) stands in line, the writes
+        begun under the lock are finished, the lock is released, and taken
+        back when it is this caller's turn: that is a new tenure, and what was
+        read before must be read again. Inside a transaction nothing happens:
+        its lock stays to the end.
+
+        Returns:
+            The tenure that holds the lock now: this one, or the new one.
+
+        Raises:
+            LockTimeout: it could not be taken back in time; nothing is held then.
+            LockNotHeld: it had been released before.
+        """
+        return self.scope.yield_to_waiters(self)
+
     def on_lost(self, callback: Callable[[Tenure], object]) -> None:
         """Call `callback(tenure)` when the lease turns out lost while it is held.
 
@@ -189,6 +209,10 @@ class Participant(Protocol):
         What this raises reaches the code that leaves the lock, after the
         release.
         """
+        ...
+
+    def holds(self, tenure: Tenure) -> bool:
+        """Whether the lock has to stay held for now."""
         ...
 
     def postpone(self, tenure: Tenure, release: Callable[[], None]) -> bool:

@@ -1,20 +1,23 @@
-"""The statements of the public API: `global_lock`, `acquire_lock`, `release_lock`."""
+"""The statements of the public API: `global_lock` and its like."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from userlock.errors import LockNotHeld, NoScope
+from userlock.lock.blocks import Entries, caller, decorated
 from userlock.lock.lease import (
+    Holder,
     Priority,
     check_lock_id,
     check_lock_timeout,
     check_wait_timeout,
 )
+from userlock.lock.record import Waiter
 from userlock.lock.scope import (
     LockScope,
     current_scope,
@@ -23,7 +26,8 @@ from userlock.lock.scope import (
     enter_scope,
     leave_scope,
 )
-from userlock.lock.tenure import Tenure, running_code
+from userlock.lock.service import LockService
+from userlock.lock.tenure import Tenure
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -44,9 +48,12 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         lock_timeout: length of the lease in seconds, by default 60. A crashed holder keeps
             others out for at most this long (memcached: up to 2 s more).
         priority: `interactive` or `batch`; by default what the scope says.
+        heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
+            renewed in the background for as long as the block runs. By default as configured.
 
     Raises:
         LockTimeout: on entry, when somebody else holds it all the time.
+        DeadlockDetected: on entry, when the wait would close a circle with other locks.
         LockServiceUnavailable: on entry, when the store is down and the policy is to fail.
         TypeError, ValueError: at once, for arguments that make no sense.
     """
@@ -58,14 +65,14 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
+        heartbeat: bool | None = None,
     ) -> None:
         self.lock_id = check_lock_id(lock_id)
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
         self.priority = None if priority is None else Priority.of(priority)
-
-        #: By thread and task, who is inside, the latest last.
-        self._inside: dict[tuple[int, int], list[Tenure]] = {}
+        self.heartbeat = heartbeat
+        self._entries: Entries[Tenure] = Entries()
 
     def __enter__(self) -> Tenure:
         scope = current_scope()
@@ -79,13 +86,15 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
                 wait_timeout=self.wait_timeout,
                 lock_timeout=self.lock_timeout,
                 priority=self.priority,
+                heartbeat=self.heartbeat,
+                taken=caller(),
             )
         except BaseException:
             if opened is not None:
                 leave_scope(opened)
             raise
         scope.blocks += 1
-        self._inside.setdefault(running_code(), []).append(tenure)
+        self._entries.push(tenure)
         return tenure
 
     def __exit__(
@@ -94,7 +103,7 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        tenure = self._pop_mine()
+        tenure = self._entries.pop()
         scope = tenure.scope
         failing = error is not None
         scope.blocks -= 1
@@ -104,50 +113,77 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
             if scope.implicit and scope.blocks == 0:
                 scope.close(failing=failing)  # of what acquire_lock took inside
 
-    def _pop_mine(self) -> Tenure:
-        """The latest entry of this thread and task, or of the one that a generator came from."""
-        me = running_code()
-        if me not in self._inside:
-            me = next(iter(self._inside))
-        entries = self._inside[me]
-        entry = entries.pop()
-        if not entries:
-            del self._inside[me]
-        return entry
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        return decorated(self, function)
+
+
+class global_locks:  # noqa: N801 (as above)
+    """Hold several locks for a block, or for each call of a function: all, or none.
+
+    `with userlock.global_locks([coach_id, *learner_ids]):`. They are taken in
+    canonical order (of the ids as strings), whatever order they are given in,
+    so two such blocks never wait for each other in a circle.
+
+    Args:
+        lock_ids: what to lock; each once.
+        wait_timeout: longest wait for all of them together, in seconds.
+        lock_timeout, priority, heartbeat: as in `global_lock`, for each.
+
+    Raises:
+        LockTimeout: on entry, when one of them is not free in time; none is held then.
+        LockServiceUnavailable, TypeError, ValueError: as in `global_lock`.
+    """
+
+    def __init__(
+        self,
+        lock_ids: Iterable[str | int],
+        *,
+        wait_timeout: float | None = None,
+        lock_timeout: float | None = None,
+        priority: Priority | str | None = None,
+        heartbeat: bool | None = None,
+    ) -> None:
+        if isinstance(lock_ids, str):
+            raise TypeError("global_locks takes a list of lock ids, not one string")
+        #: In canonical order.
+        self.lock_ids = tuple(sorted({check_lock_id(lock_id) for lock_id in lock_ids}))
+        if not self.lock_ids:
+            raise ValueError("global_locks needs at least one lock id")
+        self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
+        self._one = functools.partial(
+            global_lock, lock_timeout=lock_timeout, priority=priority, heartbeat=heartbeat
+        )
+        self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
+        self._entries: Entries[contextlib.ExitStack] = Entries()
+
+    def __enter__(self) -> tuple[Tenure, ...]:
+        scope = current_scope()
+        service = default_service() if scope is None else scope.service
+        priority = self.priority or (Priority.INTERACTIVE if scope is None else scope.priority)
+        wait = self.wait_timeout
+        if wait is None:
+            wait = service.policy.of(priority).wait_timeout
+        ends = service.clock.now() + wait
+        with contextlib.ExitStack() as stack:
+            tenures = tuple(
+                stack.enter_context(
+                    self._one(lock_id, wait_timeout=max(0.0, ends - service.clock.now()))
+                )
+                for lock_id in self.lock_ids
+            )
+            self._entries.push(stack.pop_all())
+        return tenures
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._entries.pop().__exit__(kind, error, traceback)
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        if (
-            inspect.isgeneratorfunction(function)
-            or inspect.iscoroutinefunction(function)
-            or inspect.isasyncgenfunction(function)
-        ):
-            raise _not_while_locked(function)
-
-        @functools.wraps(function)
-        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            with self:
-                result = function(*args, **kwargs)
-                if _is_still_to_run(result):
-                    raise _not_while_locked(function)
-                return result
-
-        return locked
-
-
-def _is_still_to_run(result: object) -> bool:
-    """Whether a function has returned what will run later: without the lock."""
-    if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
-        return True
-    done = getattr(result, "done", None)  # a future, of ndb or of anybody
-    return callable(done) and callable(getattr(result, "result", None)) and not done()
-
-
-def _not_while_locked(function: Callable[..., object]) -> TypeError:
-    return TypeError(
-        f"global_lock cannot decorate {getattr(function, '__qualname__', function)}: what it "
-        f"returns would run after the lock is released (a generator, coroutine, tasklet or "
-        f"future). Use `with userlock.global_lock(…):` inside it"
-    )
+        return decorated(self, function)
 
 
 class _AcquiredLock:
@@ -174,6 +210,7 @@ def acquire_lock(
     wait_timeout: float | None = None,
     lock_timeout: float | None = None,
     priority: Priority | str | None = None,
+    heartbeat: bool | None = None,
 ) -> _AcquiredLock:
     """Take the lock until `release_lock`, or until the scope ends.
 
@@ -191,7 +228,12 @@ def acquire_lock(
             "`with userlock.scope():` (the Flask extension opens one for each request)"
         )
     tenure = scope.acquire(
-        lock_id, wait_timeout=wait_timeout, lock_timeout=lock_timeout, priority=priority
+        lock_id,
+        wait_timeout=wait_timeout,
+        lock_timeout=lock_timeout,
+        priority=priority,
+        heartbeat=heartbeat,
+        taken=caller(),
     )
     return _AcquiredLock(tenure)
 
@@ -207,3 +249,67 @@ def release_lock(lock_id: str | int) -> None:
     if scope is None:
         raise LockNotHeld(f"lock {lock_id!r} is not held: there is no scope here", lock_id=lock_id)
     scope.release(lock_id)
+
+
+def with_extension(
+    lock_id: str | int,
+    operator: Callable[[Callable[[float], None]], _R],
+    *,
+    lock_timeout: float,
+    wait_timeout: float | None = None,
+    priority: Priority | str | None = None,
+) -> _R:
+    """Call `operator(extend)` under a short lease that it pushes out as it goes.
+
+    The manner of the seed `dynamically-extended-lock.txt`: `extend(seconds)`
+    lets the lease end so many seconds from now, so a crash between two steps
+    frees the lock soon. `heartbeat=True` does it in the background instead.
+
+    Args:
+        lock_id: what to lock.
+        operator: gets `extend`, which raises as `Tenure.extend` does.
+        lock_timeout: length of the lease until the first extension, in seconds.
+        wait_timeout, priority: as in `global_lock`.
+
+    Returns:
+        What `operator` returns.
+    """
+    with global_lock(
+        lock_id, lock_timeout=lock_timeout, wait_timeout=wait_timeout, priority=priority
+    ) as tenure:
+        return operator(tenure.extend)
+
+
+# --- about locks that others hold -----------------------------------------------------------
+
+
+def holder(lock_id: str | int) -> Holder | None:
+    """Who holds the lock now, or None.
+
+    Raises:
+        LockServiceUnavailable: the store did not answer.
+    """
+    return _service().holder(lock_id)
+
+
+def waiters(lock_id: str | int) -> list[Waiter]:
+    """Who waits for the lock now, in the order in which they will be served.
+
+    Raises:
+        LockServiceUnavailable: the store did not answer.
+    """
+    return _service().waiters(lock_id)
+
+
+def break_lock(lock_id: str | int, *, by: str = "") -> Holder | None:
+    """End whoever's lease it is, for an operator; see `LockService.break_lock`.
+
+    Raises:
+        LockServiceUnavailable: the store did not answer.
+    """
+    return _service().break_lock(lock_id, by=by)
+
+
+def _service() -> LockService:
+    scope = current_scope()
+    return default_service() if scope is None else scope.service

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from userlock.errors import (
     EntityExistsError,
     LeaseRanOut,
+    LeaseWasLost,
     PutAfterRelease,
     StaleWriteError,
     WriteAfterCommit,
@@ -70,7 +71,7 @@ class _FencedWrite(abc.ABC):
         """Within a transaction: the lock must have been held until here.
 
         Raises:
-            LeaseRanOut, PutAfterRelease: it has not. Not transient errors, so ndb rolls back
+            LeaseRanOut, LeaseWasLost, PutAfterRelease: it has not. Not transient errors, so ndb rolls back
                 and does not try again.
         """
         tenure = self._tenure
@@ -78,6 +79,8 @@ class _FencedWrite(abc.ABC):
             return
         if not tenure.held:
             report(self._violation(PutAfterRelease, "its transaction was about to commit"))
+        elif tenure.lost:
+            report(self._violation(LeaseWasLost, tenure.lost))
         elif tenure.ran_out:
             held = f"{tenure.held_seconds:.3g} s after the lock was taken"
             report(self._violation(LeaseRanOut, f"its transaction was about to commit {held}"))

@@ -19,6 +19,7 @@ from userlock.errors import (
     DeletedWithoutLock,
     InternalStomp,
     LeaseRanOut,
+    LeaseWasLost,
     PartialEntityPut,
     PutAfterRelease,
     PutWithoutLock,
@@ -225,6 +226,8 @@ def _violation_of_put(
 
 
 def _ran_out(tenure: Tenure) -> tuple[type[WriteViolation], str] | None:
+    if tenure.lost:
+        return LeaseWasLost, tenure.lost
     if not tenure.ran_out:
         return None
     lease = tenure.lease
@@ -316,7 +319,7 @@ def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) ->
         The tenure under which the delete runs, if any.
 
     Raises:
-        DeletedWithoutLock, LeaseRanOut: it must not be, and enforcement is on.
+        DeletedWithoutLock, LeaseRanOut, LeaseWasLost: it must not be, and enforcement is on.
     """
     tenure = _tenure_for(current_scope(), lock_id)
     if not checking():

@@ -70,6 +70,10 @@ class DatastoreParticipant:
         if errors:
             raise errors[0]
 
+    def holds(self, tenure: Tenure) -> bool:
+        """Inside a transaction the lock stays until it is over."""
+        return hooks.current_transaction() is not None
+
     def postpone(self, tenure: Tenure, release: Callable[[], None]) -> bool:
         """Inside a transaction: release when this attempt of it is over."""
         if hooks.current_transaction() is None:

@@ -1,0 +1,99 @@
+"""What the statements share: who is inside a block, where it stands, and decorating with it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import FrameType
+from typing import Generic, ParamSpec, TypeVar
+
+from userlock.lock.order import Taken
+from userlock.lock.tenure import running_code
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_T = TypeVar("_T")
+
+_OUR_FOLDER = str(Path(__file__).parent) + "/"
+
+
+class Entries(Generic[_T]):
+    """Who is inside a context manager that can be entered many times: by thread and task."""
+
+    __slots__ = ("_inside",)
+
+    def __init__(self) -> None:
+        self._inside: dict[tuple[int, int], list[_T]] = {}
+
+    def push(self, entry: _T) -> None:
+        """This thread and task has entered."""
+        self._inside.setdefault(running_code(), []).append(entry)
+
+    def pop(self) -> _T:
+        """The latest entry of this thread and task, or of the one that a generator came from."""
+        me = running_code()
+        if me not in self._inside:
+            me = next(iter(self._inside))
+        entries = self._inside[me]
+        entry = entries.pop()
+        if not entries:
+            del self._inside[me]
+        return entry
+
+
+def caller() -> Taken:
+    """The application's code that takes a lock, as cheap as can be: see `order.describe`."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_OUR_FOLDER):
+        frame = frame.f_back
+    if frame is not None and frame.f_code.co_filename == contextlib.__file__:
+        frame = frame.f_back  # ExitStack.enter_context
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def decorated(
+    context: AbstractContextManager[object], function: Callable[_P, _R]
+) -> Callable[_P, _R]:
+    """`function`, each call of it inside `context`.
+
+    Raises:
+        TypeError: at once, or at the call, for what would run after the block is left.
+    """
+    if (
+        inspect.isgeneratorfunction(function)
+        or inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise _not_while_locked(context, function)
+
+    @functools.wraps(function)
+    def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with context:
+            result = function(*args, **kwargs)
+            if _is_still_to_run(result):
+                raise _not_while_locked(context, function)
+            return result
+
+    return locked
+
+
+def _is_still_to_run(result: object) -> bool:
+    """Whether a function has returned what will run later: without the lock."""
+    if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
+        return True
+    done = getattr(result, "done", None)  # a future, of ndb or of anybody
+    return callable(done) and callable(getattr(result, "result", None)) and not done()
+
+
+def _not_while_locked(context: object, function: Callable[..., object]) -> TypeError:
+    statement = type(context).__name__
+    return TypeError(
+        f"{statement} cannot decorate {getattr(function, '__qualname__', function)}: what it "
+        f"returns would run after the lock is released (a generator, coroutine, tasklet or "
+        f"future). Use `with userlock.{statement}(…):` inside it"
+    )

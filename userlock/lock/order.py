@@ -1,0 +1,112 @@
+"""The order in which this process takes locks, and where it does so the other way round.
+
+Two requests that take the same two locks in different orders wait for each
+other as soon as they meet, which may be once in a year. That the code *can*
+do so shows long before: in the order graph, which has an edge from each lock
+to those that were taken while it was held, with the places in the code.
+
+    request 1   takes a, then b            edge a → b
+    request 2   takes b, then a            edge b → a: a circle; report both places
+
+The canonical order is that of the lock ids as strings; `global_locks` takes
+them so. Taking two against it is reported as well, even if nobody has been
+seen to take them in order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from types import CodeType
+
+from userlock.events import OutOfOrder
+
+#: Code and instruction, as cheap to take down as can be.
+Taken = tuple[CodeType, int] | None
+
+_MOST_EDGES = 10_000
+_MOST_STEPS = 1_000
+_MOST_REPORTS = 1_000
+
+
+class OrderGraph:
+    """Thread-safe. Bounded: old edges are forgotten."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._after: dict[str, dict[str, Taken]] = {}
+        self._edges: dict[tuple[str, str], None] = {}
+        self._reported: set[tuple[Taken, Taken]] = set()
+
+    def note(
+        self, held: Iterable[tuple[str, Taken]], lock_id: str, taken: Taken
+    ) -> OutOfOrder | None:
+        """A lock is about to be taken while others are held.
+
+        Args:
+            held: the locks that are held, and where they were taken.
+            lock_id: the one that is wanted.
+            taken: where.
+
+        Returns:
+            What to report, once for each pair of places.
+        """
+        with self._mutex:
+            found = None
+            for other, other_taken in held:
+                if found is None:
+                    found = self._judge(other, other_taken, lock_id, taken)
+                self._add(other, lock_id, taken)
+            return found
+
+    def _judge(self, held: str, held_at: Taken, wanted: str, taken: Taken) -> OutOfOrder | None:
+        opposite = self._path(wanted, held)
+        if opposite is None and held <= wanted:
+            return None
+        if (held_at, taken) in self._reported or len(self._reported) >= _MOST_REPORTS:
+            return None
+        self._reported.add((held_at, taken))
+        return OutOfOrder(
+            wanted,
+            held,
+            describe(taken),
+            describe(held_at),
+            "" if opposite is None else describe(opposite[0]),
+        )
+
+    def _path(self, start: str, goal: str) -> tuple[Taken] | None:
+        """Where the last step of a way from `start` to `goal` was taken."""
+        seen = {start}
+        todo = [start]
+        for _ in range(_MOST_STEPS):
+            if not todo:
+                return None
+            for following, taken in self._after.get(todo.pop(), {}).items():
+                if following == goal:
+                    return (taken,)
+                if following not in seen:
+                    seen.add(following)
+                    todo.append(following)
+        return None
+
+    def _add(self, held: str, wanted: str, taken: Taken) -> None:
+        self._after.setdefault(held, {})[wanted] = taken
+        self._edges[held, wanted] = None
+        if len(self._edges) > _MOST_EDGES:
+            oldest = next(iter(self._edges))
+            del self._edges[oldest]
+            del self._after[oldest[0]][oldest[1]]
+            if not self._after[oldest[0]]:
+                del self._after[oldest[0]]
+
+
+def describe(taken: Taken) -> str:
+    """A place in the code, for people."""
+    if taken is None:
+        return "a place that was not noted"
+    code, instruction = taken
+    line = next(
+        (line for start, end, line in code.co_lines() if start <= instruction < end and line),
+        code.co_firstlineno,
+    )
+    return f"{code.co_filename}:{line} in {code.co_qualname}"
