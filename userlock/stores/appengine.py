@@ -35,8 +35,9 @@ commit then refuses the loser's write.
 Limits. The service may drop any value at any time, as any memcache: two can
 then hold a lock, and the fencing refuses the loser's write. Calls belong to a
 request: in a thread that serves none (a heartbeat's, or one of your own) the
-SDK refuses them, which is an outage to the lock. Lock ids are those of the
-whole app: the namespace of `namespace_manager` is not part of them.
+SDK refuses them, which is an outage to the lock. So take leases that are long
+enough for the request, without heartbeats. Lock ids are those of the whole
+app: the namespace of `namespace_manager` is not part of them.
 
 Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
 of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
