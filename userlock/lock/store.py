@@ -19,6 +19,9 @@ as it was.
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
 #: For how long a record stays after its time to live is over, where the store can tell the
@@ -142,4 +145,109 @@ class ShardedStore(LeaseStore, Protocol):
 
     def shard_of(self, lock_id: str) -> int:
         """Which server has the lock."""
+        ...
+
+
+# --- what some stores can do besides, for operators -----------------------------------------
+
+
+class Listed(NamedTuple):
+    """A lock that has a record, as a store lists it.
+
+    Attributes:
+        name: the lock id; where the store keeps only its hash, `sha256:` and the hash.
+        hashed: whether the name is such a hash.
+        key: the store's own name for the record.
+    """
+
+    name: str
+    hashed: bool
+    key: bytes | str
+
+
+class ListingStopped(Exception):
+    """Not all locks could be listed. The message says why, for people."""
+
+
+@runtime_checkable
+class ListingStore(LeaseStore, Protocol):
+    """A store that can say which locks have a record. For operators: it may take its time."""
+
+    def lock_ids(self, limit: int) -> Iterator[Listed]:
+        """The locks that have a record now: at most `limit`, each once, in no order.
+
+        Those that come or go meanwhile may be there or not.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+            ListingStopped: after those that were found, if there may be more than them.
+        """
+        ...
+
+    def read_listed(self, listed: Sequence[Listed]) -> list[Stored | None]:
+        """The records of listed locks, in their order, in as few round trips as it takes.
+
+        Their versions are worth nothing.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class TimedStore(LeaseStore, Protocol):
+    """A store that can tell how long a record has still to live."""
+
+    def seconds_left(self, lock_id: str) -> float | None:
+        """How long until the record lapses, by the store's clock; 0 if it has.
+
+        None when there is no record, or when the store cannot tell.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        ...
+
+
+class Verdict(enum.Enum):
+    """What a finding means."""
+
+    OK = "ok"
+    #: It works; there is something to know, or to do before it is too late.
+    WARNING = "warning"
+    #: Locks do not work as they should.
+    WRONG = "wrong"
+
+
+class Finding(NamedTuple):
+    """One thing that was found out about a store's server.
+
+    Attributes:
+        server: which server, for people.
+        subject: what it is about, one or two words, always the same; "reachable" for whether the
+            server answers.
+        verdict: what it means.
+        says: what was found, in plain words.
+        advice: what to do about it, if something should be done.
+        facts: the same for programs: numbers, strings, booleans.
+    """
+
+    server: str
+    subject: str
+    verdict: Verdict
+    says: str
+    advice: str = ""
+    facts: Mapping[str, str | float | bool | None] = MappingProxyType({})
+
+
+@runtime_checkable
+class ExaminableStore(LeaseStore, Protocol):
+    """A store that can say how its servers are."""
+
+    def examine(self) -> list[Finding]:
+        """What there is to know about each server. Takes a few seconds; never raises for trouble.
+
+        Writes a record of its own, under a random lock id, and removes it.
+        """
         ...
