@@ -1,15 +1,14 @@
 """memcached's two protocols, as far as a lease store needs them.
 
                 meta (1.6.12 and later)          text (any)
-    create      ms K n T c ME                    add K 0 T n
+    create      ms K n T c ME                    add K 0 T n + gets K
     read        mg K c t v                       gets K
-    swap        ms K n T C<cas> c                cas K 0 T n <cas>
+    swap        ms K n T C<cas> c                cas K 0 T n <cas> + gets K
     remove      md K C<cas>                      cas K 0 -1 0 <cas>
     append      ms K n MA q + mg K c t v         append K 0 0 n + gets K
 
-The text protocol gives no CAS number for an `add`, so a record that was
-created with it has to be read before it can be removed: one round trip more.
-Nor does it tell how long a record has still to live.
+The text protocol gives no CAS number for what is written, so it is asked for in
+the same packet. Nor does it tell how long a record has still to live.
 
 Commands are documented in memcached's doc/protocol.txt.
 """
@@ -23,6 +22,10 @@ from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.memcache.wire import Connection, Refused, check
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
+
+
+class _WithoutCas(Refused):
+    """What is stored there has no CAS number."""
 
 
 class Item(NamedTuple):
@@ -73,7 +76,7 @@ class Meta:
         if cas == 0:
             # Created, but nothing could ever change it safely.
             connection.line(b"md %b\r\n" % key)
-            raise Refused(_WITHOUT_CAS)
+            raise _WithoutCas(_WITHOUT_CAS)
         return cas
 
     def read(self, connection: Connection, key: bytes) -> Item | None:
@@ -130,10 +133,16 @@ class Text:
     """The text protocol, for servers before the meta protocol, and others that speak it."""
 
     def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
-        reply = connection.line(
-            b"add %b 0 %d %d\r\n%b\r\n" % (key, math.ceil(ttl) + 1, len(record), record)
+        connection.send(
+            b"add %b 0 %d %d\r\n%b\r\ngets %b\r\n"
+            % (key, math.ceil(ttl) + 1, len(record), record, key)
         )
-        return None if _is_one_of(reply, b"NOT_STORED") else _unknown_cas(reply)
+        try:
+            return self._written(connection, record, b"NOT_STORED")
+        except _WithoutCas:
+            # Created, but nothing could ever change it safely.
+            connection.line(b"delete %b\r\n" % key)
+            raise
 
     def read(self, connection: Connection, key: bytes) -> Item | None:
         connection.send(b"gets %b\r\n" % key)
@@ -144,10 +153,11 @@ class Text:
     def swap(
         self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
     ) -> int | None:
-        reply = connection.line(
-            b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, math.ceil(ttl) + 1, len(record), cas, record)
+        connection.send(
+            b"cas %b 0 %d %d %d\r\n%b\r\ngets %b\r\n"
+            % (key, math.ceil(ttl) + 1, len(record), cas, record, key)
         )
-        return None if _is_one_of(reply, b"EXISTS", b"NOT_FOUND") else _unknown_cas(reply)
+        return self._written(connection, record, b"EXISTS", b"NOT_FOUND")
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.
@@ -166,6 +176,24 @@ class Text:
             if reply == b"STORED" or item is None:
                 return item
 
+    def _written(self, connection: Connection, record: bytes, *refusals: bytes) -> int | None:
+        """The CAS number of what was just written; None if it was refused."""
+        reply = connection.read_line()
+        if reply != b"STORED" and reply not in refusals:
+            check(reply)
+            raise Refused(f"memcached answered {reply[:80]!r}")
+        try:
+            item = self._item(connection)
+        except _WithoutCas:
+            if reply == b"STORED":
+                raise
+            item = None
+        connection.finish()
+        if reply != b"STORED":
+            return None
+        # Not known when somebody has appended to it already.
+        return item.cas if item is not None and item.record == record else 0
+
     @staticmethod
     def _item(connection: Connection) -> Item | None:
         line = connection.read_line()
@@ -179,7 +207,7 @@ class Text:
         if connection.read_line() != b"END":
             raise Refused("memcached answered more than one value")
         if len(fields) < 5 or fields[4] == b"0":
-            raise Refused(_WITHOUT_CAS)
+            raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, int(fields[4]), None)
 
 
@@ -190,11 +218,6 @@ def _cas(reply: bytes) -> int:
         except ValueError:
             pass
     raise Refused(f"memcached answered {reply[:80]!r}")
-
-
-def _unknown_cas(reply: bytes) -> int:
-    _is_done(reply, b"STORED")
-    return 0
 
 
 def _is_one_of(reply: bytes, *words: bytes) -> bool:

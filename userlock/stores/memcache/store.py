@@ -22,9 +22,8 @@ memory pressure, and forgets all of them on a restart: the lock then does not
 exclude, and fencing at the Datastore commit is what refuses the loser's write.
 Times to live are whole seconds on a coarse clock (`T1` was seen to end after
 0.6 s), so a record is kept for a second or two longer than asked, never
-shorter. Servers before 1.6.12 are spoken to in the text protocol: a release
-then takes two round trips, and a crashed holder's lock may go to somebody who
-came later than those in line.
+shorter. Servers before 1.6.12 are spoken to in the text protocol: a crashed
+holder's lock may then go to somebody who came later than those in line.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from pymemcache.exceptions import MemcacheError
 
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 from userlock.stores.memcache.connections import ClientFactory, Connections, plain_client
-from userlock.stores.memcache.dialects import Dialect, Item, Meta, Text
+from userlock.stores.memcache.dialects import Item
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.memcache.wire import TROUBLE, Connection, Refused
@@ -49,16 +48,15 @@ HURRY_TIMEOUT = 0.1
 
 #: How Python and the kernel say that a reply did not come in time.
 _SLOW = (TimeoutError, BlockingIOError)
-_META: Dialect = Meta()
-_TEXT: Dialect = Text()
 
 
 class _Version(NamedTuple):
-    """A state of a record: its CAS number (0: not known), since when, and what it was."""
+    """A state of a record: its CAS number (0: not known), since when, what it was, and where."""
 
     cas: int
     got: int
     record: bytes
+    key: bytes
 
 
 class MemcacheStore:
@@ -112,20 +110,19 @@ class MemcacheStore:
         key = self._keys.lock(lock_id)
         connection = self._take()
         try:
-            dialect = _META if connection.meta else _TEXT
-            cas = dialect.create(connection, key, record, ttl_seconds)
+            cas = connection.dialect.create(connection, key, record, ttl_seconds)
         except BaseException as error:
             self._broken(connection, error)
             raise
         self._connections.give_back(connection)
-        return None if cas is None else self._version(cas, record)
+        return None if cas is None else self._version(cas, record, key)
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self._keys.lock(lock_id)
         for last in (False, True):
             connection = self._hurried() if hurry else self._take()
             try:
-                item = _dialect(connection).read(connection, key)
+                item = connection.dialect.read(connection, key)
             except BaseException as error:
                 if last or hurry or not _is_a_break(error):
                     self._broken(connection, error)
@@ -134,7 +131,7 @@ class MemcacheStore:
                 self._connections.drop_idle()
             else:
                 self._keep(connection, hurry=hurry)
-                return self._stored(item)
+                return self._stored(item, key)
         raise AssertionError("unreachable")
 
     def swap(
@@ -146,19 +143,20 @@ class MemcacheStore:
             cas = self._cas_of(connection, key, version)
             new = None
             if cas is not None:
-                new = _dialect(connection).swap(connection, key, cas, record, ttl_seconds)
+                new = connection.dialect.swap(connection, key, cas, record, ttl_seconds)
         except BaseException as error:
             self._broken(connection, error)
             raise
         self._connections.give_back(connection)
-        return None if new is None else self._version(new, record)
+        return None if new is None else self._version(new, record, key)
 
     def remove(self, lock_id: str, version: object) -> bool:
-        key = self._keys.lock(lock_id)
+        assert isinstance(version, _Version), "a version of another store"
+        key = version.key
         connection = self._take()
         try:
             cas = self._cas_of(connection, key, version)
-            removed = cas is not None and _dialect(connection).remove(connection, key, cas)
+            removed = cas is not None and connection.dialect.remove(connection, key, cas)
         except BaseException as error:
             self._broken(connection, error)
             raise
@@ -170,7 +168,7 @@ class MemcacheStore:
         for last in (False, True):
             connection = self._take()
             try:
-                item = _dialect(connection).append(connection, key, line)
+                item = connection.dialect.append(connection, key, line)
             except BaseException as error:
                 if last or not _is_a_break(error):
                     self._broken(connection, error)
@@ -179,7 +177,7 @@ class MemcacheStore:
                 self._connections.drop_idle()
             else:
                 self._connections.give_back(connection)
-                return self._stored(item)
+                return self._stored(item, key)
         raise AssertionError("unreachable")
 
     def finish(self, lock_id: str, version: object, line: bytes) -> bool:
@@ -210,16 +208,16 @@ class MemcacheStore:
 
     # --- versions ---------------------------------------------------------------------------
 
-    def _version(self, cas: int, record: bytes) -> _Version:
-        return _Version(cas, next(self._connections.sequence), record)
+    def _version(self, cas: int, record: bytes, key: bytes) -> _Version:
+        return _Version(cas, next(self._connections.sequence), record, key)
 
-    def _stored(self, item: Item | None) -> Stored | None:
+    def _stored(self, item: Item | None, key: bytes) -> Stored | None:
         if item is None:
             return None
         # What the server has counted down is at least the time to live asked
         # for, and one second for its coarse clock.
         lapsed = item.remaining is not None and item.remaining <= GRACE_SECONDS
-        return Stored(item.record, self._version(item.cas, item.record), lapsed)
+        return Stored(item.record, self._version(item.cas, item.record, key), lapsed)
 
     def _trusts(self, connection: Connection, version: _Version) -> bool:
         """Whether the version's CAS number means on this connection what it meant."""
@@ -234,10 +232,13 @@ class MemcacheStore:
         assert isinstance(version, _Version), "a version of another store"
         if self._trusts(connection, version):
             return version.cas
-        item = _dialect(connection).read(connection, key)
-        # Records carry the random token of their owner, and only grow until
-        # the next owner replaces them: the same bytes are the same state.
-        return item.cas if item is not None and item.record == version.record else None
+        item = connection.dialect.read(connection, key)
+        if item is None or item.record != version.record:
+            return None
+        # A holder that extends its lease writes the same record again, which
+        # the number tells where it is known. After a restart the same record
+        # cannot be there by chance: it carries the random token of its owner.
+        return item.cas if version.cas in (0, item.cas) else None
 
     # --- connections ------------------------------------------------------------------------
 
@@ -278,10 +279,6 @@ class MemcacheStore:
         if isinstance(error, MemcacheError) and not str(error):
             what = "the server closed the connection"
         return StoreUnavailable(f"memcached at {self.address}: {what}", sent=sent, slow=slow)
-
-
-def _dialect(connection: Connection) -> Dialect:
-    return _META if connection.meta else _TEXT
 
 
 def _is_a_break(error: BaseException) -> bool:

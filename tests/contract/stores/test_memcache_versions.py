@@ -1,0 +1,75 @@
+"""What a version means in memcached when its number alone does not say."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+
+import pytest
+
+from tests.faults.proxy import FaultProxy
+from tests.servers import Memcached
+from userlock.stores import MemcacheStore
+
+
+@pytest.mark.parametrize("via_proxy", [False, True])
+@pytest.mark.parametrize("protocol", ["meta", "text"])
+class TestTheSameRecordAgain:
+    """A holder that extends its lease writes the record that is there already.
+
+    Whoever had seen it lapsed just before must not take it over: by the bytes
+    alone, which is all that a store can go by that has lost its connection,
+    nothing has changed.
+    """
+
+    def test_whoever_read_it_before_is_refused(
+        self, memcached: Memcached, protocol: str, via_proxy: bool
+    ) -> None:
+        prefix = uuid.uuid4().hex
+        ours, theirs = (
+            MemcacheStore(memcached.address, prefix=prefix, protocol=protocol, via_proxy=via_proxy)
+            for _ in range(2)
+        )
+        with contextlib.closing(ours), contextlib.closing(theirs):
+            version = ours.create("ann", b"held", 60)
+            seen = theirs.read("ann")
+            assert seen is not None
+            theirs.close()  # whatever comes next goes over another connection
+            assert ours.swap("ann", version, b"held", 60) is not None
+            assert theirs.swap("ann", seen.version, b"taken over", 60) is None
+            assert not theirs.remove("ann", seen.version)
+
+    def test_its_own_version_is_good_on_another_connection(
+        self, memcached: Memcached, protocol: str, via_proxy: bool
+    ) -> None:
+        store = MemcacheStore(
+            memcached.address, prefix=uuid.uuid4().hex, protocol=protocol, via_proxy=via_proxy
+        )
+        with contextlib.closing(store):
+            version = store.create("ann", b"held", 60)
+            store.close()
+            version = store.swap("ann", version, b"held", 60)
+            assert version is not None
+            store.close()
+            assert store.remove("ann", version)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "commands"),
+    [("meta", [b"ms ", b"md "]), ("text", [b"add ", b"cas "])],
+)
+def test_a_lock_and_its_release_are_two_round_trips(
+    memcached: Memcached, protocol: str, commands: list[bytes]
+) -> None:
+    """In the text protocol as well, where what is written has no number in its answer."""
+    with (
+        FaultProxy(memcached.port) as proxy,
+        contextlib.closing(
+            MemcacheStore(proxy.address, prefix=uuid.uuid4().hex, protocol=protocol)
+        ) as store,
+    ):
+        assert store.remove("ann", store.create("ann", b"held", 60))
+        sent = [packet for packet in proxy.seen if not packet.startswith(b"version")]
+    assert len(sent) == len(commands)
+    for packet, command in zip(sent, commands, strict=True):
+        assert packet.startswith(command)
