@@ -183,16 +183,17 @@ class Listeners:
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners: tuple[Listener, ...] = tuple(listeners)
+        self._only_logged = self._listeners == (log_event,)
 
     def add(self, listener: Listener) -> None:
         """Tell `listener` of every event from now on."""
         self._listeners = (*self._listeners, listener)
+        self._only_logged = self._listeners == (log_event,)
 
     def watched(self) -> bool:
         """Whether anybody would see an event of DEBUG level. Events of each lock are not even
         made when nobody does."""
-        listeners = self._listeners
-        return listeners != (log_event,) or log.isEnabledFor(logging.DEBUG)
+        return not self._only_logged or log.isEnabledFor(logging.DEBUG)
 
     def emit(self, event: Event) -> None:
         """Tell everybody. Never raises what a listener raises."""
@@ -201,10 +202,6 @@ class Listeners:
                 listener(event)
             except Exception:
                 log.exception("a userlock listener failed on %s", type(event).__name__)
-
-
-#: Told by the model layer as well as by every lock service.
-LISTENERS = Listeners()
 
 
 def log_event(event: Event) -> None:
@@ -350,4 +347,5 @@ _LINES: dict[type[Event], Callable[..., _Line]] = {
     StaleWrite: _stale_write,
 }
 
-LISTENERS.add(log_event)
+#: Told by the model layer as well as by every lock service.
+LISTENERS = Listeners([log_event])

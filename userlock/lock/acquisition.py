@@ -179,7 +179,11 @@ class Acquisition:
                     lease = self._leases.granted(claim, record, self._started)
                     if lease is None:
                         record = self._join()
-                        continue
+                        if record is None or record.position_of(claim.token) is not None:
+                            continue
+                        # What stands there cannot be appended to: not one of ours.
+                        if not self._pause():
+                            return None
                 case Decision.WAIT:
                     left = self._wait_seconds - (now - self._started)
                     if left <= 0:
@@ -229,6 +233,15 @@ class Acquisition:
         if self._seen is not None and self._seen.holder.token != record.holder.token:
             self._saw_it_begin = self._service.clock.now()
         self._seen = record
+
+    def _pause(self) -> bool:
+        """Sleep where nothing can be told about whose turn it is. False when the wait is over."""
+        left = self._wait_seconds - self._elapsed()
+        if left <= 0:
+            return False
+        polling = self._service.policy.of(self._claim.priority).polling
+        self._service.clock.sleep(min(polling.most_seconds, left))
+        return True
 
     def _sleep(self, turn: Turn, record: Record | None, now: float, left: float) -> None:
         service = self._service

@@ -28,22 +28,20 @@ class Entries(Generic[_T]):
     __slots__ = ("_inside",)
 
     def __init__(self) -> None:
-        self._inside: dict[tuple[int, int], list[_T]] = {}
+        self._inside: list[tuple[tuple[int, int], _T]] = []
 
     def push(self, entry: _T) -> None:
         """This thread and task has entered."""
-        self._inside.setdefault(running_code(), []).append(entry)
+        self._inside.append((running_code(), entry))
 
     def pop(self) -> _T:
         """The latest entry of this thread and task, or of the one that a generator came from."""
-        me = running_code()
-        if me not in self._inside:
-            me = next(iter(self._inside))
-        entries = self._inside[me]
-        entry = entries.pop()
-        if not entries:
-            del self._inside[me]
-        return entry
+        if len(self._inside) > 1:
+            me = running_code()
+            for index in reversed(range(len(self._inside))):
+                if self._inside[index][0] == me:
+                    return self._inside.pop(index)[1]
+        return self._inside.pop()[1]
 
 
 def caller() -> Taken:

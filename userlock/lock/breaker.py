@@ -33,6 +33,8 @@ class CircuitBreaker:
         self._pause_factor = pause_factor
         self._most_pause_seconds = most_pause_seconds
         self._lock = threading.Lock()
+        #: Whether all is well: the common case, to be read without the lock.
+        self.closed = True
         self._open_until: float | None = None
         self._reason = ""
         _all.add(self)
@@ -48,7 +50,7 @@ class CircuitBreaker:
 
     def allows(self) -> bool:
         """Whether the store may be asked now. In an outage: yes for one caller at a time."""
-        if self._closed():  # the common case, without the lock
+        if self.closed:
             return True
         with self._lock:
             until = self._open_until
@@ -62,20 +64,19 @@ class CircuitBreaker:
             self._open_until = now + self._most_pause_seconds
             return True
 
-    def _closed(self) -> bool:
-        return self._open_until is None
-
     def succeeded(self) -> None:
         """The store answered."""
-        if not self._closed():
+        if not self.closed:
             with self._lock:
                 self._open_until = None
+                self.closed = True
 
     def failed(self, *, cost_seconds: float, reason: str) -> None:
         """The store did not answer, and finding out took `cost_seconds`."""
         pause = min(cost_seconds * self._pause_factor, self._most_pause_seconds)
         with self._lock:
             self._reason = reason
+            self.closed = False
             self._open_until = self._clock.now() + pause
 
 

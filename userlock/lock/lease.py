@@ -241,6 +241,9 @@ class Released:
     """The lease was ours to the end and is gone now."""
 
 
+RELEASED = Released()
+
+
 class Lost(NamedTuple):
     """The lease was not ours any more.
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 
 from userlock.clock import Clock
-from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
+from userlock.lock.lease import RELEASED, Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.record import Record, done, joining
 from userlock.lock.store import LeaseStore, QuietStore, StoreUnavailable
 
@@ -46,9 +46,13 @@ class Leases:
 
     # --- taking -----------------------------------------------------------------------------
 
-    def take(self, claim: Claim) -> Lease | None:
-        """The lease, if nobody has the lock; one round trip. None when there is a record."""
-        asked_at = self._clock.now()
+    def take(self, claim: Claim, asked_at: float | None = None) -> Lease | None:
+        """The lease, if nobody has the lock; one round trip. None when there is a record.
+
+        `asked_at` is the time on the clock, if that has just been asked for.
+        """
+        if asked_at is None:
+            asked_at = self._clock.now()
         try:
             version = self.store.create(claim.lock_id, claim.record, claim.ttl_seconds)
         except StoreUnavailable as trouble:
@@ -204,13 +208,14 @@ class Leases:
         sent = False
         try:
             if lease.version is not None and not lease.contended:
+                quiet = self._quiet_store
                 sent = True
-                if self._quiet_store is not None and self._quiet_store.finish(
+                if quiet is not None and quiet.finish(
                     lease.lock_id, lease.version, done(lease.token)
                 ):
-                    return Released()
+                    return RELEASED
                 if self.store.remove(lease.lock_id, lease.version):
-                    return Released()
+                    return RELEASED
                 sent = False  # it was refused
             return self._end(lease)
         except StoreUnavailable as trouble:
@@ -234,7 +239,7 @@ class Leases:
             # Whatever comes of it: the record says that it is free, and ends by itself.
             with contextlib.suppress(StoreUnavailable):
                 self.store.remove(lease.lock_id, stored.version)
-        return Released()
+        return RELEASED
 
     def _end_after(
         self, trouble: StoreUnavailable, lease: Lease, *, removing: bool
@@ -243,7 +248,7 @@ class Leases:
             raise trouble
         record = self.look(lease.lock_id, hurry=trouble.slow)
         if record is None and removing:
-            return Released()  # the remove whose reply was lost did its work
+            return RELEASED  # the remove whose reply was lost did its work
         if record is None or record.holder.token != lease.token:
             return self._lost(lease, record)
         return self._end(lease)

@@ -60,7 +60,7 @@ class LockScope:
         #: How many `with global_lock` blocks are inside; an implicit scope ends with the last.
         self.blocks = 0
         self.outer: LockScope | None = None
-        self._pid = os.getpid()
+        self._pid = _pid
         self._mutex = threading.Lock()
 
     # --- locks ------------------------------------------------------------------------------
@@ -193,16 +193,23 @@ class LockScope:
             self._leave(tenure, failing=failing)
 
     def _leave(self, tenure: Tenure, *, failing: bool) -> None:
+        if self._in_a_fork:
+            self._release_now(tenure)
+            return
         try:
-            if not self._in_a_fork:
+            if tenure.notes:
                 self._finish_writes(tenure, failing=failing)
         finally:
-            tenure._postponed = not self._in_a_fork and any(
-                participant.postpone(tenure, functools.partial(self._postponed, tenure))
-                for participant in participants
-            )
+            tenure._postponed = self._postpone(tenure)
             if not tenure._postponed:
                 self._release_now(tenure)
+
+    def _postpone(self, tenure: Tenure) -> bool:
+        for participant in participants:
+            if participant.holds(tenure):
+                participant.postpone(tenure, functools.partial(self._postponed, tenure))
+                return True
+        return False
 
     def _finish_writes(self, tenure: Tenure, *, failing: bool) -> None:
         for participant in participants:
@@ -221,12 +228,16 @@ class LockScope:
     @property
     def _in_a_fork(self) -> bool:
         """Whether this is a forked child, which must not touch its parent's leases."""
-        return self._pid != os.getpid()
+        return self._pid != _pid
 
     def _release_now(self, tenure: Tenure, *, ending: bool = True) -> None:
         tenure._released = True
         with self._mutex:
-            self.held = {key: value for key, value in self.held.items() if value is not tenure}
+            self.held = (
+                {}
+                if len(self.held) == 1 and tenure.lock_id in self.held
+                else {key: value for key, value in self.held.items() if value is not tenure}
+            )
         if self.implicit and not self.held and ending:
             leave_scope(self)
         if not self._in_a_fork:
@@ -293,7 +304,16 @@ def leave_scope(scope: LockScope) -> None:
 
 # A forked child shares no lock with its parent: it must neither release the
 # parent's leases nor write under them.
-os.register_at_fork(after_in_child=lambda: _current.set(None))
+_pid = os.getpid()
+
+
+def _after_fork() -> None:
+    global _pid
+    _pid = os.getpid()
+    _current.set(None)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Defaults:

@@ -27,6 +27,7 @@ from userlock.lock.acquisition import Acquisition
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.heart import SYSTEM_HEART, Heart
 from userlock.lock.lease import (
+    RELEASED,
     Claim,
     Granted,
     Held,
@@ -180,26 +181,37 @@ class LockService:
             TypeError, ValueError: an argument that makes no sense.
         """
         lock_id = check_lock_id(lock_id)
-        priority = Priority.of(priority)
-        defaults = self.policy.of(priority)
+        if type(priority) is not Priority:
+            priority = Priority.of(priority)
+        policy = self.policy
+        defaults = policy.batch if priority is Priority.BATCH else policy.interactive
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
-        holder = Holder(
-            new_token(), priority.value, self.clock.wall(), ttl, process_label(), request[:200]
-        )
+        clock = self.clock
+        holder = Holder(new_token(), priority.value, clock.wall(), ttl, process_label(), request)
         claim = Claim(lock_id, holder, holder.encode(), ttl, priority)
-        started = self.clock.now()
+        # What `ask` does, without the two calls: this is the way that nearly every lock takes.
+        breaker = self._breaker_of(lock_id)
+        if not breaker.allows():
+            trouble = StoreUnavailable(breaker.reason, sent=False)
+            return Acquisition(self, claim, wait, clock.now()).unavailable(trouble)
+        started = clock.now()
         try:
-            lease = self.ask(lock_id, self.leases.take, claim)
+            lease = self.leases.take(claim, started)
         except StoreUnavailable as trouble:
+            breaker.failed(cost_seconds=clock.now() - started, reason=trouble.reason)
             return Acquisition(self, claim, wait, started).unavailable(trouble)
         except BaseException:  # the thread is being stopped; it may have been granted
             Acquisition(self, claim, wait, started).abandoned()
             raise
+        if not breaker.closed:
+            breaker.succeeded()
+        if self._strays:
+            self._strays.collect()
         if lease is None:
             return Acquisition(self, claim, wait, started, holding).contended()
         if self.listeners.watched():
-            waited = self.clock.now() - started
+            waited = clock.now() - started
             self.listeners.emit(Acquired(lock_id, priority.value, waited, 1, "", degraded=False))
         return lease
 
@@ -237,11 +249,13 @@ class LockService:
         """
         if held_seconds:
             self.hold_times.note(lease.priority, held_seconds)
-        match self.give_back(lease):
-            case StoreReleased():
-                if self.listeners.watched():
-                    outcome = "released (degraded)" if lease.degraded else "released"
-                    self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
+        outcome = self.give_back(lease)
+        if outcome is RELEASED:  # nearly always
+            if self.listeners.watched():
+                how = "released (degraded)" if lease.degraded else "released"
+                self.listeners.emit(Released(lease.lock_id, held_seconds, how))
+            return
+        match outcome:
             case Unavailable():
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case Lost() if lease.degraded:  # never confirmed, so nothing was lost
@@ -253,6 +267,9 @@ class LockService:
 
     def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
         """Release a lease without a word to the listeners, and remember what is still owed."""
+        breaker = self._breaker_of(lease.lock_id)
+        if breaker.closed and lease.version is not None and not lease.unsettled:
+            return self._give_back_at_once(lease, breaker)
         if lease.also is not None:
             also, origin = lease.also
             origin.give_back(also)
@@ -268,6 +285,27 @@ class LockService:
             raise
         if isinstance(outcome, Unavailable) or lease.unsettled:
             self.remember_stray(lease)
+        return outcome
+
+    def _give_back_at_once(
+        self, lease: Lease, breaker: CircuitBreaker
+    ) -> StoreReleased | Lost | Unavailable:
+        """What `give_back` does for a confirmed lease while all is well: the common way."""
+        asked_at = self.clock.now()
+        try:
+            outcome: StoreReleased | Lost | Unavailable = self.leases.release(lease)
+        except StoreUnavailable as trouble:
+            breaker.failed(cost_seconds=self.clock.now() - asked_at, reason=trouble.reason)
+            outcome = Unavailable(trouble.reason, trouble.sent)
+            self.remember_stray(lease)
+        except BaseException:  # the thread is being stopped
+            self.remember_stray(lease)
+            raise
+        if lease.also is not None:
+            also, origin = lease.also
+            origin.give_back(also)
+        if self._strays:
+            self._strays.collect()
         return outcome
 
     def remember_stray(self, lease: Lease) -> None:

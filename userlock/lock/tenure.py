@@ -70,7 +70,7 @@ class Tenure:
         self.lease = lease
         #: What participants want to remember about it; gone with the tenure.
         self.notes: dict[str, object] = {}
-        self._since = scope.service.clock.now()
+        self._since = lease.deadline - lease.ttl_seconds
         #: Which thread and task entered it; only that one enters it again without waiting.
         self.owner = running_code()
         #: The code that took it, as a code object and an instruction in it.
@@ -215,8 +215,8 @@ class Participant(Protocol):
         """Whether the lock has to stay held for now."""
         ...
 
-    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> bool:
-        """True to keep the lock for now and call `release` later.
+    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:
+        """Keep the lock for now, and call `release` later. Only called when `holds` says so.
 
         A lock that is entered again meanwhile is left again, and postponed again;
         `release` does nothing then until the last time.

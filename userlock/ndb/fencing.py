@@ -71,8 +71,8 @@ class _FencedWrite(abc.ABC):
         """Within a transaction: the lock must have been held until here.
 
         Raises:
-            LeaseRanOut, LeaseWasLost, PutAfterRelease: it has not. Not transient errors, so ndb rolls back
-                and does not try again.
+            LeaseRanOut, LeaseWasLost, PutAfterRelease: it has not. Not transient errors, so ndb
+                rolls back and does not try again.
         """
         tenure = self._tenure
         if tenure is None or not self._checked:

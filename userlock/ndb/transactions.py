@@ -74,10 +74,8 @@ class DatastoreParticipant:
         """Inside a transaction the lock stays until it is over."""
         return hooks.current_transaction() is not None
 
-    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> bool:
+    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:
         """Inside a transaction: release when this attempt of it is over."""
-        if hooks.current_transaction() is None:
-            return False
 
         def release_quietly() -> None:
             try:
@@ -88,7 +86,6 @@ class DatastoreParticipant:
                 log.exception("releasing lock %r after its transaction failed", tenure.lock_id)
 
         hooks.when_transaction_ends(release_quietly)
-        return True
 
 
 def _pending(tenure: Tenure) -> list[PendingWrite]:

@@ -24,7 +24,11 @@ from typing import Any
 
 from pymemcache.client.base import Client
 
+from userlock.stores.memcache.dialects import Dialect, Meta, Text
 from userlock.stores.memcache.wire import Connection
+
+_META: Dialect = Meta()
+_TEXT: Dialect = Text()
 
 ClientFactory = Callable[[tuple[str, int], float, float], Any]
 
@@ -71,13 +75,18 @@ class Connections:
         weakref.finalize(self, _close_all, self._idle)
         _all.add(self)
 
-    def take(self) -> Connection:
-        """A connection for one exchange, to be given back or closed."""
+    def take(self, *, checked: bool = True) -> Connection:
+        """A connection for one exchange, to be given back or closed.
+
+        Args:
+            checked: look first whether it has ended while it stood idle. Not needed for a
+                command that can be sent again.
+        """
         try:
             connection = self._idle.pop()  # atomic; the latest used is the likeliest alive
         except IndexError:
             return self.make()
-        if not connection.stale:
+        if not checked or not connection.stale:
             return connection
         connection.close()
         self.drop_idle()
@@ -104,7 +113,9 @@ class Connections:
             server, self._connect_timeout, self._timeout if timeout is None else timeout
         )
         try:
-            return Connection(client, next(self.sequence), self._protocol)
+            connection = Connection(client, next(self.sequence), self._protocol)
+            connection.dialect = _META if connection.meta else _TEXT
+            return connection
         except BaseException:
             client.close()
             raise

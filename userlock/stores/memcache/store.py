@@ -108,7 +108,7 @@ class MemcacheStore:
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         key = self._keys.lock(lock_id)
-        connection = self._take()
+        connection = self._take(checked=False)
         try:
             cas = connection.dialect.create(connection, key, record, ttl_seconds)
         except BaseException as error:
@@ -242,9 +242,9 @@ class MemcacheStore:
 
     # --- connections ------------------------------------------------------------------------
 
-    def _take(self) -> Connection:
+    def _take(self, *, checked: bool = True) -> Connection:
         try:
-            return self._connections.take()
+            return self._connections.take(checked=checked)
         except TROUBLE as error:
             raise self._unavailable(error, sent=False) from error
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from pymemcache.exceptions import MemcacheError
@@ -36,9 +37,12 @@ class Connection:
         client: the pymemcache client that made it.
         made: when, as a number in the sequence of its pool.
         meta: whether the server speaks the meta protocol.
+        dialect: what speaks it; set by the pool.
     """
 
-    __slots__ = ("_buffer", "_owed", "_poll", "_sock", "client", "made", "meta")
+    __slots__ = ("_buffer", "_owed", "_poll", "_sock", "client", "dialect", "made", "meta")
+
+    dialect: Any
 
     def __init__(self, client: Any, made: int, protocol: str | None = None) -> None:
         """Connect, and ask the server for its version: it tells which protocol it speaks.
@@ -53,7 +57,7 @@ class Connection:
         self._sock = client.sock
         self._buffer = b""
         self._owed = False
-        self._poll: Any = None
+        self._poll: Callable[[int], object] | None = None
         _use_system_timeouts(self._sock, client.timeout)
 
     @property
@@ -66,9 +70,10 @@ class Connection:
         if self._owed:
             return False  # a reply is expected
         if self._poll is None:
-            self._poll = select.poll()  # unlike select.select, for any file number
-            self._poll.register(self._sock, select.POLLIN)
-        return bool(self._poll.poll(0))
+            poll = select.poll()  # unlike select.select, for any file number
+            poll.register(self._sock, select.POLLIN)
+            self._poll = poll.poll
+        return bool(self._poll(0))
 
     def close(self) -> None:
         """Close it. It cannot be used again."""
@@ -94,9 +99,8 @@ class Connection:
             reply = self.read_line() + b"\r\n"
             if self._buffer:
                 raise Refused(f"memcached answered more than was asked: {self._buffer[:80]!r}")
-        if reply[:3] == b"HD ":
-            return reply
-        check(reply)
+        if reply[:2] != b"HD" or reply.count(b"\r\n") > 1:
+            check(reply)
         return reply
 
     def send(self, wire: bytes) -> None:
