@@ -36,6 +36,14 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 
 @pytest.fixture
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A real Redis for a test that kills or stops it."""
+    server = RedisServer(tmp_path_factory.mktemp("own-redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
 def own_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
     """A real memcached for a test that kills it."""
     server = Memcached(tmp_path_factory.mktemp("own-memcached"))

@@ -81,15 +81,21 @@ class Memcached(_Server):
 
 
 class RedisServer(_Server):
-    """A real Redis that keeps nothing on disk."""
+    """A real Redis that keeps nothing on disk.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: for its log and the like.
+        options: of the command line, beside the usual.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
         self.port = ports.any_free()
         self._child = Child(
             "redis",
             [
                 *(real("redis-server", "redis-server"), "--port", str(self.port)),
                 *("--bind", ports.LOOPBACK, "--save", "", "--dir", str(folder)),
+                *options,
             ],
             answers=self._answers,
             log_file=folder / "redis.log",

@@ -62,6 +62,8 @@ class FaultProxy:
             thread.join()
         for sock in self._sockets:
             sock.close()
+        for _data, never_sent in self._delayed:
+            never_sent.close()
 
     @contextmanager
     def fault(self, command: bytes, fault: Fault) -> Iterator[None]:

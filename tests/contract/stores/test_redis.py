@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import redis
 
+import userlock
 from tests.servers import RedisServer
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 from userlock.stores.redis import RedisStore
 from userlock.testing import RaceContract, TimeContract, VerbContract
 
 
+@pytest.fixture
+def prefix() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def store(redis_server: RedisServer, prefix: str) -> Iterator[RedisStore]:
+    store = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Any]:
+    """What others do to the same server."""
+    client = redis.Redis.from_url(redis_server.url)
+    yield client
+    client.close()
+
+
+def found(stored: Stored | None) -> Stored:
+    assert stored is not None
+    return stored
+
+
 class _OnRedis:
     @pytest.fixture
-    def store(self, redis_server: RedisServer) -> Iterator[RedisStore]:
-        store = RedisStore.from_url(f"{redis_server.url}?prefix={uuid.uuid4().hex}")
-        yield store
-        store.close()
+    def store(self, store: RedisStore) -> RedisStore:
+        return store
 
 
 class TestRedis(_OnRedis, VerbContract, RaceContract):
@@ -27,3 +55,178 @@ class TestRedis(_OnRedis, VerbContract, RaceContract):
 @pytest.mark.slow
 class TestRedisInTime(_OnRedis, TimeContract):
     pass
+
+
+class TestAsStored:
+    def test_a_record_stands_behind_a_head(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        store.create("ann", b"first\nline", 60)
+        value = client.get(f"{prefix}:lock=ann")
+        head, _, record = value.partition(b"\n")
+        assert (len(head), head[:1], record) == (17, b"#", b"first\nline")
+
+    def test_it_is_kept_for_a_second_and_the_grace_longer(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        """A server's clock that is a second fast takes no lease away."""
+        version = store.create("ann", b"first", 60)
+        longest = (60 + 1 + GRACE_SECONDS) * 1000
+        assert longest - 500 < client.pttl(f"{prefix}:lock=ann") <= longest
+        assert store.swap("ann", version, b"next", 10.0001)
+        assert client.pttl(f"{prefix}:lock=ann") <= (10 + 1 + GRACE_SECONDS) * 1000 + 1
+        client.pexpire(f"{prefix}:lock=ann", GRACE_SECONDS * 1000 + 500)
+        assert not found(store.read("ann")).lapsed
+        client.pexpire(f"{prefix}:lock=ann", GRACE_SECONDS * 1000)
+        assert found(store.read("ann")).lapsed
+
+    def test_prefixes_keep_deployments_apart(self, store: RedisStore, client: Any) -> None:
+        other = RedisStore(client, prefix=uuid.uuid4().hex)
+        assert store.create("ann", b"first", 60)
+        assert other.create("ann", b"second", 60)
+        assert found(store.read("ann")).record == b"first"
+        other.close()
+
+
+class TestForeignValues:
+    @pytest.mark.parametrize(
+        "value",
+        [
+            *(b"", b"1", b"\xff[]", b"# not a head of ours\nbut like one", b"x" * 100_000),
+            b'["4f01","interactive",1.0,60.0,"web-1/77","as written by an earlier release"]',
+        ],
+    )
+    def test_a_string_that_others_wrote_is_returned_as_it_is(
+        self, store: RedisStore, client: Any, prefix: str, value: bytes
+    ) -> None:
+        client.set(f"{prefix}:lock=ann", value)
+        assert store.create("ann", b"first", 60) is None
+        stored = found(store.read("ann"))
+        assert (stored.record, stored.lapsed) == (value, False)
+        appended = found(store.append("ann", b"\nline"))
+        assert appended.record == value + b"\nline"
+        assert store.swap("ann", stored.version, b"first", 60) is None
+        version = store.swap("ann", appended.version, b"first", 60)
+        assert version is not None
+        assert found(store.read("ann")).record == b"first"
+        client.set(f"{prefix}:lock=ann", value)
+        assert not store.remove("ann", version)
+        assert store.remove("ann", stored.version)
+
+    def test_an_empty_string_is_not_nothing(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        client.set(f"{prefix}:lock=ann", b"")
+        version = found(store.read("ann")).version
+        client.delete(f"{prefix}:lock=ann")
+        assert store.swap("ann", version, b"first", 60) is None
+        assert not store.remove("ann", version)
+
+    def test_a_record_without_an_end_does_not_lapse(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        store.create("ann", b"first", 60)
+        client.persist(f"{prefix}:lock=ann")
+        assert found(store.read("ann")).lapsed is False
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda store, version: store.read("ann"),
+            lambda store, version: store.append("ann", b"\nline"),
+            lambda store, version: store.swap("ann", version, b"next", 60),
+            lambda store, version: store.remove("ann", version),
+        ],
+    )
+    def test_what_is_no_string_is_a_reason(
+        self,
+        store: RedisStore,
+        client: Any,
+        prefix: str,
+        use: Callable[[RedisStore, object], object],
+    ) -> None:
+        version = store.create("ann", b"first", 60)
+        client.delete(f"{prefix}:lock=ann")
+        client.hset(f"{prefix}:lock=ann", "a", "b")
+        assert store.create("ann", b"second", 60) is None
+        with pytest.raises(StoreUnavailable, match="other than a string") as caught:
+            use(store, version)
+        assert isinstance(caught.value.__cause__, redis.ResponseError)
+        assert client.hgetall(f"{prefix}:lock=ann") == {b"a": b"b"}
+
+
+class TestUrls:
+    @pytest.mark.parametrize(
+        ("url", "complaint"),
+        [
+            ("redis://localhost?prefix=", "prefix must not be empty"),
+            ("redis://localhost/zero", "database must be a number"),
+            ("redis://localhost/0?db=zero", "db"),
+            ("redis://localhost:port/0", "port"),
+            ("redis:///0", "names no host"),
+            ("redis://localhost?socket_timeout=soon", "socket_timeout"),
+            ("redis://localhost?no_such_option=1", "no_such_option"),
+            ("http://localhost", "redis://"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, url: str, complaint: str) -> None:
+        with pytest.raises(ValueError, match=complaint):
+            RedisStore.from_url(url)
+
+    def test_the_password_is_not(self) -> None:
+        with pytest.raises(ValueError, match="empty") as caught:
+            RedisStore.from_url("redis://ann:secret@localhost?prefix=")
+        assert "secret" not in str(caught.value)
+
+    def test_options_go_to_the_client(self, redis_server: RedisServer, prefix: str) -> None:
+        """The last way to say a database wins, as it does in redis-py."""
+        url = f"redis://{redis_server.address}?db=3&socket_timeout=5&prefix={prefix}"
+        store = RedisStore.from_url(url)
+        assert store.create("ann", b"first", 60)
+        client = redis.Redis(port=redis_server.port, db=3)
+        assert client.exists(f"{prefix}:lock=ann")
+        client.close()
+        store.close()
+
+    def test_a_user_and_a_password(
+        self, redis_server: RedisServer, client: Any, prefix: str
+    ) -> None:
+        client.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~app1:*", "+@all")
+        good = RedisStore.from_url(f"redis://app:secret@{redis_server.address}?prefix=app1")
+        assert good.create(prefix, b"first", 60)
+        good.close()
+        elsewhere = RedisStore.from_url(f"redis://app:secret@{redis_server.address}?prefix=app2")
+        with pytest.raises(StoreUnavailable, match=r"[Nn]o permissions") as refused:
+            elsewhere.create(prefix, b"first", 60)
+        elsewhere.close()
+        wrong = RedisStore.from_url(f"redis://app:secreT@{redis_server.address}?prefix=app1")
+        with pytest.raises(StoreUnavailable, match="password") as caught:
+            wrong.create(prefix, b"first", 60)
+        assert (refused.value.sent, caught.value.sent) == (True, False)
+        assert "secre" not in str(caught.value)
+
+
+class TestAService:
+    def test_over_it(self, redis_server: RedisServer, prefix: str) -> None:
+        service = userlock.LockService.from_url(f"{redis_server.url}?prefix={prefix}")
+        lease = service.acquire("ann")
+        with pytest.raises(userlock.LockTimeout):
+            service.acquire("ann", wait_timeout=0.05)
+        service.release(lease)
+        assert service.holder("ann") is None
+        service.close()
+
+    def test_a_server_that_is_not_there_is_an_outage(self) -> None:
+        service = userlock.LockService.from_url("redis://127.0.0.1:1")
+        started = time.monotonic()
+        assert service.acquire("ann").degraded
+        assert time.monotonic() - started < 0.3
+
+    def test_what_others_store_under_our_key_grants_nothing(
+        self, redis_server: RedisServer, client: Any, prefix: str
+    ) -> None:
+        client.set(f"{prefix}:lock=ann", b"\xff[]")
+        service = userlock.LockService.from_url(f"{redis_server.url}?prefix={prefix}")
+        with pytest.raises(userlock.LockTimeout, match="did not write"):
+            service.acquire("ann", wait_timeout=0)
+        service.close()

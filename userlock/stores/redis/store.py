@@ -33,7 +33,8 @@ import base64
 import hashlib
 import math
 import os
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import redis
@@ -85,6 +86,8 @@ return {redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])}
 """)
 
 _HEAD_LENGTH = 18
+
+_Answer = TypeVar("_Answer")
 
 
 class _Version(NamedTuple):
@@ -154,26 +157,28 @@ class RedisStore:
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
-        reply = self._ask("SET", self._key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
-        return None if reply is None else version
+        lifetime = _lifetime(ttl_seconds)
+        done = self._ask(_created, "SET", self._key(lock_id), value, "NX", "PX", lifetime)
+        return version if done else None
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        return _stored(self._ask(_READ, self._key(lock_id), again=not hurry, hurry=hurry))
+        return self._ask(_stored, _READ, self._key(lock_id), again=not hurry, hurry=hurry)
 
     def swap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         assert isinstance(version, _Version)
         value, new = _fresh(record)
-        done = self._ask(_SWAP, self._key(lock_id), *version, value, _lifetime(ttl_seconds))
+        lifetime = _lifetime(ttl_seconds)
+        done = self._ask(_done, _SWAP, self._key(lock_id), *version, value, lifetime)
         return new if done else None
 
     def remove(self, lock_id: str, version: object) -> bool:
         assert isinstance(version, _Version)
-        return bool(self._ask(_REMOVE, self._key(lock_id), *version))
+        return self._ask(_done, _REMOVE, self._key(lock_id), *version)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
-        return _stored(self._ask(_APPEND, self._key(lock_id), line, again=True))
+        return self._ask(_stored, _APPEND, self._key(lock_id), line, again=True)
 
     def close(self) -> None:
         """Close the connections that stand idle. The store can still be used afterwards."""
@@ -187,28 +192,30 @@ class RedisStore:
 
     def _ask(
         self,
+        understand: Callable[[Any], _Answer],
         what: str | _Script,
         key: bytes,
         *args: bytes | str | int,
         again: bool = False,
         hurry: bool = False,
-    ) -> Any:
-        """The reply to one command, or script, on one key.
+    ) -> _Answer:
+        """The answer to one command, or script, on one key.
 
         Args:
+            understand: makes the answer of the reply.
             what: the name of the command, or the script.
             key, args: what follows.
             again: it may be sent once more if the connection breaks.
             hurry: see `LeaseStore.read`.
         """
+        sent = False  # at any time: the first of two may yet have been carried out
         while True:
-            sent = False
-            connection = None
+            connected, connection = False, None
             try:
                 connection = self._connections.take(hurry=hurry)
                 connection.connect()
-                sent = True
-                reply = _exchange(connection, what, key, *args)
+                sent = connected = True
+                answer = understand(_exchange(connection, what, key, *args))
             except BaseException as error:
                 # Whatever went wrong, KeyboardInterrupt included: a reply may
                 # still be on its way, and would be taken for the next command's.
@@ -220,7 +227,7 @@ class RedisStore:
                 if not isinstance(error, TROUBLE):
                     raise
                 self._connections.drop_idle()  # likely broken too
-                if not (again and sent and _is_a_break(error)):
+                if not (again and connected and _is_a_break(error)):
                     self._give_up(error, sent=sent)
                 again = False
             else:
@@ -228,7 +235,7 @@ class RedisStore:
                     connection.disconnect()
                 else:
                     self._connections.give_back(connection)
-                return reply
+                return answer
 
     def _give_up(self, error: Exception, *, sent: bool) -> NoReturn:
         slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)
@@ -266,11 +273,34 @@ def _fresh(record: bytes) -> tuple[bytes, _Version]:
     return head + record, _Version(head, len(head) + len(record))
 
 
+def _lifetime(ttl_seconds: float) -> int:
+    """For how long to keep a record, in milliseconds."""
+    return math.ceil((ttl_seconds + _SLACK_SECONDS + GRACE_SECONDS) * 1000)
+
+
+# --- what replies mean --------------------------------------------------------------------------
+
+
+def _created(reply: Any) -> bool:
+    if reply not in (b"OK", None):
+        raise _odd(reply)
+    return reply is not None
+
+
+def _done(reply: Any) -> bool:
+    if reply not in (0, 1):
+        raise _odd(reply)
+    return bool(reply)
+
+
 def _stored(reply: Any) -> Stored | None:
-    if reply is None:
-        return None
-    value, left = reply
-    head = value[:_HEAD_LENGTH]
+    match reply:
+        case None:
+            return None
+        case [bytes(value), int(left)]:
+            head = value[:_HEAD_LENGTH]
+        case _:
+            raise _odd(reply)
     if len(head) < _HEAD_LENGTH or not (head.startswith(b"#") and head.endswith(b"\n")):
         # Others wrote it. Only the whole of it says what state it is in.
         return Stored(value, _Version(value, len(value)), lapsed=False)
@@ -279,6 +309,5 @@ def _stored(reply: Any) -> Stored | None:
     return Stored(value[_HEAD_LENGTH:], _Version(head, len(value)), lapsed)
 
 
-def _lifetime(ttl_seconds: float) -> int:
-    """For how long to keep a record, in milliseconds."""
-    return math.ceil((ttl_seconds + _SLACK_SECONDS + GRACE_SECONDS) * 1000)
+def _odd(reply: Any) -> redis.InvalidResponse:
+    return redis.InvalidResponse(f"it answered {reply!r:.80}, which Redis never does")

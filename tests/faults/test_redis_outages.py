@@ -1,0 +1,222 @@
+"""A Redis that is restarted, killed, stopped or none at all; names that nobody knows; forks."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.servers import RedisServer
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.redis import RedisStore
+
+#: Each verb on the lock "ann", whose record is of the version handed in.
+VERBS: dict[str, Callable[[RedisStore, object], object]] = {
+    "create": lambda store, version: store.create("ann", b"first", 60),
+    "read": lambda store, version: store.read("ann"),
+    "append": lambda store, version: store.append("ann", b"\nline"),
+    "remove": lambda store, version: store.remove("ann", version),
+    "swap": lambda store, version: store.swap("ann", version, b"swapped", 60),
+}
+
+
+def record_of(store: RedisStore, lock_id: str = "ann") -> bytes | None:
+    stored = store.read(lock_id)
+    return None if stored is None else stored.record
+
+
+class TestOutages:
+    def test_a_restart_is_not_noticed_and_versions_from_before_do_not_match(
+        self, own_redis: RedisServer
+    ) -> None:
+        store = RedisStore.from_url(own_redis.url)
+        old = store.create("ann", b"first", 60)
+        store.read("ann")
+        own_redis.restart()
+        assert store.create("ann", b"first", 60) is not None
+        assert store.swap("ann", old, b"swapped", 60) is None
+        assert not store.remove("ann", old)
+        store.close()
+
+    def test_a_server_that_is_gone_is_refused_at_once(self, own_redis: RedisServer) -> None:
+        store = RedisStore.from_url(own_redis.url)
+        version = store.create("ann", b"first", 60)
+        own_redis.kill()
+        for verb in VERBS.values():
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="refused") as caught:
+                verb(store, version)
+            assert time.monotonic() - started < 0.2
+            assert (caught.value.sent, caught.value.slow) == (False, False)
+
+    def test_a_server_that_hangs_costs_one_time_out(self, own_redis: RedisServer) -> None:
+        store = RedisStore.from_url(own_redis.url)
+        version = store.create("ann", b"first", 60)
+        with own_redis.paused():
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable) as caught:
+                store.swap("ann", version, b"swapped", 60)
+            assert 0.25 < time.monotonic() - started < 0.5
+            assert (caught.value.sent, caught.value.slow) == (True, True)
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable) as caught:
+                store.read("ann", hurry=True)
+            assert time.monotonic() - started < 0.25
+        store.close()
+
+    def test_a_connection_that_is_not_made_in_time_was_not_used(self) -> None:
+        """A backlog that is full: the kernel answers nobody."""
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+            address = listener.getsockname()
+            crowd = [socket.socket() for _ in range(4)]
+            for one in crowd:
+                one.setblocking(False)
+                one.connect_ex(address)
+            store = RedisStore.from_url(f"redis://127.0.0.1:{address[1]}")
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable) as caught:
+                store.create("ann", b"first", 60)
+            assert time.monotonic() - started < 0.3
+            assert (caught.value.sent, caught.value.slow) == (False, False)
+            for one in crowd:
+                one.close()
+
+    @pytest.mark.parametrize(
+        "reply",
+        [
+            *(b":abc\r\n", b"$abc\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\r\n"),
+            *(
+                b"*1\r\n:1\r\n",
+                b"*2\r\n:1\r\n:2\r\n",
+                b"*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+                b"$2\r\nab\r\n",
+            ),
+            *(
+                b"-ERR no\r\n",
+                b"*2\r\n$1\r\na\r\n$-1\r\n",
+                b"%1\r\n+a\r\n+b\r\n",
+                b"",
+                b"+QUEUED\r\n",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_a_server_that_is_no_redis_says_nothing(
+        self, redis_server: RedisServer, prefix: str, verb: str, reply: bytes
+    ) -> None:
+        real = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}")
+        version = real.create("ann", b"first", 60)
+        real.close()
+        with Babbler(reply) as babbler:
+            store = RedisStore.from_url(f"redis://127.0.0.1:{babbler.port}")
+            with pytest.raises(StoreUnavailable, match=re.escape(f"127.0.0.1:{babbler.port}")):
+                VERBS[verb](store, version)
+            store.close()
+
+
+class TestNames:
+    def test_names_are_looked_up(self, redis_server: RedisServer, prefix: str) -> None:
+        store = RedisStore.from_url(f"redis://localhost:{redis_server.port}?prefix={prefix}")
+        assert store.create("ann", b"first", 60)
+        store.close()
+
+    @pytest.mark.parametrize("name", ["no-such-host.invalid", "a" * 64, "."])
+    def test_a_name_that_is_not_known_is_an_outage(self, name: str) -> None:
+        store = RedisStore.from_url(f"redis://{name}:6379")
+        with pytest.raises(StoreUnavailable, match="cannot find") as caught:
+            store.create("ann", b"first", 60)
+        assert not caught.value.sent
+
+    @pytest.mark.parametrize("scheme", ["redis", "rediss"])
+    def test_a_look_up_that_hangs_does_not_hang_the_caller(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, scheme: str
+    ) -> None:
+        answer = threading.Event()
+        look_up = socket.getaddrinfo
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            answer.wait(10)
+            return look_up(*args, **kwargs)
+
+        monkeypatch.setattr("userlock.stores.address.socket.getaddrinfo", slow)
+        store = RedisStore.from_url(f"{scheme}://localhost:{redis_server.port}?prefix=slow-name")
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="look-up") as caught:
+            store.read("ann")
+        assert time.monotonic() - started < 0.3
+        assert (caught.value.sent, caught.value.slow) == (False, False)
+        # A forked child has no use for an answer that its parent waits for.
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                monkeypatch.undo()
+                code = 0 if scheme == "rediss" or store.read("ann") is None else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        answer.set()
+        assert os.waitstatus_to_exitcode(status) == 0
+        store.close()
+
+
+class TestFork:
+    def test_a_forked_child_uses_connections_of_its_own(
+        self, redis_server: RedisServer, prefix: str
+    ) -> None:
+        store = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}")
+        version = store.create("ann", b"first", 60)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                good = store.create("child", b"first", 60) and store.create("ann", b"x", 60) is None
+                store.close()
+                code = 0 if good else 2
+            finally:
+                os._exit(code)
+        for _ in range(50):
+            assert record_of(store) == b"first"
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert record_of(store, "child") == b"first"
+        assert store.remove("ann", version)
+        store.close()
+
+
+class Babbler:
+    """A server that answers whatever it is sent with the same bytes; none: it hangs up."""
+
+    def __init__(self, reply: bytes) -> None:
+        self._reply = reply
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> Babbler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    while (data := connection.recv(65536)) and self._reply:
+                        connection.sendall(b"+OK\r\n" if b"CLIENT" in data else self._reply)
+                except OSError:
+                    continue
