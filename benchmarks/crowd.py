@@ -19,7 +19,7 @@ PROCESSES = 8
 
 def run(*, quick: bool) -> Section:
     """Measure; about 18 seconds for each contender, or 3 if `quick`."""
-    sizes, window = ((50,), 1.0) if quick else ((50, 100, 200), 4.0)
+    sizes, window = ((50,), 1.0) if quick else ((50, 100, 200), 3.0)
     rules = Rules(section=fairness.SECTION_SECONDS, most_think=0.0, window=window)
     kinds = locks.present()
     outcomes: dict[tuple[int, str], Outcome] = {}

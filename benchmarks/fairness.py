@@ -29,7 +29,7 @@ _GAMES = {
 
 def run(*, quick: bool) -> Section:
     """Measure; about 20 seconds for each contender, or 4 if `quick`."""
-    rounds, window = (1, 1.0) if quick else (2, 4.0)
+    rounds, window = (1, 1.0) if quick else (2, 3.0)
     kinds = locks.present()
     outcomes: dict[tuple[float, str], list[Outcome]] = {}
     failures: dict[str, str] = {}

@@ -65,7 +65,7 @@ class Tally:
 
 def run(*, quick: bool) -> Section:
     """Measure; about 20 seconds for each contender, or 3 if `quick`."""
-    games, most, budget = (2, 15, 1.0) if quick else (12, 25, 1.4)
+    games, most, budget = (1, 20, 1.2) if quick else (10, 25, 1.4)
     kinds = locks.present()
     tallies = {kind.name: Tally() for kind in kinds}
     failures: dict[str, str] = {}

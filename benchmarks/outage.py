@@ -5,10 +5,11 @@
                this is what a hanging machine or a lost network looks like
     continued  SIGCONT: it answers again; what was sent meanwhile is carried out
 
-Each lock has a server and a process of its own, connected and used before. All
-attempts are for one lock, as of one learner who tries again: a command that
-arrives late may then stand in the way of the next attempt. No attempt is
-waited for longer than a cap, and a process that hangs is ended.
+Each lock has a server and a process of its own, connected and used before.
+While the server is away all attempts are for one learner's lock, as of
+somebody who tries again. After it is back another learner's lock is asked for
+first, and then the same one: a command that arrives late may stand in its way.
+No attempt is waited for longer than a cap, and a process that hangs is ended.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from benchmarks.server import Server
 
 #: Beyond redis-py's own time-out of 5 s, so that the two do not meet.
 CAP_SECONDS = 6.0
-_LOCK_ID = "learner-1"
+_SAME, _ANOTHER = "learner-1", "learner-2"
 _STOPPED_SECONDS = 1.5
 _PAUSE_SECONDS = 0.005
 
@@ -59,6 +60,7 @@ class Findings:
     first: list[float | None] = field(default_factory=list)
     following: list[float] = field(default_factory=list)
     back: list[float | None] = field(default_factory=list)
+    same_back: list[float | None] = field(default_factory=list)
     how: dict[str, collections.Counter[str]] = field(default_factory=dict)
 
     def note(self, when: str, how: str) -> None:
@@ -67,36 +69,29 @@ class Findings:
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 35 seconds, or 15 if `quick`."""
+    """Measure; about 80 seconds, or 30 if `quick`."""
     rounds = 1 if quick else 3
     kinds = locks.present()
     findings: dict[str, Findings] = {}
-    # Ours one by one, with the machine for themselves; the others only wait, and do so together.
-    for kind in (kind for kind in kinds if kind.ours):
-        for outage in ("optimistic", "fail"):
-            found = findings.setdefault(f"{kind.name}, outage={outage!r}", Findings())
-            for _ in range(rounds):
-                _observe(kind, outage, found)
-    others = [kind for kind in kinds if not kind.ours]
-    for kind in others:
-        findings[kind.name] = Findings()
-    failures = []
-    with ThreadPoolExecutor(max_workers=len(others) or 1) as pool:
-        jobs = {
-            kind.name: pool.submit(_observe, kind, None, findings[kind.name]) for kind in others
-        }
-        for name, job in jobs.items():
-            try:
-                job.result()
-            except Exception as error:
-                failures.append(f"{name} failed: {type(error).__name__}: {error}")
+    ours: list[_Case] = []
+    others: list[_Case] = []
+    for kind in kinds:
+        for outage in ("optimistic", "fail") if kind.ours else (None,):
+            name = kind.name if outage is None else f"{kind.name}, outage={outage!r}"
+            found = findings[name] = Findings()
+            (ours if kind.ours else others).append(_Case(name, kind, outage, found))
+    # Others mostly wait, and do so together; ours have the machine for themselves if there is time.
+    failures = _together([*ours, *others] if quick else others)
+    for case in [] if quick else ours * rounds:
+        _observe(case.kind, case.outage, case.findings)
     return Section(
         name="outage",
         title="Outages of the server",
         method=(
             f"Time of an acquire after the server is killed; of the first one after it is stopped "
             f"(SIGSTOP), and the median of those that follow for {_STOPPED_SECONDS:g} s; and from "
-            "its continuation to the next grant that it confirmed. "
+            "its continuation to the next grant that it confirmed, of another lock and of "
+            "the same one. "
             f"{rounds} round(s) of userlock, of which the longest counts, one of the others. "
             f"No attempt is waited for longer than {CAP_SECONDS:g} s."
         ),
@@ -118,6 +113,31 @@ def run(*, quick: bool) -> Section:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    name: str
+    kind: locks.Kind
+    outage: str | None
+    findings: Findings
+
+
+def _together(cases: list[_Case]) -> list[str]:
+    """Observe all at once. Says which of the others failed; a failure of ours is raised."""
+    failures = []
+    with ThreadPoolExecutor(max_workers=len(cases) or 1) as pool:
+        jobs = [
+            (case, pool.submit(_observe, case.kind, case.outage, case.findings)) for case in cases
+        ]
+        for case, job in jobs:
+            try:
+                job.result()
+            except Exception as error:
+                if case.kind.ours:
+                    raise
+                failures.append(f"{case.name} failed: {type(error).__name__}: {error}")
+    return failures
+
+
 def measurements(contender: str, findings: Findings) -> Iterator[Measurement]:
     """The figures of one lock."""
     for metric, values in (
@@ -135,7 +155,8 @@ def measurements(contender: str, findings: Findings) -> Iterator[Measurement]:
         )
     elif findings.first:
         yield from _longest(contender, "then p50", [None])
-    yield from _longest(contender, "back after", findings.back)
+    yield from _longest(contender, "back", findings.back)
+    yield from _longest(contender, "same lock back", findings.same_back)
 
 
 def told(contender: str, findings: Findings) -> str:
@@ -171,9 +192,13 @@ def _observe(kind: locks.Kind, outage: str | None, findings: Findings) -> None:
         findings.note("killed", _how(answer))
     with locks.started(kind.store) as server, _connected(kind, outage, server) as worker:
         with server.stopped():
-            pending = not _while_stopped(worker, findings)
+            hangs = not _while_stopped(worker, findings)
             continued_at = time.monotonic()
-        findings.back.append(_back_after(worker, continued_at, findings, pending=pending))
+        if hangs:  # it can do nothing else before that is answered
+            findings.same_back.append(_back(worker, _SAME, continued_at, findings, pending=True))
+        findings.back.append(_back(worker, _ANOTHER, continued_at, findings))
+        if not hangs:
+            findings.same_back.append(_back(worker, _SAME, continued_at, findings))
 
 
 def _while_stopped(worker: Worker, findings: Findings) -> bool:
@@ -190,29 +215,33 @@ def _while_stopped(worker: Worker, findings: Findings) -> bool:
     return answer is not None
 
 
-def _back_after(
-    worker: Worker, continued_at: float, findings: Findings, *, pending: bool
+def _back(
+    worker: Worker, lock_id: str, continued_at: float, findings: Findings, *, pending: bool = False
 ) -> float | None:
-    """How long it took to the next confirmed grant; None if longer than the cap."""
+    """How long it took to a confirmed grant of this lock; None if longer than the cap.
+
+    `pending`: an attempt has begun already.
+    """
     until = continued_at + CAP_SECONDS
+    when = "continued" if lock_id == _ANOTHER else "continued, same lock"
     while (left := until - time.monotonic()) > 0:
         if not pending:
-            worker.send(attempt)
+            worker.send(attempt, lock_id)
         pending = False
         if not worker.answered(left):
             break
         answer: Answer = worker.receive()
-        findings.note("continued", answer.how)
+        findings.note(when, answer.how)
         if answer.how == "confirmed":
             return answer.ended_at - continued_at
         time.sleep(_PAUSE_SECONDS)
-    findings.note("continued", _how(None))
+    findings.note(when, _how(None))
     return None
 
 
 def _attempt(worker: Worker) -> Answer | None:
     """One acquire; None if it takes longer than the cap."""
-    worker.send(attempt)
+    worker.send(attempt, _SAME)
     if not worker.answered(CAP_SECONDS):
         return None
     answer: Answer = worker.receive()
@@ -235,27 +264,27 @@ def _connected(kind: locks.Kind, outage: str | None, server: Server) -> Iterator
 
 # --- in the worker ----------------------------------------------------------------------------
 
-_held: list[peers.Lock] = []
+_locks: dict[str, peers.Lock] = {}
 
 
 def connect(name: str, address: str, outage: str | None) -> None:
-    """Make the lock and use it a few times. `outage` is userlock's policy."""
+    """Make the locks and use them a few times. `outage` is userlock's policy."""
     kind = locks.KINDS[name]
     if outage is None:
         client = kind.connect(address)
     else:
         scheme = "memcache" if kind.store is locks.Store.MEMCACHED else "redis"
         client = peers.userlock_on(scheme, outage=outage)(address)
-    lock = client.lock(_LOCK_ID)
-    for _ in range(3):
-        lock.acquire()
-        lock.release()
-    _held[:] = [lock]
+    for lock_id in (_SAME, _ANOTHER):
+        lock = _locks[lock_id] = client.lock(lock_id)
+        for _ in range(3):
+            lock.acquire()
+            lock.release()
 
 
-def attempt() -> Answer:
+def attempt(lock_id: str) -> Answer:
     """Acquire, and give back what was granted."""
-    (lock,) = _held
+    lock = _locks[lock_id]
     began_at = time.monotonic()
     try:
         confirmed = lock.acquire()
