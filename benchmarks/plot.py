@@ -18,7 +18,11 @@ from html import escape
 from benchmarks.figures import percentile
 
 TITLE = "How long a waiter waits for the lock"
-_WIDTH, _HEIGHT = 960, 528
+_CAPTION = (
+    "Each wait counts once: where one process takes the lock again and again, its waits are many "
+    "and short, the others' few and long."
+)
+_WIDTH, _HEIGHT = 968, 548
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 690, 108, 456
 _LEGEND = 722
 _FIRST_SECONDS = 0.0001
@@ -99,6 +103,7 @@ def svg(waits: Mapping[str, Sequence[float]], *, subtitle: str) -> str:
                 for name, values in sorted(waits.items(), key=lambda one: _is_ours(one[0]))
             ),
             *_legend(waits, looks),
+            _text(_LEFT, _HEIGHT - 18, _CAPTION, kind="quiet"),
             "</svg>\n",
         ]
     )
@@ -224,7 +229,7 @@ def _legend(
 
 
 def _figures(waits: Sequence[float]) -> str:
-    return f"half within {time_text(percentile(waits, 50))}, all {time_text(max(waits))}"
+    return f"half in {time_text(percentile(waits, 50))}, all in {time_text(max(waits))}"
 
 
 def _description(waits: Mapping[str, Sequence[float]], subtitle: str) -> str:
