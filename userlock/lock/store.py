@@ -157,12 +157,12 @@ class Listed(NamedTuple):
     Attributes:
         name: the lock id; where the store keeps only its hash, `sha256:` and the hash.
         hashed: whether the name is such a hash.
-        key: the store's own name for the record.
+        key: the store's own name for the record. Opaque.
     """
 
     name: str
     hashed: bool
-    key: bytes | str
+    key: object
 
 
 class ListingStopped(Exception):

@@ -18,11 +18,12 @@ import hashlib
 from collections.abc import Sequence
 
 from userlock.lock.store import LeaseStore, Stored
+from userlock.stores.memcache.operators import ForOperatorsOfSeveral
 from userlock.stores.memcache.store import MemcacheStore
 from userlock.stores.memcache.url import parse_url
 
 
-class ShardedMemcacheStore:
+class ShardedMemcacheStore(ForOperatorsOfSeveral):
     """A lease store over several memcached servers. Thread-safe; survives fork.
 
     Args:

@@ -36,6 +36,7 @@ from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 from userlock.stores.memcache.connections import ClientFactory, Connections, plain_client
 from userlock.stores.memcache.dialects import Item
 from userlock.stores.memcache.keys import KeySpace
+from userlock.stores.memcache.operators import ForOperators
 from userlock.stores.memcache.url import split_address
 from userlock.stores.memcache.wire import TROUBLE, Connection, Refused
 
@@ -59,7 +60,7 @@ class _Version(NamedTuple):
     key: bytes
 
 
-class MemcacheStore:
+class MemcacheStore(ForOperators):
     """A lease store in one memcached server. Thread-safe; survives fork.
 
     Args:
