@@ -93,7 +93,8 @@ class MemcacheStore(ForOperators):
         if protocol not in (None, "meta", "text"):
             raise ValueError(f"protocol must be 'meta', 'text' or None, not {protocol!r}")
         host, port = split_address(address)
-        self.address = address
+        #: In full, so that all processes that name this server spread locks alike.
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._keys = KeySpace(prefix)
         self._via_proxy = via_proxy
         self._connections = Connections(
