@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 import userlock
-from userlock.lock.lease import Free, Held
 from userlock.lock.scope import current_scope, default_service, defaults
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -86,18 +85,29 @@ class TestGlobalLock:
         assert holder("report") is None
 
     def test_somebody_else_has_to_wait(self, clock: ManualClock) -> None:
+        with userlock.global_lock("ann"):
+            started = clock.now()
+            with pytest.raises(userlock.LockTimeout):
+                contextvars.Context().run(userlock.global_lock("ann", wait_timeout=1).__enter__)
+            assert clock.now() - started == pytest.approx(1)
+
+    def test_whoever_waits_for_what_an_outer_scope_holds_is_told_at_once(
+        self, clock: ManualClock
+    ) -> None:
+        """Nobody but the one that waits could release it."""
         with (
             userlock.global_lock("ann"),
             userlock.scope(),
-            pytest.raises(userlock.LockTimeout),
+            pytest.raises(userlock.DeadlockDetected),
             userlock.global_lock("ann", wait_timeout=1),
         ):
             pass
+        assert clock.sleeps == []
 
     def test_a_failed_acquire_leaves_no_scope(self, store: MemoryStore) -> None:
         with userlock.scope():
             userlock.acquire_lock("ann")
-            assert isinstance(store.read("ann"), Held)
+            assert store.read("ann") is not None
             with pytest.raises(userlock.LockTimeout):
                 contextvars.Context().run(userlock.global_lock("ann", wait_timeout=0).__enter__)
         assert current_scope() is None
@@ -203,13 +213,13 @@ class TestOddEndings:
         assert current_scope() is None
 
     def test_a_forked_child_that_unwinds_releases_nothing(self, store: MemoryStore) -> None:
-        released: list[userlock.Lease] = []
+        asked = 0
         child = -1
         try:
             with userlock.scope(), userlock.acquire_lock("ann"), userlock.global_lock("bob"):
                 child = os.fork()
                 if child == 0:
-                    store.release = released.append  # type: ignore[assignment,method-assign]
+                    asked = sum(store.asked.values())
                     raise ZeroDivisionError
                 _, status = os.waitpid(child, 0)
                 assert (holder("ann"), holder("bob")) != (None, None)
@@ -217,7 +227,7 @@ class TestOddEndings:
             pass
         finally:
             if child == 0:
-                os._exit(len(released))
+                os._exit(sum(store.asked.values()) - asked)
         assert os.waitstatus_to_exitcode(status) == 0
 
 
@@ -348,14 +358,14 @@ class TestScopes:
     def test_leaving_releases_the_rest_when_one_release_fails(
         self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        release = store.release
+        remove = store.remove
 
-        def failing(lease: userlock.Lease) -> object:
-            if lease.lock_id == "bob":
+        def failing(lock_id: str, version: object) -> bool:
+            if lock_id == "bob":
                 raise RuntimeError("a bug in a store")
-            return release(lease)
+            return remove(lock_id, version)
 
-        monkeypatch.setattr(store, "release", failing)
+        monkeypatch.setattr(store, "remove", failing)
 
         def request() -> None:
             with userlock.scope():
@@ -364,8 +374,8 @@ class TestScopes:
 
         with pytest.raises(RuntimeError, match="a bug in a store"):
             request()
-        assert store.read("ann") == Free()
-        assert store.read("cid") == Free()
+        assert store.read("ann") is None
+        assert store.read("cid") is None
         assert current_scope() is None
 
     def test_held_is_a_picture_of_its_moment(self) -> None:

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import logging
-from random import Random
 
 import pytest
 
-from userlock import Backoff, LockPolicy, LockService, LockServiceUnavailable, LockTimeout
+from userlock import LockPolicy, LockService, LockServiceUnavailable, LockTimeout, Polling
 from userlock.events import (
     Acquired,
     Contended,
     Degraded,
     Event,
     LeaseLost,
-    Listeners,
     Released,
     TimedOut,
-    log_event,
 )
-from userlock.lock.lease import Claim, Free, Granted, Held, Lost
+from userlock.lock.lease import Granted, Lost
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
-
-
-@pytest.fixture
-def events() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock, events: list[Event]) -> LockService:
-    return LockService(
-        store, clock=clock, random=Random(1), listeners=Listeners([events.append, log_event])
-    )
 
 
 def test_a_free_lock_is_taken_at_once(
@@ -69,16 +49,16 @@ def test_it_waits_until_the_holder_leaves(
     service.release(second)
 
 
-def test_polls_begin_quickly_and_grow_slower_with_jitter(
-    service: LockService, clock: ManualClock
-) -> None:
+def test_looks_are_rare_in_a_hold_that_lasts(service: LockService, clock: ManualClock) -> None:
+    """How often whoever is first in line looks; for the whole story see test_queue."""
     service.acquire("ann")
     with pytest.raises(LockTimeout):
         service.acquire("ann", wait_timeout=2)
-    assert clock.sleeps[0] <= 0.002
-    settled = clock.sleeps[15:-1]
-    assert all(0.0125 <= delay <= 0.025 for delay in settled)
-    assert len(set(settled)) > len(settled) / 2
+    polling = LockPolicy().interactive.polling
+    looks = clock.sleeps[:-1]  # the last one is cut short by the end of the wait
+    assert looks[0] <= 0.0025
+    assert min(looks) >= polling.least_seconds
+    assert looks[-20:] == [polling.most_seconds] * 20
 
 
 def test_a_timeout_names_the_holder(
@@ -131,61 +111,6 @@ def test_an_evicted_lease_is_reported_as_such(
     assert "evicted" in lost.how
 
 
-def test_batch_does_not_wait_when_it_meets_nobody(service: LockService, clock: ManualClock) -> None:
-    for number in range(100):
-        service.release(service.acquire(f"learner-{number}", priority="batch"))
-    assert clock.sleeps == []
-
-
-def test_batch_lets_a_waiting_person_pass(service: LockService, clock: ManualClock) -> None:
-    """Both wait; batch came first; the person goes first."""
-    holder = service.acquire("ann")
-    order: list[str] = []
-
-    def person_comes() -> None:
-        clock.after(1.0, lambda: service.release(holder))
-        lease = service.acquire("ann", request="person")
-        order.append("person")
-        service.release(lease)
-
-    clock.after(0.5, person_comes)
-    lease = service.acquire("ann", priority="batch")
-    order.append("batch")
-    service.release(lease)
-    assert order == ["person", "batch"]
-
-
-def test_without_the_announcement_batch_would_pass(
-    service: LockService, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The negative control of the rule: batch takes what a person waits for."""
-    add = store.add
-    monkeypatch.setattr(store, "add", lambda claim, *, announce=False: add(claim))
-    holder = service.acquire("ann")
-    taken_by_batch: list[object] = []
-
-    def batch_takes_it_first() -> None:
-        service.release(holder)
-        taken_by_batch.append(service.acquire("ann", priority="batch", wait_timeout=0))
-
-    clock.after(0.5, batch_takes_it_first)
-    with pytest.raises(LockTimeout):
-        service.acquire("ann", wait_timeout=2)
-    assert taken_by_batch
-
-
-def test_a_waiter_that_gave_up_does_not_hold_batch_back(
-    service: LockService, clock: ManualClock
-) -> None:
-    holder = service.acquire("ann")
-    with pytest.raises(LockTimeout):
-        service.acquire("ann", wait_timeout=0.1)
-    service.release(holder)
-    clock.sleeps.clear()
-    service.acquire("ann", priority="batch")
-    assert clock.sleeps == []
-
-
 def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> None:
     service.acquire("ann", lock_timeout=1000)
     for priority, wait in (("interactive", 10), ("batch", 60)):
@@ -201,7 +126,7 @@ def test_the_length_of_leases_can_be_set_for_both_priorities(store: MemoryStore)
     for number, priority in enumerate(("interactive", "batch")):
         lease = service.acquire(f"learner-{number}", priority=priority)
         assert lease.ttl_seconds == 7
-    assert policy.batch.backoff == LockPolicy().batch.backoff
+    assert policy.batch.polling == LockPolicy().batch.polling
 
 
 class TestOutage:
@@ -243,31 +168,29 @@ class TestOutage:
         store.go_down()
         service.release(lease)
         store.come_back()
-        assert isinstance(store.read("ann"), Held)
+        assert store.read("ann") is not None
         service.release(service.acquire("bob"))  # the store answers this process again
-        assert store.read("ann") == Free()
+        assert store.read("ann") is None
 
+    @pytest.mark.parametrize("asked", [True, False])
     def test_a_late_command_of_an_outage_is_cleaned_up(
-        self, service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, service: LockService, store: MemoryStore, asked: bool
     ) -> None:
-        """The add is carried out after the caller had given up on it."""
-        add = store.add
+        """The record is created after the caller had given up on it.
 
-        def carried_out_late(claim: object, *, announce: bool = False) -> object:
-            store.come_back()
-            assert isinstance(add(claim), Granted)  # type: ignore[arg-type]
-            store.go_down()
-            return add(claim)  # type: ignore[arg-type]
-
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "add", carried_out_late)
-            lease = service.acquire("ann")
+        Also where looking for it fails before it begins (a server that hangs
+        accepts no connection): the command before that is on its way all the same.
+        """
+        store.delay("create")
+        store.before("read", lambda: store.go_down(sent=asked, slow=True))
+        lease = service.acquire("ann")
         assert lease.degraded
         service.release(lease)
         store.come_back()
-        assert isinstance(store.read("ann"), Held)
+        store.arrive()
+        assert store.read("ann") is not None
         service.release(service.acquire("bob"))
-        assert store.read("ann") == Free()
+        assert store.read("ann") is None
 
     def test_a_slow_failure_is_paid_once(
         self,
@@ -277,15 +200,15 @@ class TestOutage:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         calls: list[float] = []
-        add = store.add
+        create = store.create
 
-        def slow(claim: object, *, announce: bool = False) -> object:
+        def slow(lock_id: str, record: bytes, ttl_seconds: float) -> object:
             calls.append(clock.now())
             clock.advance(0.4)
-            return add(claim)  # type: ignore[arg-type]
+            return create(lock_id, record, ttl_seconds)
 
-        store.go_down("timed out")
-        monkeypatch.setattr(store, "add", slow)
+        store.go_down("timed out", slow=True)
+        monkeypatch.setattr(store, "create", slow)
         started = clock.now()
         for _ in range(100):
             assert service.acquire("ann").degraded
@@ -303,25 +226,7 @@ def test_extend(service: LockService, store: MemoryStore, clock: ManualClock) ->
     assert isinstance(outcome, Granted)
     assert outcome.lease.deadline == clock.now() + 5
     clock.advance(6)
-    assert service.extend(outcome.lease, 5) == Lost(None)
-
-
-def test_a_thread_that_is_stopped_while_waiting_leaves_nothing_behind(
-    service: LockService, store: MemoryStore, clock: ManualClock
-) -> None:
-    holder = service.acquire("ann")
-
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    clock.after(1.0, stop)
-    with pytest.raises(KeyboardInterrupt):
-        service.acquire("ann")
-    service.release(holder)
-    assert store.read("ann") == Free()
-    clock.sleeps.clear()
-    service.acquire("ann", priority="batch")
-    assert clock.sleeps == [], "the stopped waiter must not be announced any more"
+    assert service.extend(outcome.lease, 5) == Lost("ran out")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
@@ -332,38 +237,37 @@ def test_an_interrupted_acquire_leaves_nothing_behind(
     error: type[BaseException],
 ) -> None:
     """A signal handler may raise anything, at any moment: here after the store has granted."""
-    add = store.add
+    create = store.create
 
-    def interrupted(claim: Claim, *, announce: bool = False) -> object:
-        assert isinstance(add(claim, announce=announce), Granted)
+    def interrupted(lock_id: str, record: bytes, ttl_seconds: float) -> object:
+        assert create(lock_id, record, ttl_seconds) is not None
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "add", interrupted)
+        patch.setattr(store, "create", interrupted)
         with pytest.raises(error):
             service.acquire("ann")
-    assert store.read("ann") == Free()
+    assert store.read("ann") is None
 
 
-def test_an_interrupted_release_is_made_up_for(
-    service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(lease: object) -> object:
-        raise KeyboardInterrupt
-
+def test_an_interrupted_release_is_made_up_for(service: LockService, store: MemoryStore) -> None:
     lease = service.acquire("ann")
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "release", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            service.release(lease)
-    assert isinstance(store.read("ann"), Held)
+    store.before("remove", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        service.release(lease)
+    assert store.read("ann") is not None
     service.release(service.acquire("bob"))
-    assert store.read("ann") == Free()
+    assert store.read("ann") is None
 
 
-def test_a_back_off_that_would_spin_is_refused() -> None:
-    with pytest.raises(ValueError, match="first_seconds"):
-        Backoff(first_seconds=0, most_seconds=0)
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("least", [0, -1, 2])
+def test_polling_that_would_spin_is_refused(least: float) -> None:
+    with pytest.raises(ValueError, match="least_seconds"):
+        Polling(least_seconds=least, most_seconds=1)
 
 
 def test_a_failing_listener_breaks_nothing(

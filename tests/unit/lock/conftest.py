@@ -1,0 +1,29 @@
+"""A service over the memory store, with time driven by hand."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from userlock import LockService
+from userlock.events import Event, Listeners, log_event
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock, events: list[Event]) -> LockService:
+    return LockService(
+        store, clock=clock, random=Random(1), listeners=Listeners([events.append, log_event])
+    )
