@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,7 +18,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
 
-_OUR_FOLDER = str(Path(__file__).parent) + "/"
+_WRAPPERS = {__file__, str(Path(__file__).with_name("verbs.py")), contextlib.__file__}
 
 
 class Entries(Generic[_T]):
@@ -44,14 +43,18 @@ class Entries(Generic[_T]):
         return self._inside.pop()[1]
 
 
-def caller() -> Taken:
-    """The application's code that takes a lock, as cheap as can be: see `order.describe`."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_OUR_FOLDER):
+def place_of(frame: FrameType | None) -> Taken:
+    """The application's code that takes a lock, as cheap as can be: see `order.describe`.
+
+    `frame` is the one that called a statement of ours; it may be a wrapper of
+    ours, or `ExitStack.enter_context`.
+    """
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename not in _WRAPPERS:
+            return code, frame.f_lasti
         frame = frame.f_back
-    if frame is not None and frame.f_code.co_filename == contextlib.__file__:
-        frame = frame.f_back  # ExitStack.enter_context
-    return None if frame is None else (frame.f_code, frame.f_lasti)
+    return None
 
 
 def decorated(

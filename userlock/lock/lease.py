@@ -115,9 +115,9 @@ class Holder(NamedTuple):
         """The record as stored: a JSON list."""
         # Put together by hand, because json.dumps would take a tenth of what
         # the whole lock takes, and most of it for strings seen before.
+        token, priority, since, lock_timeout, process, request = self
         return (
-            f'["{self.token}","{self.priority}",{self.since:.3f},{self.lock_timeout!r},'
-            f"{_quoted(self.process)},{_quoted(self.request)}]"
+            f'["{token}","{priority}",{since:.3f},{_tail(lock_timeout, process, request)}'
         ).encode()
 
     @classmethod
@@ -142,8 +142,9 @@ class Holder(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _quoted(text: str) -> str:
-    return json.dumps(text)
+def _tail(lock_timeout: float, process: str, request: str) -> str:
+    """What is the same for all locks that one kind of request takes."""
+    return f"{lock_timeout!r},{json.dumps(process)},{json.dumps(request[:200])}]"
 
 
 def printable(text: object) -> str:

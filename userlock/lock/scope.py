@@ -88,7 +88,10 @@ class LockScope:
             tenure._depth += 1
             return tenure
         service = self.service
-        priority = self.priority if priority is None else Priority.of(priority)
+        if priority is None:
+            priority = self.priority
+        elif type(priority) is not Priority:
+            priority = Priority.of(priority)
         if heartbeat is None:
             heartbeat = service.policy.of(priority).heartbeat
         if heartbeat and lock_timeout is None:
@@ -193,23 +196,21 @@ class LockScope:
             self._leave(tenure, failing=failing)
 
     def _leave(self, tenure: Tenure, *, failing: bool) -> None:
-        if self._in_a_fork:
+        if self._pid != _pid:
             self._release_now(tenure)
             return
         try:
             if tenure.notes:
                 self._finish_writes(tenure, failing=failing)
         finally:
-            tenure._postponed = self._postpone(tenure)
-            if not tenure._postponed:
+            for participant in participants:
+                if participant.holds(tenure):
+                    tenure._postponed = True
+                    participant.postpone(tenure, functools.partial(self._postponed, tenure))
+                    break
+            else:
+                tenure._postponed = False
                 self._release_now(tenure)
-
-    def _postpone(self, tenure: Tenure) -> bool:
-        for participant in participants:
-            if participant.holds(tenure):
-                participant.postpone(tenure, functools.partial(self._postponed, tenure))
-                return True
-        return False
 
     def _finish_writes(self, tenure: Tenure, *, failing: bool) -> None:
         for participant in participants:
@@ -240,11 +241,12 @@ class LockScope:
             )
         if self.implicit and not self.held and ending:
             leave_scope(self)
-        if not self._in_a_fork:
+        if self._pid == _pid:
+            service = self.service
             if tenure.lost:  # and said so already
-                self.service.give_back(tenure.lease)
+                service.give_back(tenure.lease)
             else:
-                self.service.release(tenure.lease, held_seconds=tenure.held_seconds)
+                service.release(tenure.lease, held_seconds=service.clock.now() - tenure._since)
 
     def finish_writes(self) -> None:
         """Wait for the writes that were begun under any lock, and raise what went wrong.

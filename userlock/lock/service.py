@@ -191,7 +191,7 @@ class LockService:
         holder = Holder(new_token(), priority.value, clock.wall(), ttl, process_label(), request)
         claim = Claim(lock_id, holder, holder.encode(), ttl, priority)
         # What `ask` does, without the two calls: this is the way that nearly every lock takes.
-        breaker = self._breaker_of(lock_id)
+        breaker = self._breaker if self._shard_of is None else self._breaker_of(lock_id)
         if not breaker.allows():
             trouble = StoreUnavailable(breaker.reason, sent=False)
             return Acquisition(self, claim, wait, clock.now()).unavailable(trouble)
@@ -249,7 +249,12 @@ class LockService:
         """
         if held_seconds:
             self.hold_times.note(lease.priority, held_seconds)
-        outcome = self.give_back(lease)
+        breaker = self._breaker if self._shard_of is None else self._breaker_of(lease.lock_id)
+        outcome: StoreReleased | Lost | Unavailable
+        if breaker.closed and lease.version is not None and not lease.unsettled:
+            outcome = self._give_back_at_once(lease, breaker)
+        else:
+            outcome = self.give_back(lease)
         if outcome is RELEASED:  # nearly always
             if self.listeners.watched():
                 how = "released (degraded)" if lease.degraded else "released"
@@ -267,9 +272,6 @@ class LockService:
 
     def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
         """Release a lease without a word to the listeners, and remember what is still owed."""
-        breaker = self._breaker_of(lease.lock_id)
-        if breaker.closed and lease.version is not None and not lease.unsettled:
-            return self._give_back_at_once(lease, breaker)
         if lease.also is not None:
             also, origin = lease.also
             origin.give_back(also)

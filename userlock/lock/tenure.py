@@ -44,24 +44,17 @@ class Tenure:
         scope: who holds it.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_depth",
-        "_keeping",
-        "_loss_callbacks",
-        "_postponed",
-        "_released",
-        "_since",
-        "_successor",
-        "conflict",
-        "lease",
-        "lock_id",
-        "lost",
-        "notes",
-        "owner",
-        "scope",
-        "taken_by",
-    )
+    # Defaults of what few tenures ever change. Kept in the class: one is made for each lock.
+    #: What became of the lease, in words, once it is known to be lost; empty until then.
+    lost = ""
+    #: Who holds the lock as well, when it was taken while the store did not answer.
+    conflict = ""
+    _loss_callbacks: tuple[Callable[[Tenure], object], ...] = ()
+    _keeping: Keeping | None = None
+    #: The tenure in which the lock was taken back after it had been yielded.
+    _successor: Tenure | None = None
+    _postponed = False
+    _released = False
 
     def __init__(self, scope: LockScope, lease: Lease, taken_by: Taken = None) -> None:
         self.lock_id = lease.lock_id
@@ -75,17 +68,7 @@ class Tenure:
         self.owner = running_code()
         #: The code that took it, as a code object and an instruction in it.
         self.taken_by = taken_by
-        #: What became of the lease, in words, once it is known to be lost; empty until then.
-        self.lost = ""
-        #: Who holds the lock as well, when it was taken while the store did not answer.
-        self.conflict = ""
-        self._loss_callbacks: tuple[Callable[[Tenure], object], ...] = ()
-        self._keeping: Keeping | None = None
-        #: The tenure in which the lock was taken back after it had been yielded.
-        self._successor: Tenure | None = None
         self._depth = 1
-        self._postponed = False
-        self._released = False
 
     @property
     def held(self) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from userlock.errors import LockNotHeld, NoScope
-from userlock.lock.blocks import Entries, caller, decorated
+from userlock.lock.blocks import Entries, decorated, place_of
 from userlock.lock.lease import (
     Holder,
     Priority,
@@ -87,7 +88,7 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
                 lock_timeout=self.lock_timeout,
                 priority=self.priority,
                 heartbeat=self.heartbeat,
-                taken=caller(),
+                taken=place_of(sys._getframe(1)),
             )
         except BaseException:
             if opened is not None:
@@ -233,7 +234,7 @@ def acquire_lock(
         lock_timeout=lock_timeout,
         priority=priority,
         heartbeat=heartbeat,
-        taken=caller(),
+        taken=place_of(sys._getframe(1)),
     )
     return _AcquiredLock(tenure)
 

@@ -96,6 +96,8 @@ class Meta:
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         reply = connection.line(b"md %b C%d\r\n" % (key, cas))
+        if reply == b"HD\r\n":
+            return True
         return not _is_one_of(reply, b"EX", b"NF") and _is_done(reply, b"HD")
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:

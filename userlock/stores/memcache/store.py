@@ -110,8 +110,9 @@ class MemcacheStore(ForOperators):
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         key = self._keys.lock(lock_id)
-        connection = self._take(checked=False)
+        connection = None
         try:
+            connection = self._connections.take(checked=False)
             cas = connection.dialect.create(connection, key, record, ttl_seconds)
         except BaseException as error:
             self._broken(connection, error)
@@ -122,11 +123,14 @@ class MemcacheStore(ForOperators):
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self._keys.lock(lock_id)
         for last in (False, True):
-            connection = self._hurried() if hurry else self._take()
+            connection = None
             try:
+                connection = (
+                    self._connections.make(HURRY_TIMEOUT) if hurry else self._connections.take()
+                )
                 item = connection.dialect.read(connection, key)
             except BaseException as error:
-                if last or hurry or not _is_a_break(error):
+                if last or hurry or connection is None or not _is_a_break(error):
                     self._broken(connection, error)
                     raise
                 connection.close()
@@ -140,8 +144,9 @@ class MemcacheStore(ForOperators):
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         key = self._keys.lock(lock_id)
-        connection = self._take()
+        connection = None
         try:
+            connection = self._connections.take()
             cas = self._cas_of(connection, key, version)
             new = None
             if cas is not None:
@@ -155,9 +160,13 @@ class MemcacheStore(ForOperators):
     def remove(self, lock_id: str, version: object) -> bool:
         assert isinstance(version, _Version), "a version of another store"
         key = version.key
-        connection = self._take()
+        connection = None
         try:
-            cas = self._cas_of(connection, key, version)
+            connection = self._connections.take()
+            if self._trusts(connection, version):
+                cas: int | None = version.cas
+            else:
+                cas = self._cas_of(connection, key, version)
             removed = cas is not None and connection.dialect.remove(connection, key, cas)
         except BaseException as error:
             self._broken(connection, error)
@@ -168,11 +177,12 @@ class MemcacheStore(ForOperators):
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self._keys.lock(lock_id)
         for last in (False, True):
-            connection = self._take()
+            connection = None
             try:
+                connection = self._connections.take()
                 item = connection.dialect.append(connection, key, line)
             except BaseException as error:
-                if last or not _is_a_break(error):
+                if last or connection is None or not _is_a_break(error):
                     self._broken(connection, error)
                     raise
                 connection.close()
@@ -190,8 +200,9 @@ class MemcacheStore(ForOperators):
         connection than the one the version is from, the text protocol).
         """
         key = self._keys.lock(lock_id)
-        connection = self._take()
+        connection = None
         try:
+            connection = self._connections.take()
             quiet = isinstance(version, _Version) and self._trusts(connection, version)
             if quiet and connection.meta:
                 assert isinstance(version, _Version)
@@ -244,36 +255,25 @@ class MemcacheStore(ForOperators):
 
     # --- connections ------------------------------------------------------------------------
 
-    def _take(self, *, checked: bool = True) -> Connection:
-        try:
-            return self._connections.take(checked=checked)
-        except TROUBLE as error:
-            raise self._unavailable(error, sent=False) from error
-
-    def _hurried(self) -> Connection:
-        try:
-            return self._connections.make(HURRY_TIMEOUT)
-        except TROUBLE as error:
-            raise self._unavailable(error, sent=False) from error
-
     def _keep(self, connection: Connection, *, hurry: bool) -> None:
         if hurry:
             connection.close()  # its time-out is not the usual one
         else:
             self._connections.give_back(connection)
 
-    def _broken(self, connection: Connection, error: BaseException) -> None:
-        """Close the connection after an error in the middle of an exchange.
+    def _broken(self, connection: Connection | None, error: BaseException) -> None:
+        """Close the connection after an error in the middle of an exchange, or in making one.
 
         A reply may still be on its way, and would be taken for the next command's.
 
         Raises:
             StoreUnavailable: it was trouble with the server.
         """
-        connection.close()
+        if connection is not None:
+            connection.close()
         if isinstance(error, (*TROUBLE, Refused)):
             self._connections.drop_idle()
-            raise self._unavailable(error, sent=True) from error
+            raise self._unavailable(error, sent=connection is not None) from error
 
     def _unavailable(self, error: Exception, *, sent: bool) -> StoreUnavailable:
         slow = isinstance(error, _SLOW)
