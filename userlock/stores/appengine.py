@@ -59,6 +59,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.stores.appengine_operators import ForOperators
 from userlock.stores.memcache.keys import KeySpace
 
 try:
@@ -120,7 +121,7 @@ class _Found(NamedTuple):
     number: int
 
 
-class AppEngineStore:
+class AppEngineStore(ForOperators):
     """A lease store in App Engine's bundled memcache. Thread-safe.
 
     Survives a fork that comes before the process's first call of an App

@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.stores.memory_operators import ForOperators
 
 #: The five things that a store can be asked to do.
 Verb = Literal["create", "read", "swap", "remove", "append"]
@@ -50,7 +51,7 @@ class _Accident(NamedTuple):
     slow: bool
 
 
-class MemoryStore:
+class MemoryStore(ForOperators):
     """A lease store in this process's memory. Thread-safe. Not for production.
 
     Args:

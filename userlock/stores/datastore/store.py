@@ -86,6 +86,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import Stored, StoreUnavailable
 from userlock.stores.datastore import rows
 from userlock.stores.datastore.keys import DEFAULT_KIND, check_kind, check_prefix, row_name
+from userlock.stores.datastore.operators import ForOperators
 from userlock.stores.datastore.rows import Row
 from userlock.stores.datastore.rpc import (
     HURRY_TIMEOUT,
@@ -99,7 +100,7 @@ from userlock.stores.datastore.rpc import (
 from userlock.stores.datastore.url import parse_url
 
 
-class DatastoreStore:
+class DatastoreStore(ForOperators):
     """A lease store in Datastore. Thread-safe; survives fork (see above).
 
     Implements `userlock.lock.store.LeaseStore`.

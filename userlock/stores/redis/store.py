@@ -46,6 +46,7 @@ from userlock.stores.redis.connections import (
     TROUBLE,
     Connections,
 )
+from userlock.stores.redis.operators import ForOperators
 
 #: By how much the server's clock may be ahead of time before a lease ends early.
 _SLACK_SECONDS = 1.0
@@ -97,7 +98,7 @@ class _Version(NamedTuple):
     length: int
 
 
-class RedisStore:
+class RedisStore(ForOperators):
     """A lease store in one Redis. Thread-safe; survives fork.
 
     Args:
