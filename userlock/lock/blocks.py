@@ -27,20 +27,27 @@ class Entries(Generic[_T]):
     __slots__ = ("_inside",)
 
     def __init__(self) -> None:
-        self._inside: list[tuple[tuple[int, int], _T]] = []
+        # Each thread and task changes its own list only.
+        self._inside: dict[tuple[int, int], list[_T]] = {}
 
-    def push(self, entry: _T) -> None:
-        """This thread and task has entered."""
-        self._inside.append((running_code(), entry))
+    def push(self, me: tuple[int, int], entry: _T) -> None:
+        """This thread and task (`running_code()`) has entered."""
+        mine = self._inside.get(me)
+        if mine is None:
+            self._inside[me] = [entry]
+        else:
+            mine.append(entry)
 
     def pop(self) -> _T:
         """The latest entry of this thread and task, or of the one that a generator came from."""
-        if len(self._inside) > 1:
-            me = running_code()
-            for index in reversed(range(len(self._inside))):
-                if self._inside[index][0] == me:
-                    return self._inside.pop(index)[1]
-        return self._inside.pop()[1]
+        me = running_code()
+        mine = self._inside.get(me)
+        if mine is None:
+            me, mine = next(iter(self._inside.items()))
+        entry = mine.pop()
+        if not mine:
+            del self._inside[me]
+        return entry
 
 
 def place_of(frame: FrameType | None) -> Taken:

@@ -24,7 +24,16 @@ from __future__ import annotations
 import contextlib
 
 from userlock.clock import Clock
-from userlock.lock.lease import RELEASED, Claim, Granted, Held, Lease, Lost, Released
+from userlock.lock.lease import (
+    RELEASED,
+    Claim,
+    Granted,
+    Held,
+    Lease,
+    Lost,
+    Released,
+    claim_of,
+)
 from userlock.lock.record import Record, done, joining
 from userlock.lock.store import LeaseStore, QuietStore, StoreUnavailable
 
@@ -46,33 +55,39 @@ class Leases:
 
     # --- taking -----------------------------------------------------------------------------
 
-    def take(self, claim: Claim, asked_at: float | None = None) -> Lease | None:
-        """The lease, if nobody has the lock; one round trip. None when there is a record.
+    def take(self, claim: Claim) -> Lease | None:
+        """The lease, if nobody has the lock; one round trip. None when there is a record."""
+        return self.take_at(
+            self._clock.now(),
+            claim.lock_id,
+            claim.token,
+            claim.record,
+            claim.ttl_seconds,
+            claim.holder.priority,
+        )
 
-        `asked_at` is the time on the clock, if that has just been asked for.
-        """
-        if asked_at is None:
-            asked_at = self._clock.now()
+    def take_at(
+        self,
+        asked_at: float,
+        lock_id: str,
+        token: str,
+        record: bytes,
+        ttl_seconds: float,
+        priority: str,
+    ) -> Lease | None:
+        """The same from the parts of a claim, `asked_at` being now: nearly every lock is free."""
         try:
-            version = self.store.create(claim.lock_id, claim.record, claim.ttl_seconds)
+            version = self.store.create(lock_id, record, ttl_seconds)
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            return self._take_after(trouble, claim, asked_at)
+            return self._take_after(trouble, claim_of(lock_id, record, ttl_seconds), asked_at)
         if version is None:
             return None
+        # Counted from before the question, so that ours ends first.
+        deadline = asked_at + ttl_seconds
         return Lease(
-            claim.lock_id,
-            claim.holder.token,
-            # Counted from before the question, so that ours ends first.
-            asked_at + claim.ttl_seconds,
-            claim.ttl_seconds,
-            False,
-            False,
-            claim.record,
-            version,
-            False,
-            claim.holder.priority,
+            lock_id, token, deadline, ttl_seconds, False, False, record, version, False, priority
         )
 
     def _take_after(self, trouble: StoreUnavailable, claim: Claim, asked_at: float) -> Lease | None:

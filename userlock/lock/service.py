@@ -28,7 +28,6 @@ from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.heart import SYSTEM_HEART, Heart
 from userlock.lock.lease import (
     RELEASED,
-    Claim,
     Granted,
     Held,
     Holder,
@@ -39,7 +38,9 @@ from userlock.lock.lease import (
     check_lock_id,
     check_lock_timeout,
     check_wait_timeout,
+    claim_of,
     describe_loss,
+    encode_holder,
     new_token,
     process_label,
 )
@@ -188,27 +189,30 @@ class LockService:
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
         clock = self.clock
-        holder = Holder(new_token(), priority.value, clock.wall(), ttl, process_label(), request)
-        claim = Claim(lock_id, holder, holder.encode(), ttl, priority)
-        # What `ask` does, without the two calls: this is the way that nearly every lock takes.
+        token = new_token()
+        said = priority._value_  # without the property's frame
+        record = encode_holder(token, said, clock.wall(), ttl, process_label(), request)
+        # What `ask` does, without its two calls: this is the way that nearly every lock takes.
         breaker = self._breaker if self._shard_of is None else self._breaker_of(lock_id)
-        if not breaker.allows():
-            trouble = StoreUnavailable(breaker.reason, sent=False)
-            return Acquisition(self, claim, wait, clock.now()).unavailable(trouble)
         started = clock.now()
+        if not breaker.closed and not breaker.allows():
+            acquisition = Acquisition(self, claim_of(lock_id, record, ttl), wait, started)
+            return acquisition.unavailable(StoreUnavailable(breaker.reason, sent=False))
         try:
-            lease = self.leases.take(claim, started)
+            lease = self.leases.take_at(started, lock_id, token, record, ttl, said)
         except StoreUnavailable as trouble:
             breaker.failed(cost_seconds=clock.now() - started, reason=trouble.reason)
-            return Acquisition(self, claim, wait, started).unavailable(trouble)
+            acquisition = Acquisition(self, claim_of(lock_id, record, ttl), wait, started)
+            return acquisition.unavailable(trouble)
         except BaseException:  # the thread is being stopped; it may have been granted
-            Acquisition(self, claim, wait, started).abandoned()
+            Acquisition(self, claim_of(lock_id, record, ttl), wait, started).abandoned()
             raise
         if not breaker.closed:
             breaker.succeeded()
         if self._strays:
             self._strays.collect()
         if lease is None:
+            claim = claim_of(lock_id, record, ttl)
             return Acquisition(self, claim, wait, started, holding).contended()
         if self.listeners.watched():
             waited = clock.now() - started

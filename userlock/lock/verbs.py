@@ -28,7 +28,7 @@ from userlock.lock.scope import (
     leave_scope,
 )
 from userlock.lock.service import LockService
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import Tenure, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -95,7 +95,7 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
                 leave_scope(opened)
             raise
         scope.blocks += 1
-        self._entries.push(tenure)
+        self._entries.push(tenure.owner, tenure)
         return tenure
 
     def __exit__(
@@ -172,7 +172,7 @@ class global_locks:  # noqa: N801 (as above)
                 )
                 for lock_id in self.lock_ids
             )
-            self._entries.push(stack.pop_all())
+            self._entries.push(running_code(), stack.pop_all())
         return tenures
 
     def __exit__(
