@@ -1,4 +1,4 @@
-"""A Redis that is restarted, killed, stopped or none at all; names that nobody knows; forks."""
+"""A Redis that is restarted, killed, stopped or none at all; names that nobody knows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,6 @@ VERBS: dict[str, Callable[[RedisStore, object], object]] = {
     "remove": lambda store, version: store.remove("ann", version),
     "swap": lambda store, version: store.swap("ann", version, b"swapped", 60),
 }
-
-
-def record_of(store: RedisStore, lock_id: str = "ann") -> bytes | None:
-    stored = store.read(lock_id)
-    return None if stored is None else stored.record
 
 
 class TestOutages:
@@ -163,30 +158,6 @@ class TestNames:
         _, status = os.waitpid(child, 0)
         answer.set()
         assert os.waitstatus_to_exitcode(status) == 0
-        store.close()
-
-
-class TestFork:
-    def test_a_forked_child_uses_connections_of_its_own(
-        self, redis_server: RedisServer, prefix: str
-    ) -> None:
-        store = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}")
-        version = store.create("ann", b"first", 60)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                good = store.create("child", b"first", 60) and store.create("ann", b"x", 60) is None
-                store.close()
-                code = 0 if good else 2
-            finally:
-                os._exit(code)
-        for _ in range(50):
-            assert record_of(store) == b"first"
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert record_of(store, "child") == b"first"
-        assert store.remove("ann", version)
         store.close()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from userlock.testing.claims import granted, make_claim
 from userlock.testing.clock import ManualClock
 from userlock.testing.contract import (
+    ForkContract,
     LeaseStoreContract,
     RaceContract,
     TimeContract,
@@ -21,6 +22,7 @@ from userlock.testing.contract import (
 )
 
 __all__ = [
+    "ForkContract",
     "LeaseStoreContract",
     "ManualClock",
     "RaceContract",

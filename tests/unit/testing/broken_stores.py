@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 import unicodedata
 
+from userlock.clock import Clock
 from userlock.lock.store import GRACE_SECONDS, Stored
 from userlock.stores import MemoryStore
 
@@ -58,6 +60,28 @@ class AppendReadsThenWrites(MemoryStore):
             changed = entry._replace(record=entry.record + line, version=next(self._versions))
             self._entries[lock_id] = changed
             return self._stored(changed)
+
+
+class BreaksInChildren(MemoryStore):
+    def __init__(self, *, clock: Clock) -> None:
+        super().__init__(clock=clock)
+        self._process = os.getpid()
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+        if os.getpid() != self._process:
+            raise OSError("this is another's connection")
+        return super().create(lock_id, record, ttl_seconds)
+
+
+class MixesUpRepliesInChildren(BreaksInChildren):
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+        return MemoryStore.create(self, lock_id, record, ttl_seconds)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        stored = super().append(lock_id, line)
+        return stored and stored._replace(
+            record=stored.record if os.getpid() == self._process else b"another's"
+        )
 
 
 # --- versions -----------------------------------------------------------------------------------

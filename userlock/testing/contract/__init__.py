@@ -12,7 +12,7 @@ prefix of its own, say) for each test. What it may override, for stores whose
 time is moved by hand or that cannot tell the time, is listed in
 `userlock.testing.contract.base`.
 
-The three parts can be subclassed apart, so that those that wait for real time
+Its three parts can be subclassed apart, so that those that wait for real time
 to pass (`TimeContract`: about ten seconds with a real server, nothing with a
 manual clock) can be marked and left for later:
 
@@ -20,18 +20,22 @@ manual clock) can be marked and left for later:
     RaceContract   that they are atomic: threads against one another
     TimeContract   times to live, and the grace that follows
 
+A fourth, `ForkContract`, is not part of the whole: see there for the reason. A
+store that keeps connections should be subjected to it as well.
+
 For messages that show the values compared, let pytest rewrite the asserts:
 `pytest.register_assert_rewrite("userlock.testing")` in conftest.py.
 """
 
 from __future__ import annotations
 
+from userlock.testing.contract.forks import ForkContract
 from userlock.testing.contract.races import RaceContract
 from userlock.testing.contract.times import TimeContract
 from userlock.testing.contract.verbs import VerbContract
 
-__all__ = ["LeaseStoreContract", "RaceContract", "TimeContract", "VerbContract"]
+__all__ = ["ForkContract", "LeaseStoreContract", "RaceContract", "TimeContract", "VerbContract"]
 
 
 class LeaseStoreContract(VerbContract, RaceContract, TimeContract):
-    """All that `userlock.lock.store.LeaseStore` promises, as tests."""
+    """What `userlock.lock.store.LeaseStore` promises within one process, as tests."""
