@@ -35,7 +35,7 @@ _EXPIRE_SECONDS = 61
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 20 seconds, or 5 if `quick`."""
+    """Measure; about 10 seconds, or 2 if `quick`."""
     learners, learners_of_2016 = (500, 1) if quick else (10_000, 3)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(locks.started(Store.MEMCACHED))

@@ -28,7 +28,7 @@ _GAMES = {
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 20 seconds for each contender, or 4 if `quick`."""
+    """Measure; about 18 seconds for each contender, or 5 if `quick`."""
     rounds, window = (1, 1.0) if quick else (2, 3.0)
     kinds = locks.present()
     outcomes: dict[tuple[float, str], list[Outcome]] = {}

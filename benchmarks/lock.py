@@ -50,8 +50,8 @@ class _Placement:
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 35 seconds, or 3 if `quick`."""
-    rounds, pairs = (30, 10) if quick else (200, 20)
+    """Measure; about 30 seconds, or 3 if `quick`."""
+    rounds, pairs = (30, 10) if quick else (150, 20)
     kinds = locks.present()
     groups: dict[tuple[str, Store], dict[str, Contender]] = {}
     with contextlib.ExitStack() as stack:

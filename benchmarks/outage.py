@@ -69,8 +69,8 @@ class Findings:
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 80 seconds, or 30 if `quick`."""
-    rounds = 1 if quick else 3
+    """Measure; about 70 seconds, or 20 if `quick`."""
+    rounds = 1 if quick else 2
     kinds = locks.present()
     findings: dict[str, Findings] = {}
     ours: list[_Case] = []

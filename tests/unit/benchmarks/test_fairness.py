@@ -93,6 +93,6 @@ def test_the_figures_of_a_crowd() -> None:
         "share": pytest.approx(30),
         "Jain": 0.5,
         "longest": 5,
-        "never served": 1,
+        "not served": 1,
         "gave up": 1,
     }
