@@ -70,6 +70,24 @@ class Degraded(Event):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Unavailable(Event):
+    """The store did not answer, and the policy is to fail: the caller got an error."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deadlock(Event):
+    """The caller gave way in a circle of waiters, and got `DeadlockDetected`.
+
+    Attributes:
+        circle: each lock in it with who holds it, in words.
+    """
+
+    circle: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Confirmed(Event):
     """The store answers again, and a lock that was taken without its word is ours.
 
@@ -288,6 +306,22 @@ def _stale_write(event: StaleWrite) -> _Line:
     return logging.WARNING, ("stale write refused: %s", event.error)
 
 
+def _unavailable(event: Unavailable) -> _Line:
+    return logging.WARNING, (
+        "lock %r not acquired: the lease store does not answer (%s)",
+        event.lock_id,
+        event.reason,
+    )
+
+
+def _deadlock(event: Deadlock) -> _Line:
+    return logging.WARNING, (
+        "lock %r not acquired: waiting for it would never end (%s)",
+        event.lock_id,
+        event.circle,
+    )
+
+
 def _confirmed(event: Confirmed) -> _Line:
     return logging.INFO, (
         "lock %r confirmed: the lease store answers again after %.1f s",
@@ -336,6 +370,8 @@ _LINES: dict[type[Event], Callable[..., _Line]] = {
     Contended: _contended,
     TimedOut: _timed_out,
     Degraded: _degraded,
+    Unavailable: _unavailable,
+    Deadlock: _deadlock,
     Confirmed: _confirmed,
     Conflict: _conflict,
     Extended: _extended,

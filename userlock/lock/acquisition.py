@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from userlock.errors import LockServiceUnavailable, LockTimeout
-from userlock.events import Acquired, Contended, Degraded, TimedOut
+from userlock.errors import DeadlockDetected, LockServiceUnavailable, LockTimeout
+from userlock.events import Acquired, Contended, Deadlock, Degraded, TimedOut, Unavailable
 from userlock.lock.circle import Circle
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import OutagePolicy
@@ -67,6 +67,11 @@ class Acquisition:
                 return lease
         except StoreUnavailable as trouble:
             return self.unavailable(trouble)
+        except DeadlockDetected as error:
+            self._leave()
+            circle = ", ".join(f"{lock_id!r} is held by {who}" for lock_id, who in error.circle)
+            self._service.listeners.emit(Deadlock(self._claim.lock_id, circle))
+            raise
         except BaseException:
             # The thread is being stopped (KeyboardInterrupt, a signal handler
             # that raises): it stands in line no longer, and if it was granted
@@ -105,6 +110,7 @@ class Acquisition:
         if service.outage is OutagePolicy.FAIL:
             if lease.unsettled:
                 service.remember_stray(lease)
+            service.listeners.emit(Unavailable(self._claim.lock_id, trouble.reason))
             raise LockServiceUnavailable(
                 lock_id=self._claim.lock_id, reason=trouble.reason
             ) from trouble

@@ -97,18 +97,21 @@ class Leases:
         server was restarted; then the record is simply created again. That is
         safe at any time: both have the same token.
         """
-        stored = self.store.read(claim.lock_id, hurry=trouble.slow)
-        if stored is None:
-            version = self.store.create(claim.lock_id, claim.record, claim.ttl_seconds)
-            if version is not None:
-                # If the first one was slow it may still be on its way, and
-                # land after the release.
-                return self._lease(claim, asked_at, claim.record, version, unsettled=trouble.slow)
-            stored = self.store.read(claim.lock_id, hurry=trouble.slow)
-            if stored is None:
-                return None
-        record = Record(stored)
-        return self.granted(claim, record, asked_at)
+        try:
+            record = self.look(claim.lock_id, hurry=trouble.slow)
+            if record is None:
+                version = self.store.create(claim.lock_id, claim.record, claim.ttl_seconds)
+                if version is not None:
+                    # If the first one was slow it may still be on its way, and
+                    # land after the release.
+                    return self._lease(
+                        claim, asked_at, claim.record, version, unsettled=trouble.slow
+                    )
+                record = self.look(claim.lock_id, hurry=trouble.slow)
+        except StoreUnavailable as later:
+            later.sent = True  # the create was, whatever became of looking for it
+            raise
+        return None if record is None else self.granted(claim, record, asked_at)
 
     def granted(self, claim: Claim, record: Record, asked_at: float) -> Lease | None:
         """The lease that the record turns out to grant to the claim; None if it does not."""
@@ -139,7 +142,11 @@ class Leases:
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            found = self.look(claim.lock_id, hurry=trouble.slow)
+            try:
+                found = self.look(claim.lock_id, hurry=trouble.slow)
+            except StoreUnavailable as later:
+                later.sent = True  # the swap was, whatever became of looking for it
+                raise
             lease = None if found is None else self.granted(claim, found, asked_at)
             if lease is None and trouble.slow:
                 raise  # it may still be carried out

@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-from userlock.errors import LockNotHeld, NoScope, NoService
+from userlock.errors import ConfigurationError, LockNotHeld, NoScope, NoService
 from userlock.lock.keeping import Keeping
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.order import Taken
@@ -94,6 +94,12 @@ class LockScope:
             priority = Priority.of(priority)
         if heartbeat is None:
             heartbeat = service.policy.of(priority).heartbeat
+        if heartbeat and service.requests_only:
+            raise ConfigurationError(
+                f"heartbeat=True needs a lease store that a background thread can use; "
+                f"{type(service.store).__name__} can only be used by threads that serve a "
+                f"request. Ask for a longer lease instead, or call extend() in between"
+            )
         if heartbeat and lock_timeout is None:
             lock_timeout = service.policy.heartbeat_lock_timeout
         lease = service.acquire(
@@ -107,7 +113,7 @@ class LockScope:
         tenure = Tenure(self, lease, taken)
         with self._mutex:
             self.held = {**self.held, lock_id: tenure}
-        if heartbeat or lease.degraded:
+        if heartbeat or (lease.degraded and not service.requests_only):
             Keeping(tenure, service, heartbeat=heartbeat).begin()
         return tenure
 

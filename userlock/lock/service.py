@@ -107,6 +107,8 @@ class LockService:
         if heart is None:
             heart = SYSTEM_HEART if clock is SYSTEM_CLOCK else Heart(clock, threaded=False)
         self.heart = heart
+        #: Whether the store can only be used by threads that serve a request.
+        self.requests_only: bool = getattr(store, "requests_only", False)
         self.leases = Leases(store, clock, quiet_release=quiet_release)
         self.hold_times = HoldTimes()
         self.order = OrderGraph()

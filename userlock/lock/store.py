@@ -38,8 +38,9 @@ class StoreUnavailable(Exception):
     Attributes:
         reason: for people: which server, and what was wrong.
         sent: whether the store may have been asked at all. False only when that is certain.
-        slow: the reply did not come in time, so what was asked may yet be done, later. False
-            when the connection is known to have ended.
+        slow: what was asked may yet be done, later: the reply did not come in time, or there is
+            something in between that goes on by itself. False when the connection to the server
+            is known to have ended.
     """
 
     def __init__(self, reason: str, *, sent: bool = True, slow: bool = False) -> None:
@@ -77,6 +78,9 @@ class LeaseStore(Protocol):
     the store's clock is worth; it is gone soon after `ttl_seconds` plus
     `GRACE_SECONDS`. A store that cannot tell how long a record has still to
     live never says lapsed, and lets it go soon after `ttl_seconds`.
+
+    A store that can only be used by threads that serve a request says so with
+    a true attribute `requests_only`: heartbeats are refused then.
 
     Every verb raises `StoreUnavailable`, and nothing else, for trouble with
     the server. `create`, `swap` and `remove` are sent once; `read` and

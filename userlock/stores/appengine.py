@@ -141,6 +141,9 @@ class AppEngineStore(ForOperators):
         ValueError: a prefix that memcache cannot carry.
     """
 
+    #: The SDK refuses calls from threads that serve no request.
+    requests_only = True
+
     def __init__(
         self,
         *,

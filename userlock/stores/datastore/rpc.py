@@ -310,7 +310,8 @@ def _translated(
     if code is grpc.StatusCode.ABORTED:
         return Aborted(reason)
     if code is grpc.StatusCode.UNAVAILABLE:
-        return ConnectionBroken(reason, sent=sent)
+        # Behind a front end, the end of a connection is not the end of the commit.
+        return ConnectionBroken(reason, sent=sent, slow=not _stayed_here(error))
     advice = _ADVICE.get(code)
     return _Refused(reason if advice is None else f"{reason} ({advice})", code)
 
