@@ -16,10 +16,19 @@ from pymemcache.client.base import Client
 
 import userlock
 from tests.faults.tidy import tidy_up
+from tests.leases import record_of, taken
 from tests.servers import Memcached
-from userlock.lock.lease import Free, Held, Lost, Released, Unavailable
-from userlock.stores import MemcacheStore
-from userlock.testing import granted, make_claim
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.lease import Lost, Released
+from userlock.lock.leases import Leases
+from userlock.lock.store import StoreUnavailable
+from userlock.stores import MemcacheStore, ShardedMemcacheStore
+from userlock.testing import make_claim
+
+
+def leases_on(address: str, prefix: str = "test") -> Leases:
+    """The leases of a process of its own."""
+    return Leases(MemcacheStore(address, prefix=prefix), SYSTEM_CLOCK)
 
 
 class TestRestart:
@@ -37,40 +46,56 @@ class TestRestart:
         self, own_memcached: Memcached
     ) -> None:
         """CAS numbers begin again: the old lease's number is the next owner's."""
-        mine = MemcacheStore(own_memcached.address)
-        theirs = MemcacheStore(own_memcached.address)
-        lease = granted(mine.add(make_claim()))
+        mine, theirs = leases_on(own_memcached.address), leases_on(own_memcached.address)
+        lease = taken(mine.take(make_claim()))
         own_memcached.restart()
         successor = make_claim()
-        next_lease = granted(theirs.add(successor))
-        assert lease.proof.cas == next_lease.proof.cas  # type: ignore[attr-defined]
-        assert mine.release(lease) == Lost(successor.holder)
-        assert theirs.read(lease.lock_id) == Held(successor.holder)
+        next_lease = taken(theirs.take(successor))
+        assert lease.version.cas == next_lease.version.cas  # type: ignore[attr-defined]
+        assert mine.release(lease) == Lost("taken", successor.holder)
+        assert mine.extend(lease, 60) == Lost("taken", successor.holder)
+        record = record_of(theirs.store, lease.lock_id)
+        assert (record.holder, record.free) == (successor.holder, False)
+        assert theirs.release(next_lease) == Released()
 
+    @pytest.mark.parametrize("idle", [True, False])
     def test_by_its_number_alone_it_would_delete_the_next_owners(
-        self, own_memcached: Memcached, monkeypatch: pytest.MonkeyPatch
+        self, own_memcached: Memcached, monkeypatch: pytest.MonkeyPatch, idle: bool
     ) -> None:
-        """The negative control."""
-        mine = MemcacheStore(own_memcached.address)
-        theirs = MemcacheStore(own_memcached.address)
-        lease = granted(mine.add(make_claim()))
+        """The negative control, whether or not a dead connection stands idle."""
+        mine, theirs = leases_on(own_memcached.address), leases_on(own_memcached.address)
+        lease = taken(mine.take(make_claim()))
         own_memcached.restart()
-        granted(theirs.add(make_claim()))
-        mine.close()
-        monkeypatch.setattr(
-            "userlock.stores.memcache.connections.Connection.older_than", lambda *_: True
-        )
+        taken(theirs.take(make_claim()))
+        if not idle:
+            mine.store.close()
+        monkeypatch.setattr(MemcacheStore, "_trusts", lambda *_: True)
         assert mine.release(lease) == Released()
-        assert theirs.read(lease.lock_id) == Free()
+        assert theirs.look(lease.lock_id) is None
 
     def test_a_lease_that_the_server_forgot_is_reported_lost(
         self, own_memcached: Memcached
     ) -> None:
-        store = MemcacheStore(own_memcached.address)
-        lease = granted(store.add(make_claim()))
+        leases = leases_on(own_memcached.address)
+        lease = taken(leases.take(make_claim()))
         own_memcached.restart()
-        assert store.release(lease) == Lost(None)
-        assert store.extend(lease, 10) == Lost(None)
+        assert leases.extend(lease, 10) == Lost("forgotten")
+        assert leases.release(lease) == Lost("forgotten")
+
+    def test_those_who_waited_stand_in_line_again(self, own_memcached: Memcached) -> None:
+        """And in their order, as far as they told it."""
+        leases = leases_on(own_memcached.address)
+        taken(leases.take(make_claim()))
+        first, second = make_claim(), make_claim()
+        seen = leases.join(first)
+        leases.join(second)
+        own_memcached.restart()
+        lease = taken(leases.begin(first, seen))
+        record = leases.join(second, again=True)
+        assert record is not None
+        assert record.position_of(second.token) == 0
+        assert leases.release(lease) == Released()
+        assert leases.look(lease.lock_id) is not None, "somebody waits"
 
 
 class TestOutage:
@@ -113,11 +138,28 @@ class TestOutage:
             assert lease.degraded
             service.release(lease)
         deadline = time.monotonic() + 5
-        while isinstance(other.read("learner-1"), Free | Unavailable):
+        while other.read("learner-1") is None:
             # The command waits in the server's socket; it is carried out soon.
             assert time.monotonic() < deadline
         tidy_up(service)
-        assert other.read("learner-1") == Free()
+        assert other.read("learner-1") is None
+
+    def test_a_server_of_several_that_is_down_takes_no_others_along(
+        self, own_memcached: Memcached, memcached: Memcached, prefix: str
+    ) -> None:
+        """Its locks do without, and cost nothing after the first; the others are as ever."""
+        servers = [
+            MemcacheStore(server.address, prefix=prefix) for server in (own_memcached, memcached)
+        ]
+        store = ShardedMemcacheStore(servers)
+        service = userlock.LockService(store)
+        learners = [f"learner-{number}" for number in range(40)]
+        with own_memcached.paused():
+            started = time.monotonic()
+            degraded = {each for each in learners if service.acquire(each).degraded}
+            assert time.monotonic() - started < 1
+        assert degraded == {each for each in learners if store.shard_of(each) == 0}
+        assert 0 < len(degraded) < 40
 
     def test_an_address_that_does_not_resolve_is_not_a_hang(
         self, caplog: pytest.LogCaptureFixture
@@ -141,18 +183,17 @@ class TestOutage:
             release.wait()
             return []
 
-        monkeypatch.setattr("userlock.stores.memcache.connections.socket.getaddrinfo", hang)
-        store = MemcacheStore("slow-host.invalid:11211")
+        monkeypatch.setattr("userlock.stores.address.socket.getaddrinfo", hang)
+        leases = leases_on("slow-host.invalid:11211")
         started = time.monotonic()
-        outcome = store.add(make_claim())
+        with pytest.raises(StoreUnavailable, match="look-up") as caught:
+            leases.take(make_claim())
         release.set()
         assert time.monotonic() - started < 0.5
-        assert isinstance(outcome, Unavailable)
-        assert "look-up" in outcome.reason
+        assert not caught.value.sent
 
     def test_names_are_looked_up(self, memcached: Memcached, prefix: str) -> None:
-        store = MemcacheStore(f"localhost:{memcached.port}", prefix=prefix)
-        granted(store.add(make_claim()))
+        taken(leases_on(f"localhost:{memcached.port}", prefix).take(make_claim()))
 
 
 class TestForeignValues:
@@ -174,15 +215,33 @@ class TestForeignValues:
     ) -> None:
         with contextlib.closing(Client(memcached.address)) as client:
             client.set(f"{prefix}:lock=learner-1", value, noreply=False)
-        store = MemcacheStore(memcached.address, prefix=prefix)
-        assert store.add(make_claim()) == Held(None)
-        seen = store.read("learner-1")
-        assert isinstance(seen, Held)
-        assert seen.holder is not None
+        leases = leases_on(memcached.address, prefix)
+        assert leases.take(make_claim()) is None
+        seen = leases.look("learner-1")
+        assert seen is not None
+        assert not seen.free
         assert "did not write" in seen.holder.describe()
-        service = userlock.LockService(store)
+        service = userlock.LockService(leases.store)
         with pytest.raises(userlock.LockTimeout, match="did not write"):
             service.acquire("learner-1", wait_timeout=0.05)
+        assert service.break_lock("learner-1") is not None
+        service.release(service.acquire("learner-1", wait_timeout=0))
+
+    @pytest.mark.parametrize("protocol", ["meta", "text"])
+    def test_a_record_that_nothing_can_be_added_to_is_not_a_hang(
+        self, memcached: Memcached, prefix: str, protocol: str
+    ) -> None:
+        """Nobody can stand in line there: items end at a megabyte, or where memory does."""
+        with contextlib.closing(Client(memcached.address)) as client:
+            key = f"{prefix}:lock=learner-1"
+            client.set(key, b"x" * 1_000_000, noreply=False)
+            while client.append(key, b"x" * 50, noreply=False):
+                pass
+        store = MemcacheStore(memcached.address, prefix=prefix, protocol=protocol)
+        service = userlock.LockService(store)
+        started = time.monotonic()
+        assert service.acquire("learner-1").degraded
+        assert time.monotonic() - started < 1
 
 
 def _hold_and_stall(address: str, prefix: str, acquired: Any) -> None:

@@ -23,6 +23,11 @@ from userlock.stores.memcache.wire import Connection, Refused, check
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
+#: How often a record may come between the two commands of an `append`.
+_MOST_APPENDS = 5
+#: Said by both protocols as if there were no record: beyond a megabyte, or out of memory.
+_FULL = "memcached has no room for a line more"
+
 
 class _WithoutCas(Refused):
     """What is stored there has no CAS number."""
@@ -102,7 +107,7 @@ class Meta:
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
         wire = b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key)
-        while True:
+        for _ in range(_MOST_APPENDS):
             connection.send(wire)
             first = connection.read_line()
             appended = first != b"NS"
@@ -111,6 +116,7 @@ class Meta:
             # When it was created between the two commands, once more.
             if appended or item is None:
                 return item
+        raise Refused(_FULL)
 
     @staticmethod
     def _item(connection: Connection, line: bytes) -> Item | None:
@@ -167,7 +173,7 @@ class Text:
         return not _is_one_of(reply, b"EXISTS", b"NOT_FOUND") and _is_done(reply, b"STORED")
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
-        while True:
+        for _ in range(_MOST_APPENDS):
             connection.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
             reply = connection.read_line()
             if reply not in (b"STORED", b"NOT_STORED"):
@@ -177,6 +183,7 @@ class Text:
             connection.finish()
             if reply == b"STORED" or item is None:
                 return item
+        raise Refused(_FULL)
 
     def _written(self, connection: Connection, record: bytes, *refusals: bytes) -> int | None:
         """The CAS number of what was just written; None if it was refused."""

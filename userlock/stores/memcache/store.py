@@ -277,7 +277,9 @@ class MemcacheStore(ForOperators):
 
     def _unavailable(self, error: Exception, *, sent: bool) -> StoreUnavailable:
         slow = isinstance(error, _SLOW)
-        what = "timed out" if slow else str(error) or type(error).__name__
+        # The kernel's own time-out has another text; a look-up's says what was looked up.
+        timed_out = isinstance(error, BlockingIOError)
+        what = "timed out" if timed_out else str(error) or type(error).__name__
         if isinstance(error, MemcacheError) and not str(error):
             what = "the server closed the connection"
         return StoreUnavailable(f"memcached at {self.address}: {what}", sent=sent, slow=slow)

@@ -1,0 +1,20 @@
+"""What tests of leases share, whatever store is below."""
+
+from __future__ import annotations
+
+from userlock.lock.lease import Lease
+from userlock.lock.record import Record
+from userlock.lock.store import LeaseStore
+
+
+def taken(lease: Lease | None) -> Lease:
+    """The lease, which must have been granted."""
+    assert lease is not None, "somebody has the lock"
+    return lease
+
+
+def record_of(store: LeaseStore, lock_id: str) -> Record:
+    """The lock's record, which must be there."""
+    stored = store.read(lock_id)
+    assert stored is not None, f"{lock_id!r} has no record"
+    return Record(stored)
