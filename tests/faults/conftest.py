@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
 from tests.faults.proxy import FaultProxy
 from tests.servers import Memcached
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.leases import Leases
 from userlock.stores import MemcacheStore
+
+
+class Commands(NamedTuple):
+    """How the packet begins that each verb sends."""
+
+    protocol: str
+    create: bytes
+    read: bytes
+    swap: bytes
+    remove: bytes
+    append: bytes
+
+
+META = Commands("meta", b"ms ", b"mg ", b"ms ", b"md ", b"ms ")
+TEXT = Commands("text", b"add ", b"gets ", b"cas ", b"cas ", b"append ")
 
 
 @pytest.fixture
@@ -23,13 +41,26 @@ def proxy(memcached: Memcached) -> Iterator[FaultProxy]:
         yield proxy
 
 
+@pytest.fixture(params=[META, TEXT], ids=lambda commands: commands.protocol)
+def commands(request: pytest.FixtureRequest) -> Commands:
+    """What the protocol under test sends."""
+    commands: Commands = request.param
+    return commands
+
+
 @pytest.fixture
-def store(proxy: FaultProxy, prefix: str) -> Iterator[MemcacheStore]:
+def store(proxy: FaultProxy, prefix: str, commands: Commands) -> Iterator[MemcacheStore]:
     """Through the proxy, with a connection that stands already."""
-    store = MemcacheStore(proxy.address, prefix=prefix)
+    store = MemcacheStore(proxy.address, prefix=prefix, protocol=commands.protocol)
     store.read("warm-up")
     yield store
     store.close()
+
+
+@pytest.fixture
+def leases(store: MemcacheStore) -> Leases:
+    """Through the proxy."""
+    return Leases(store, SYSTEM_CLOCK)
 
 
 @pytest.fixture
@@ -38,3 +69,9 @@ def direct(memcached: Memcached, prefix: str) -> Iterator[MemcacheStore]:
     store = MemcacheStore(memcached.address, prefix=prefix)
     yield store
     store.close()
+
+
+@pytest.fixture
+def theirs(direct: MemcacheStore) -> Leases:
+    """The leases of others, past the proxy."""
+    return Leases(direct, SYSTEM_CLOCK)

@@ -10,24 +10,28 @@ from typing import Any
 import pytest
 
 import userlock
+from tests.leases import record_of, taken
 from tests.servers import Memcached
-from userlock.lock.lease import Free, Granted, Held, Released, Unavailable
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.lease import Released
+from userlock.lock.leases import Leases
+from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
-from userlock.testing import granted, make_claim
+from userlock.testing import make_claim
 
 
 class TestFork:
     def test_a_forked_child_uses_connections_of_its_own(
         self, memcached: Memcached, prefix: str
     ) -> None:
-        store = MemcacheStore(memcached.address, prefix=prefix)
-        lease = granted(store.add(make_claim()))
+        leases = Leases(MemcacheStore(memcached.address, prefix=prefix), SYSTEM_CLOCK)
+        lease = taken(leases.take(make_claim()))
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                outcome = store.add(make_claim("child"))
-                good = isinstance(outcome, Granted) and isinstance(store.add(make_claim()), Held)
+                child_lease = leases.take(make_claim("child"))
+                good = child_lease is not None and leases.take(make_claim()) is None
                 os.write(write, b"y" if good else b"n")
             finally:
                 os._exit(0)
@@ -35,7 +39,7 @@ class TestFork:
         assert os.read(read, 1) == b"y"
         os.waitpid(child, 0)
         os.close(read)
-        assert store.release(lease) == Released()
+        assert leases.release(lease) == Released()
 
     def test_a_fork_during_a_look_up_does_not_wait_for_it_for_ever(
         self, memcached: Memcached, prefix: str, monkeypatch: pytest.MonkeyPatch
@@ -48,16 +52,17 @@ class TestFork:
             answer.wait()
             return look_up(*args, **kwargs)
 
-        module = "userlock.stores.memcache.connections.socket.getaddrinfo"
+        module = "userlock.stores.address.socket.getaddrinfo"
         monkeypatch.setattr(module, slow)
-        store = MemcacheStore(f"localhost:{memcached.port}", prefix=prefix)
-        assert isinstance(store.add(make_claim()), Unavailable)
+        leases = Leases(MemcacheStore(f"localhost:{memcached.port}", prefix=prefix), SYSTEM_CLOCK)
+        with pytest.raises(StoreUnavailable, match="look-up"):
+            leases.take(make_claim())
         child = os.fork()
         if child == 0:
             code = 1
             try:
                 monkeypatch.undo()
-                code = 0 if isinstance(store.add(make_claim("child")), Granted) else 2
+                code = 2 if leases.take(make_claim("child")) is None else 0
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
@@ -81,5 +86,5 @@ class TestFork:
                     os._exit(code)
             _, status = os.waitpid(child, 0)
             assert os.waitstatus_to_exitcode(status) == 0
-            assert isinstance(store.read("learner-1"), Held)
-        assert store.read("learner-1") == Free()
+            assert not record_of(store, "learner-1").free
+        assert store.read("learner-1") is None

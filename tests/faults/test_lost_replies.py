@@ -1,7 +1,7 @@
-"""Replies that are lost, late or cut short, at each step.
+"""Replies that are lost, late or cut short, at each step, in both of memcached's protocols.
 
-The invariant throughout: nobody's lease but our own is ever deleted, and a lock that is ours
-is known to be ours.
+The invariant throughout: nobody's lease but our own is ever ended, and a lock that is ours
+is known to be ours. Each step of each verb by itself: tests/unit/lock/test_leases.py.
 """
 
 from __future__ import annotations
@@ -12,127 +12,240 @@ from typing import Any
 import pytest
 
 import userlock
+from tests.faults.conftest import Commands
 from tests.faults.proxy import Fault, FaultProxy
 from tests.faults.tidy import tidy_up
-from userlock.lock.lease import Free, Held, Lost, Priority, Released
+from tests.leases import record_of, taken
+from userlock.lock.lease import Granted, Lost, Priority, Released
+from userlock.lock.leases import Leases
+from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
-from userlock.testing import granted, make_claim
+from userlock.testing import make_claim
 
 #: Those after which a command has been carried out, or never will be.
 FAULTS = [fault for fault in Fault if fault is not Fault.DELAY]
+#: Those after which the caller has had to wait for as long as it ever does.
+SLOW = [Fault.DROP_REPLY, Fault.SWALLOW]
+CARRIED_OUT = [Fault.DROP_REPLY, Fault.CUT_AFTER, Fault.CUT_REPLY]
 
 
-class TestLostReplies:
-    @pytest.mark.parametrize("fault", FAULTS)
-    @pytest.mark.parametrize("priority", list(Priority))
-    def test_an_add_whose_reply_is_lost_is_ours_all_the_same(
-        self, proxy: FaultProxy, store: MemcacheStore, fault: Fault, priority: Priority
+class TestTaking:
+    @pytest.mark.parametrize(
+        ("fault", "priority"),
+        [*((fault, Priority.INTERACTIVE) for fault in FAULTS), (Fault.DROP_REPLY, Priority.BATCH)],
+    )
+    def test_a_lock_whose_grant_is_lost_is_ours_all_the_same(
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: Leases,
+        direct: MemcacheStore,
+        fault: Fault,
+        priority: Priority,
     ) -> None:
         claim = make_claim(priority=priority)
         started = time.monotonic()
-        with proxy.fault(b"ms ", fault):
-            lease = granted(store.add(claim))
+        with proxy.fault(commands.create, fault):
+            lease = taken(leases.take(claim))
         assert time.monotonic() - started < 0.6
-        assert store.read(claim.lock_id) == Held(claim.holder)
-        assert store.release(lease) == Released()
+        assert record_of(direct, claim.lock_id).holder == claim.holder
+        assert leases.release(lease) == Released()
+        assert direct.read(claim.lock_id) is None
 
-    def test_without_the_read_back_it_would_block_until_it_runs_out(
+    def test_without_looking_it_would_block_until_it_runs_out(
         self,
         proxy: FaultProxy,
-        store: MemcacheStore,
+        commands: Commands,
+        leases: Leases,
+        direct: MemcacheStore,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """The negative control: an add that is simply sent again meets its own lease."""
-        monkeypatch.setattr(store, "_look_for", lambda *_: None)
-        with proxy.fault(b"ms ", Fault.DROP_REPLY):
-            assert store.add(make_claim()) == Held(None)
+        """The negative control: a caller that takes an error for "held" waits for itself."""
+        monkeypatch.setattr(leases, "_take_after", lambda *_: None)
+        claim = make_claim()
+        with proxy.fault(commands.create, Fault.DROP_REPLY):
+            assert leases.take(claim) is None
+        assert record_of(direct, claim.lock_id).holder == claim.holder
 
     @pytest.mark.parametrize("fault", FAULTS)
-    def test_an_add_on_a_held_lock_whose_reply_is_lost_is_not_ours(
-        self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore, fault: Fault
+    def test_a_lock_that_another_holds_is_not_ours(
+        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
     ) -> None:
         holder = make_claim()
-        granted(direct.add(holder))
-        with proxy.fault(b"ms ", fault):
-            assert store.add(make_claim()) == Held(holder.holder)
+        taken(theirs.take(holder))
+        before = theirs.store.read(holder.lock_id)
+        with proxy.fault(commands.create, fault):
+            assert leases.take(make_claim()) is None
+        after = theirs.store.read(holder.lock_id)
+        assert before is not None
+        assert after is not None
+        assert after.record == before.record
+
+
+class TestStandingInLine:
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_a_waiter_stands_in_line_once_at_most(
+        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
+    ) -> None:
+        """A line is sent again after a break, and may be there twice then."""
+        taken(theirs.take(make_claim()))
+        claim = make_claim()
+        with proxy.fault(commands.append, fault):
+            if fault in SLOW:
+                with pytest.raises(StoreUnavailable):
+                    leases.join(claim)
+            else:
+                record = leases.join(claim)
+                assert record is not None
+                assert record.position_of(claim.token) == 0
+        waiters = record_of(theirs.store, claim.lock_id).waiters()
+        assert [each.token for each in waiters] == [claim.token] * (fault is not Fault.SWALLOW)
 
     @pytest.mark.parametrize("fault", FAULTS)
-    def test_a_release_whose_reply_is_lost_is_carried_out(
-        self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore, fault: Fault
+    def test_whoever_is_next_takes_over_once(
+        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
     ) -> None:
-        lease = granted(store.add(make_claim()))
-        with proxy.fault(b"md ", fault):
-            assert store.release(lease) == Released()
-        assert direct.read(lease.lock_id) == Free()
+        lease = taken(theirs.take(make_claim()))
+        claim, behind = make_claim(), make_claim()
+        leases.join(claim)
+        theirs.join(behind)
+        assert theirs.release(lease) == Released()
+        record = leases.look(claim.lock_id)
+        assert record is not None
+        assert record.free
+        with proxy.fault(commands.swap, fault):
+            if fault in CARRIED_OUT:
+                mine = taken(leases.claim(claim, record, passing=False))
+            elif fault is Fault.SWALLOW:
+                # It may yet be carried out, for all that the caller knows.
+                with pytest.raises(StoreUnavailable):
+                    leases.claim(claim, record, passing=False)
+            else:
+                assert leases.claim(claim, record, passing=False) is None
+        after = record_of(theirs.store, claim.lock_id)
+        assert after.position_of(behind.token) == (0 if fault in CARRIED_OUT else 1)
+        if fault in CARRIED_OUT:
+            assert after.holder.token == claim.token
+            assert leases.release(mine) == Released()
+            assert record_of(theirs.store, claim.lock_id).position_of(behind.token) == 0
+
+
+class TestKeeping:
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_an_extension_that_is_not_confirmed_is_made_up_for_by_the_next(
+        self, proxy: FaultProxy, commands: Commands, leases: Leases, fault: Fault
+    ) -> None:
+        lease = taken(leases.take(make_claim()))
+        with proxy.fault(commands.swap, fault), pytest.raises(StoreUnavailable):
+            leases.extend(lease, 30)
+        outcome = leases.extend(lease, 30)
+        assert isinstance(outcome, Granted)
+        assert leases.release(outcome.lease) == Released()
+        assert leases.look(lease.lock_id) is None
+
+
+class TestGivingBack:
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_a_release_whose_reply_is_lost_is_carried_out(
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: Leases,
+        direct: MemcacheStore,
+        fault: Fault,
+    ) -> None:
+        lease = taken(leases.take(make_claim()))
+        with proxy.fault(commands.remove, fault):
+            assert leases.release(lease) == Released()
+        assert direct.read(lease.lock_id) is None
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_so_is_one_to_somebody_who_waits(
+        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
+    ) -> None:
+        lease = taken(leases.take(make_claim()))
+        waiter = make_claim()
+        theirs.join(waiter)
+        with proxy.fault(commands.append, fault):
+            assert leases.release(lease) == Released()
+        record = theirs.look(lease.lock_id)
+        assert record is not None
+        assert (record.free, record.position_of(waiter.token)) == (True, 0)
+        taken(theirs.claim(waiter, record, passing=False))
 
     @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.CUT_BEFORE])
-    def test_a_release_after_the_connection_broke_leaves_the_next_owner_alone(
-        self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore, fault: Fault
+    def test_one_after_the_connection_broke_leaves_the_next_owner_alone(
+        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
     ) -> None:
-        lease = granted(store.add(make_claim()))
-        direct.release(lease)
+        lease = taken(leases.take(make_claim()))
+        mine = record_of(theirs.store, lease.lock_id)
+        assert theirs.store.remove(lease.lock_id, mine.stored.version)
         successor = make_claim()
-        granted(direct.add(successor))
-        with proxy.fault(b"md ", fault):
-            assert store.release(lease) == Lost(successor.holder)
-        assert direct.read(lease.lock_id) == Held(successor.holder)
+        theirs_to_keep = taken(theirs.take(successor))
+        with proxy.fault(commands.remove, fault):
+            assert leases.release(lease) == Lost("taken", successor.holder)
+        after = record_of(theirs.store, lease.lock_id)
+        assert (after.holder, after.free) == (successor.holder, False)
+        assert theirs.release(theirs_to_keep) == Released()
 
-    def test_a_whole_acquire_with_every_step_failing_once(
-        self, proxy: FaultProxy, store: MemcacheStore
-    ) -> None:
-        service = userlock.LockService(store)
-        proxy.faults.update(
-            {b"ms ": Fault.DROP_REPLY, b"gets ": Fault.CUT_AFTER, b"md ": Fault.CUT_REPLY}
-        )
+
+def test_a_whole_lock_with_every_step_failing_once(
+    proxy: FaultProxy, commands: Commands, store: MemcacheStore
+) -> None:
+    service = userlock.LockService(store)
+    proxy.faults.update(
+        {
+            commands.create: Fault.DROP_REPLY,
+            commands.read: Fault.CUT_AFTER,
+            commands.remove: Fault.CUT_REPLY,
+        }
+    )
+    lease = service.acquire("learner-1")
+    service.release(lease)
+    tidy_up(service)
+    assert store.read("learner-1") is None
+
+
+def test_a_command_that_arrives_after_all_is_tidied_up(
+    proxy: FaultProxy, commands: Commands, store: MemcacheStore, direct: MemcacheStore
+) -> None:
+    """Sent, lost sight of, sent again, granted, released: and then the first one arrives."""
+    service = userlock.LockService(store)
+    with proxy.fault(commands.create, Fault.DELAY):
         lease = service.acquire("learner-1")
-        service.release(lease)
-        tidy_up(service)
-        assert store.read("learner-1") == Free()
+    assert not lease.degraded
+    service.release(lease)
+    proxy.deliver()
+    deadline = time.monotonic() + 5
+    while direct.read("learner-1") is None:
+        assert time.monotonic() < deadline, "the late command did not arrive"
+    while direct.read("learner-1") is not None:
+        service.release(service.acquire("another"))
+        assert time.monotonic() < deadline, "nobody holds it, and it stays locked"
 
 
-class TestLateCommands:
-    def test_an_add_that_arrives_after_all_is_tidied_up(
-        self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore
-    ) -> None:
-        """Sent, lost sight of, sent again, granted, released: and then the first one arrives."""
-        service = userlock.LockService(store)
-        with proxy.fault(b"ms ", Fault.DELAY):
-            lease = service.acquire("learner-1")
-        assert not lease.degraded
-        service.release(lease)
-        proxy.deliver()
-        deadline = time.monotonic() + 5
-        while isinstance(direct.read("learner-1"), Free):
-            assert time.monotonic() < deadline, "the late command did not arrive"
-        while not isinstance(direct.read("learner-1"), Free):
-            service.release(service.acquire("another"))
-            assert time.monotonic() < deadline, "nobody holds it, and it stays locked"
+def test_a_connection_that_was_interrupted_is_not_used_again(
+    store: MemcacheStore, leases: Leases, theirs: Leases
+) -> None:
+    """Its late reply ("HD …") would be taken for the answer to the next command."""
 
+    class Stop(BaseException):
+        pass
 
-class TestInterruptedThreads:
-    def test_a_connection_that_was_interrupted_is_not_used_again(
-        self, proxy: FaultProxy, store: MemcacheStore, direct: MemcacheStore
-    ) -> None:
-        """Its late reply ("HD") would be taken for the answer to the next command."""
+    taken(theirs.take(make_claim("held")))
+    (connection,) = store._connections._idle
 
-        class Stop(BaseException):
-            pass
+    class Interrupted:
+        def __init__(self, sock: Any) -> None:
+            self._sock = sock
 
-        holder = make_claim("held")
-        granted(direct.add(holder))
-        (connection,) = store._connections._idle
+        def recv(self, *_: object) -> bytes:
+            raise Stop
 
-        class Interrupted:
-            def __init__(self, sock: Any) -> None:
-                self._sock = sock
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._sock, name)
 
-            def recv(self, *_: object) -> bytes:
-                raise Stop
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self._sock, name)
-
-        connection.client.sock = Interrupted(connection.client.sock)
-        with pytest.raises(Stop):
-            store.add(make_claim("free"))
-        assert store.add(make_claim("held")) == Held(None)
+    connection._sock = Interrupted(connection._sock)
+    with pytest.raises(Stop):
+        leases.take(make_claim("free"))
+    assert leases.take(make_claim("held")) is None
