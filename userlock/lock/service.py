@@ -8,10 +8,8 @@ acquire ── create ──▶ version      done: one round trip
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random, SystemRandom
-from typing import ParamSpec, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockServiceUnavailable
@@ -23,6 +21,7 @@ from userlock.events import (
     Listeners,
     Released,
 )
+from userlock.lock.access import Access
 from userlock.lock.acquisition import Acquisition
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.heart import SYSTEM_HEART, Heart
@@ -51,11 +50,7 @@ from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.queue import HoldTimes
 from userlock.lock.record import Record, Waiter
 from userlock.lock.registry import open_store
-from userlock.lock.store import LeaseStore, ShardedStore, StoreUnavailable
-from userlock.lock.strays import Strays
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+from userlock.lock.store import LeaseStore, StoreUnavailable
 
 
 class LockService:
@@ -112,10 +107,8 @@ class LockService:
         self.leases = Leases(store, clock, quiet_release=quiet_release)
         self.hold_times = HoldTimes()
         self.order = OrderGraph()
-        self._breaker = CircuitBreaker(clock)
-        self._shard_of = store.shard_of if isinstance(store, ShardedStore) else None
-        self._breakers = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
-        self._strays = Strays(self.leases, clock)
+        self._access = Access(self.leases, clock)
+        self.ask = self._access.ask
 
     @classmethod
     def from_url(
@@ -195,7 +188,8 @@ class LockService:
         said = priority._value_  # without the property's frame
         record = encode_holder(token, said, clock.wall(), ttl, process_label(), request)
         # What `ask` does, without its two calls: this is the way that nearly every lock takes.
-        breaker = self._breaker if self._shard_of is None else self._breaker_of(lock_id)
+        access = self._access
+        breaker = access.breaker_of(lock_id)
         started = clock.now()
         if not breaker.closed and not breaker.allows():
             acquisition = Acquisition(self, claim_of(lock_id, record, ttl), wait, started)
@@ -203,16 +197,13 @@ class LockService:
         try:
             lease = self.leases.take_at(started, lock_id, token, record, ttl, said)
         except StoreUnavailable as trouble:
-            breaker.failed(cost_seconds=clock.now() - started, reason=trouble.reason)
+            access.failed(breaker, started, trouble)
             acquisition = Acquisition(self, claim_of(lock_id, record, ttl), wait, started)
             return acquisition.unavailable(trouble)
         except BaseException:  # the thread is being stopped; it may have been granted
             Acquisition(self, claim_of(lock_id, record, ttl), wait, started).abandoned()
             raise
-        if not breaker.closed:
-            breaker.succeeded()
-        if self._strays:
-            self._strays.collect()
+        access.answered(breaker)
         if lease is None:
             claim = claim_of(lock_id, record, ttl)
             return Acquisition(self, claim, wait, started, holding).contended()
@@ -220,30 +211,6 @@ class LockService:
             waited = clock.now() - started
             self.listeners.emit(Acquired(lock_id, priority.value, waited, 1, "", degraded=False))
         return lease
-
-    def ask(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Ask the store, unless it is known not to answer.
-
-        Raises:
-            StoreUnavailable: it did not answer; the breaker knows.
-        """
-        breaker = self._breaker_of(lock_id)
-        if not breaker.allows():
-            raise StoreUnavailable(breaker.reason, sent=False)
-        asked_at = self.clock.now()
-        try:
-            answer = verb(*args, **kwargs)
-        except StoreUnavailable as trouble:
-            cost = self.clock.now() - asked_at
-            breaker.failed(cost_seconds=cost, reason=trouble.reason)
-            raise
-        breaker.succeeded()
-        if self._strays:
-            self._strays.collect()
-        return answer
-
-    def _breaker_of(self, lock_id: str) -> CircuitBreaker:
-        return self._breaker if self._shard_of is None else self._breakers[self._shard_of(lock_id)]
 
     # --- release ----------------------------------------------------------------------------
 
@@ -255,7 +222,7 @@ class LockService:
         """
         if held_seconds:
             self.hold_times.note(lease.priority, held_seconds)
-        breaker = self._breaker if self._shard_of is None else self._breaker_of(lease.lock_id)
+        breaker = self._access.breaker_of(lease.lock_id)
         outcome: StoreReleased | Lost | Unavailable
         if breaker.closed and lease.version is not None and not lease.unsettled:
             outcome = self._give_back_at_once(lease, breaker)
@@ -303,7 +270,7 @@ class LockService:
         try:
             outcome: StoreReleased | Lost | Unavailable = self.leases.release(lease)
         except StoreUnavailable as trouble:
-            breaker.failed(cost_seconds=self.clock.now() - asked_at, reason=trouble.reason)
+            self._access.failed(breaker, asked_at, trouble)
             outcome = Unavailable(trouble.reason, trouble.sent)
             self.remember_stray(lease)
         except BaseException:  # the thread is being stopped
@@ -312,13 +279,13 @@ class LockService:
         if lease.also is not None:
             also, origin = lease.also
             origin.give_back(also)
-        if self._strays:
-            self._strays.collect()
+        if self._access.strays:
+            self._access.strays.collect()
         return outcome
 
     def remember_stray(self, lease: Lease) -> None:
         """Give this lease back when the store answers again."""
-        self._strays.remember(lease)
+        self._access.strays.remember(lease)
 
     # --- the rest ---------------------------------------------------------------------------
 
