@@ -35,6 +35,15 @@ FLOORS: dict[str, set[str]] = {
         "userlock.lock",
         "userlock.ndb",
     },
+    "userlock.cli": {
+        "userlock._version",
+        "userlock.errors",
+        "userlock.clock",
+        "userlock.events",
+        "userlock.lock",
+        "userlock.stores",
+    },
+    "userlock.__main__": {"userlock.cli"},
     "userlock.testing": {"userlock.errors", "userlock.clock", "userlock.events", "userlock.lock"},
 }
 

@@ -24,6 +24,8 @@ from userlock.stores.memcache.wire import Connection, Refused
 LIST_SECONDS = 2.0
 #: How many records are asked for in one packet.
 _BATCH = 100
+#: The crawler is in no hurry.
+_SILENCE_SECONDS = 1.0
 _BUSY_PAUSE = 0.05
 
 
@@ -57,9 +59,16 @@ def _keys(connection: Connection, beginning: bytes) -> Iterator[bytes]:
     # moves from one LRU list to another is not missed; older servers cannot.
     commands = [b"lru_crawler metadump hash\r\n", b"lru_crawler metadump all\r\n"]
     rest = b""
+    heard_at = time.monotonic()
     connection.send(commands.pop(0))
     while True:
-        chunk = connection.client.sock.recv(1 << 18)
+        try:
+            chunk = connection.client.sock.recv(1 << 18)
+        except (TimeoutError, BlockingIOError):
+            if time.monotonic() > heard_at + _SILENCE_SECONDS:
+                raise
+            continue
+        heard_at = time.monotonic()
         if not chunk:
             raise ConnectionResetError("the server closed the connection")
         *lines, rest = (rest + chunk).split(b"\n")

@@ -26,9 +26,6 @@ from userlock.stores.memcache.wire import TROUBLE, Connection, Refused
 if TYPE_CHECKING:
     from userlock.stores.memcache.store import MemcacheStore
 
-#: For the list to begin, in seconds: the server's crawler is in no hurry.
-_LIST_TIMEOUT = 1.0
-
 
 class ForOperators:
     """Looks at one server over connections of its own."""
@@ -40,7 +37,7 @@ class ForOperators:
 
     def lock_ids(self, limit: int) -> Iterator[Listed]:
         """As `ListingStore.lock_ids`."""
-        with self._looking(timeout=_LIST_TIMEOUT) as connection:
+        with self._looking() as connection:
             yield from listed(connection, self._keys, limit)
 
     def read_listed(self, listed: Sequence[Listed]) -> list[Stored | None]:
@@ -70,11 +67,11 @@ class ForOperators:
         )
 
     @contextlib.contextmanager
-    def _looking(self, timeout: float | None = None) -> Iterator[Connection]:
+    def _looking(self) -> Iterator[Connection]:
         """A connection that is closed afterwards, and trouble as others know it."""
         connection: Connection | None = None
         try:
-            connection = self._connections.make(timeout)
+            connection = self._connections.make()
             yield connection
         except (*TROUBLE, Refused) as error:
             slow = isinstance(error, TimeoutError | BlockingIOError)

@@ -1,0 +1,10 @@
+"""`python -m userlock`: the same as the command `userlock`."""
+
+from __future__ import annotations
+
+import sys
+
+from userlock.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""`userlock doctor`: is the store fit to keep locks, and what is wrong with it?"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+from userlock.cli.command import FINE, NO, UNREACHABLE, Setting, plain_reason
+from userlock.cli.console import shown
+from userlock.lock.store import ExaminableStore, Finding, LeaseStore, Verdict
+from userlock.stores.trial import try_out
+
+NAME = "doctor"
+SUMMARY = "asks the server that keeps the locks how it is, and says what is wrong with it"
+NO_MEANS = "something is wrong (a warning is none)"
+DETAILS = """\
+Each finding is ok, a warning (locks work; there is something to know or to do) or
+wrong. Takes a few seconds, writes a record of its own and removes it. Of several
+servers each one is asked; exit code 3 says that none of them answers. The JSON
+document has verdict and findings (server, subject, verdict, says, advice, facts).
+"""
+
+_ORDER = (Verdict.OK, Verdict.WARNING, Verdict.WRONG)
+#: Other stores than ours: how long they are taken to wait for a reply, in seconds.
+_USUAL_PATIENCE = 0.3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--quiet", action="store_true", help="show only what is a warning, or wrong"
+    )
+
+
+def run(options: argparse.Namespace, setting: Setting) -> int:
+    findings = examine(setting.service().store)
+    worst = max((each.verdict for each in findings), key=_ORDER.index, default=Verdict.OK)
+    if setting.json:
+        setting.console.document(
+            {
+                "store": setting.url,
+                "verdict": worst.value,
+                "findings": [_facts(each) for each in findings],
+            }
+        )
+    else:
+        _tell(setting, findings, quiet=options.quiet)
+    if _all_down(findings):
+        return UNREACHABLE
+    return NO if worst is Verdict.WRONG else FINE
+
+
+def examine(store: LeaseStore) -> list[Finding]:
+    """What the store knows of its servers; of one that knows nothing, what trying it tells."""
+    if isinstance(store, ExaminableStore):
+        return store.examine()
+    return try_out(store, type(store).__name__, patience=_USUAL_PATIENCE)
+
+
+def _all_down(findings: list[Finding]) -> bool:
+    down = {each.server for each in findings if each.subject == "reachable" and not _up(each)}
+    return bool(findings) and {each.server for each in findings} == down
+
+
+def _up(finding: Finding) -> bool:
+    return finding.verdict is not Verdict.WRONG
+
+
+def _facts(finding: Finding) -> dict[str, Any]:
+    return {
+        "server": finding.server,
+        "subject": finding.subject,
+        "verdict": finding.verdict.value,
+        "says": plain_reason(finding.says),
+        "advice": finding.advice,
+        "facts": dict(finding.facts),
+    }
+
+
+def _tell(setting: Setting, findings: list[Finding], *, quiet: bool) -> None:
+    console = setting.console
+    lines: list[str] = []
+    for server in dict.fromkeys(each.server for each in findings):
+        own = [each for each in findings if each.server == server]
+        lines.append(shown(server))
+        for each in own:
+            if quiet and each.verdict is Verdict.OK:
+                continue
+            word = each.verdict.value
+            gap = " " * (8 - len(word))
+            text = folded(plain_reason(each.says), 23, console.columns)
+            lines.append(f"  {console.coloured(word)}{gap}{each.subject:12} {text}")
+            if each.advice:
+                lines.append(" " * 23 + "→ " + folded(shown(each.advice), 25, console.columns))
+    counts = Counter(each.verdict for each in findings)
+    lines.append(", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _ORDER))
+    console.say("\n".join(lines))
+
+
+def folded(text: str, indent: int, columns: int) -> str:
+    """Text in lines that fit, all but the first indented."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and indent + len(line) + 1 + len(word) > max(columns, indent + 20) - 1:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return ("\n" + " " * indent).join([*lines, line])

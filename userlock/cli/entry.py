@@ -1,0 +1,123 @@
+"""`userlock COMMAND …`: choosing the command, and how it may end."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+
+from userlock._version import __version__
+from userlock.cli import bench, breaking, doctor, holder, watch
+from userlock.cli.command import (
+    BUG,
+    INTERRUPTED,
+    NO_READER,
+    USAGE,
+    CommandError,
+    Connect,
+    Parser,
+    Setting,
+    add_common,
+    connect,
+    exit_codes,
+)
+from userlock.cli.console import Console, shown
+
+COMMANDS: tuple[ModuleType, ...] = (holder, breaking, watch, bench, doctor)
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    console: Console | None = None,
+    connect: Connect = connect,
+) -> int:
+    """Carry out one command. Returns the exit code.
+
+    Args:
+        arguments: what follows the program's name; by default the process's.
+        console: where to read and write; by default the process's.
+        connect: makes the lock service from the store's address.
+    """
+    console = console or Console.of_process()
+    _quiet()
+    try:
+        code = _run(arguments, console, connect)
+        console.stdout.flush()
+    except KeyboardInterrupt:
+        with contextlib.suppress(OSError):
+            console.note("")  # past the ^C that the terminal shows
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain again when it flushes at its end.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), console.stdout.fileno())
+        return NO_READER
+    except OSError as error:
+        console.note(f"userlock: cannot write the answer: {error.strerror or error}")
+        return BUG
+    except Exception:
+        console.note(f"userlock: this is a bug in userlock:\n{traceback.format_exc()}")
+        return BUG
+    return code
+
+
+def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) -> int:
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as end:  # after --help, or a complaint
+        return end.code if isinstance(end.code, int) else USAGE
+    if options.command is None:
+        names = ", ".join(module.NAME for module in COMMANDS)
+        console.note(f"userlock: say what to do: {names} (see userlock --help)")
+        return USAGE
+    setting = Setting(options, console, connect)
+    try:
+        code: int = options.run(options, setting)
+    except CommandError as error:
+        message = shown(str(error))
+        if setting.json:
+            console.document({"error": message})
+        console.note(f"userlock {options.command}: {message}")
+        return error.exit_code
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="userlock",
+        description="Looks at locks, and at the server that keeps them.",
+        epilog="Every command: --store URL or USERLOCK_STORE says where the locks are; --json for "
+        "programs; `userlock COMMAND --help` has its exit codes.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"userlock {__version__}")
+    add_common(parser)
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", parser_class=Parser
+    )
+    for module in COMMANDS:
+        command = commands.add_parser(
+            module.NAME,
+            help=module.SUMMARY,
+            description=f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.",
+            epilog=f"{module.DETAILS}\n{exit_codes(module.NO_MEANS)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        add_common(command)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def _quiet() -> None:
+    """Keep libraries from writing between the lines of an answer."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
