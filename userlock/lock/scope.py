@@ -119,11 +119,12 @@ class LockScope:
 
     def _holding(self, lock_id: str, taken: Taken) -> Sequence[Lease]:
         """What this code holds already, here and in the scopes around, while it takes one more."""
+        me = running_code()  # a thread that shares the scope has its own, and waits on its own
         tenures = [
             tenure
             for scope in self._with_outer()
             for tenure in scope.held.values()
-            if scope.service is self.service
+            if scope.service is self.service and tenure.owner == me
         ]
         if tenures:
             places = [(tenure.lock_id, tenure.taken_by) for tenure in tenures]

@@ -1,0 +1,65 @@
+"""Asking the store, while it is known to answer; and tidying up once it does again."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from userlock.clock import Clock
+from userlock.lock.breaker import CircuitBreaker
+from userlock.lock.leases import Leases
+from userlock.lock.store import ShardedStore, StoreUnavailable
+from userlock.lock.strays import Strays
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Access:
+    """What stands between the lock service and its store. Thread-safe.
+
+    Attributes:
+        strays: the leases that are still to be given back.
+    """
+
+    def __init__(self, leases: Leases, clock: Clock) -> None:
+        self._clock = clock
+        self.strays = Strays(leases, clock)
+        self._only = CircuitBreaker(clock)
+        # One that is down must not keep us from asking the others.
+        self._shard_of = leases.store.shard_of if isinstance(leases.store, ShardedStore) else None
+        self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
+
+    def breaker_of(self, lock_id: str) -> CircuitBreaker:
+        """The breaker of the server that has the lock."""
+        return self._only if self._shard_of is None else self._of_shard[self._shard_of(lock_id)]
+
+    def ask(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Ask the store, unless it is known not to answer.
+
+        Raises:
+            StoreUnavailable: it did not answer; the breaker knows.
+        """
+        breaker = self.breaker_of(lock_id)
+        if not breaker.allows():
+            raise StoreUnavailable(breaker.reason, sent=False)
+        asked_at = self._clock.now()
+        try:
+            answer = verb(*args, **kwargs)
+        except StoreUnavailable as trouble:
+            self.failed(breaker, asked_at, trouble)
+            raise
+        self.answered(breaker)
+        return answer
+
+    def failed(self, breaker: CircuitBreaker, asked_at: float, trouble: StoreUnavailable) -> None:
+        """The store did not answer."""
+        breaker.failed(cost_seconds=self._clock.now() - asked_at, reason=trouble.reason)
+
+    def answered(self, breaker: CircuitBreaker) -> None:
+        """The store answered."""
+        if not breaker.closed:
+            breaker.succeeded()
+        if self.strays:
+            self.strays.collect()
