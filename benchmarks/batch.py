@@ -86,7 +86,7 @@ def run(*, quick: bool) -> Section:
             ),
         ),
         notes=(
-            f"The scheme of 2016 was given {learners_of_2016} learner(s) only, as it sleeps for "
+            f"Learners that the scheme of 2016 was given: {learners_of_2016}, as it sleeps for "
             f"{scheme2016.BATCH_HEAD_START_SECONDS:g} s before each; its time for all is computed.",
         ),
     )

@@ -63,7 +63,7 @@ def run(*, quick: bool) -> Section:
         title="Fairness: eight processes, one lock",
         method=(
             f"{PROCESSES} processes begin at one instant and want one lock for {window:g} s, "
-            f"{rounds} time(s); each visit to the section sleeps {SECTION_SECONDS * 1000:.0f} ms. "
+            f"rounds: {rounds}; each visit to the section sleeps {SECTION_SECONDS * 1000:.0f} ms. "
             "Share: the visits' own measured time by the wall time, so sections back to back are "
             "100 %. Jain: the fairness index of the processes' acquisitions (the worst round's). "
             "Waits: all that touch that time, as each process saw them, followed to their ends. "

@@ -97,7 +97,7 @@ def run(*, quick: bool) -> Section:
         method=(
             "Two processes hold one lock in turn, the other one waits: from the release by one to "
             "the grant to the other; requests that the server carried out and the waiter's CPU "
-            f"time per hand-off. {games} games of each lock, mixed with the others'."
+            f"time per hand-off. Games of each lock, mixed with the others': {games}."
         ),
         tables=(
             Table(

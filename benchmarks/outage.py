@@ -92,7 +92,7 @@ def run(*, quick: bool) -> Section:
             f"(SIGSTOP), and the median of those that follow for {_STOPPED_SECONDS:g} s; and from "
             "its continuation to the next grant that it confirmed, of another lock and of "
             "the same one. "
-            f"{rounds} round(s) of userlock, of which the longest counts, one of the others. "
+            f"Rounds of userlock: {rounds}, of which the longest counts; one of each other lock. "
             f"No attempt is waited for longer than {CAP_SECONDS:g} s."
         ),
         tables=(
