@@ -12,8 +12,8 @@ is held is appended, a line each:
     = 4f01                                              the holder is done: the lock is free
 
 Whoever is next replaces the whole record with one that names it as the holder,
-says whom it has succeeded and how (`< 4f01 released`, or `lapsed`), and goes
-on with those who still wait. A waiter that comes back after its record was
+says whom it has succeeded and how (`< 4f01 released`, `lapsed`, or `broken` and
+by whom), and goes on with those who still wait. A waiter that comes back after its record was
 lost (`~` for `+`) goes before those who began to wait after it did.
 
 A record comes from a server that others can write to. Whatever stands in it,
@@ -193,16 +193,15 @@ class Record:
         """Whether the holder has taken the lock from `token` after that had released it."""
         return self._succeeded == b"%b released" % token.encode()
 
+    def succeeds_broken(self, token: str) -> str:
+        """Who had broken the lock of `token` before the holder took it; empty if nobody did."""
+        how = b"%b broken " % token.encode()
+        return _breaker(self._succeeded[len(how) :]) if self._succeeded.startswith(how) else ""
+
     @property
     def broken_by(self) -> str:
         """Who broke the lock, if somebody did."""
-        note = self._done.get(self.holder.token.encode(), b"")
-        if not note:
-            return ""
-        try:
-            return printable(json.loads(note))
-        except (ValueError, TypeError, OverflowError, RecursionError):
-            return "somebody"
+        return _breaker(self._done.get(self.holder.token.encode(), b""))
 
     @property
     def blocked_on(self) -> BlockedOn | None:
@@ -286,14 +285,18 @@ class Record:
         if passing:
             first = next((i for i, place in enumerate(line) if place.token == own), 0)
             line = line[first:]
-        how = b"released" if self.released else b"lapsed"
-        origin = b"\n< %b %b" % (self.holder.token.encode(), how)
+        predecessor = self.holder.token.encode()
+        note = self._done.get(predecessor)
+        how = b"lapsed" if note is None else b"broken " + note if note else b"released"
+        origin = b"\n< %b %b" % (predecessor, how)
         return self._record(claim_record + origin, (place for place in line if place.token != own))
 
     def compacted(self) -> bytes:
         """The same without those who are done."""
         own = self.holder.token.encode()
         begin = self._holder_line
+        if self._succeeded:
+            begin += b"\n< " + self._succeeded
         if own in self._blocked:
             begin += b"\n! " + own + b" " + self._blocked[own]
         return self._record(begin, self._line)
@@ -304,6 +307,16 @@ class Record:
     def _again(self, place: _Place) -> bytes:
         line = b"\n+%b %b" % (_LETTERS[place.priority], place.rest)
         return line + b"\n^ " + place.token if place.token in self._aged else line
+
+
+def _breaker(note: bytes) -> str:
+    """Who broke a lock, as the line says that ended it."""
+    if not note:
+        return ""
+    try:
+        return printable(json.loads(note))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return "somebody"
 
 
 def _details(place: _Place) -> tuple[str, str]:

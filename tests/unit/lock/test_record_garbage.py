@@ -1,0 +1,167 @@
+"""Whatever stands in a record: it neither breaks anybody nor gives anybody a right."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from userlock.lock.lease import Holder, new_token
+from userlock.lock.record import BlockedOn, Record, aged, blocked, done, joining
+from userlock.lock.store import Stored
+
+ME = Holder(new_token(), "interactive", 1_700_000_000.0, 60.0, "web/1", "GET /")
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=20) | st.integers(),
+    lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+_tokens = st.sampled_from([b"4f01", b"4f02", b"", b"\xff", b"a\rb"]) | st.binary(max_size=9)
+_notes = st.one_of(
+    _json.map(lambda value: json.dumps(value).encode()), st.binary(max_size=30), st.just(b"")
+)
+_times = st.sampled_from([b"1763640000.150", b"nan", b"-inf", b"1e999", b"", b"x"])
+_marks = st.sampled_from([b"+i", b"+b", b"~i", b"~b", b"^", b"=", b"!", b"<", b"+", b"?", b""])
+
+#: Other work on the machine may take longer than Hypothesis thinks right.
+unhurried = settings(deadline=None)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> bytes:
+    """A line that looks like one of ours, more or less."""
+    parts = [draw(_marks), draw(_tokens)]
+    if draw(st.booleans()):
+        parts.append(draw(_times))
+    parts.append(draw(_notes))
+    return b" ".join(parts)
+
+
+@st.composite
+def holders(draw: st.DrawFn) -> bytes:
+    """A first line that looks like one of ours, more or less."""
+    if draw(st.booleans()):
+        return draw(_notes)
+    fields = ["4f01", "interactive", 1.0, 60.0, "web/1", "GET /"]
+    for _ in range(draw(st.integers(0, 2))):
+        fields[draw(st.integers(0, 5))] = draw(_json)
+    return json.dumps(fields).encode()
+
+
+records = st.one_of(
+    st.binary(max_size=200),
+    st.builds(lambda first, rest: b"\n".join([first, *rest]), holders(), st.lists(lines())),
+)
+
+
+def understood(record: bytes, *, lapsed: bool = False) -> Record:
+    return Record(Stored(record, object(), lapsed))
+
+
+def is_safe(text: object) -> bool:
+    return isinstance(text, str) and text.isprintable() and len(text) <= 200
+
+
+@unhurried
+@given(records)
+@example(b"[" * 100_000)
+@example(b"9" * 10_000)
+@example(b'["a","b",1e999,NaN,"c","d"]\n= a {\n! a [1e999]\n+i a nan []')
+@example(b'"abc123"')
+@example(b'{"a":1,"b":2,"1":3,"2":4,"c":5,"d":6}')
+def test_everything_can_be_asked_of_it(garbage: bytes) -> None:
+    record = understood(garbage)
+    holder = record.holder
+    assert holder.token != ME.token
+    assert all(is_safe(text) for text in (holder.token, holder.priority))
+    assert all(is_safe(text) for text in (holder.process, holder.request))
+    assert isinstance(holder.since, float)
+    assert isinstance(holder.lock_timeout, float)
+    assert holder.describe().isprintable()
+    assert record.broken_by.isprintable()
+    assert record.succeeds_broken("4f01").isprintable()
+    assert not record.succeeds_released(ME.token)
+    for waiter in record.waiters():
+        assert is_safe(waiter.token)
+        assert waiter.priority in ("interactive", "batch")
+        assert isinstance(waiter.since, float)
+        assert is_safe(waiter.process)
+        assert is_safe(waiter.request)
+    on = record.blocked_on
+    assert on is None or (isinstance(on.lock_id, str) and isinstance(on.since, float))
+    assert isinstance(record.free, bool)
+    assert record.empty == (record.waiters() == [])
+    assert record.position_of(ME.token) is None
+    assert record.ahead_of(ME.token) is None
+
+
+@unhurried
+@given(records)
+def test_it_gives_nobody_the_lock_that_is_not_its_holder(garbage: bytes) -> None:
+    """Whose token stands nowhere in it, whatever is added to it."""
+    lines = [joining(ME), joining(ME, again=True), aged(ME.token), done(ME.token)]
+    lines.append(blocked(ME.token, BlockedOn("other", 1.0, "4f05")))
+    for line in lines:
+        record = understood(garbage + line)
+        assert record.holder.token != ME.token
+        assert record.free == understood(garbage).free
+
+
+@unhurried
+@given(records)
+def test_nobody_is_kept_from_standing_in_line(garbage: bytes) -> None:
+    record = understood(garbage + joining(ME))
+    assert record.position_of(ME.token) is not None
+    assert len(record.ahead_of(ME.token) or ()) == record.position_of(ME.token)
+    assert understood(garbage + joining(ME) + done(ME.token)).position_of(ME.token) is None
+
+
+@unhurried
+@given(records, st.booleans(), st.booleans())
+def test_who_takes_over_is_the_holder_and_the_line_goes_on(
+    garbage: bytes, lapsed: bool, passing: bool
+) -> None:
+    before = understood(garbage + joining(ME), lapsed=lapsed)
+    after = understood(before.succeeded_by(ME.encode(), ME.token, passing=passing))
+    assert after.holder == ME
+    assert (after.free, after.broken_by) == (False, "")
+    position = before.position_of(ME.token)
+    assert position is not None
+    dropped = position if passing else 0
+    others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
+    assert repr(after.waiters()) == repr(others[dropped:])  # NaN is no NaN's equal
+
+
+@unhurried
+@given(records)
+def test_compacted_it_says_the_same(garbage: bytes) -> None:
+    before = understood(garbage)
+    after = understood(before.compacted())
+    assert repr(after.holder) == repr(before.holder)
+    assert after.position_of(ME.token) is None
+    assert [waiter.token for waiter in after.waiters()] == [
+        waiter.token for waiter in before.waiters()
+    ]
+    assert after.compacted() == before.compacted()
+
+
+@unhurried
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_no_request_can_pass_for_something_else(process: str, request: str) -> None:
+    """A path comes from outside: it must not end a lease, or begin a line of its own."""
+    holder = ME._replace(token=new_token(), process=process, request=request)
+    waiter = holder._replace(token=new_token())
+    record = understood(holder.encode() + joining(waiter) + done(waiter.token, by=request))
+    assert (record.free, record.empty, record.holder.token) == (False, True, holder.token)
+    assert is_safe(record.holder.request)
+
+
+@pytest.mark.parametrize("size", [1, 10, 500])
+def test_many_who_wait_are_all_there(size: int) -> None:
+    waiters = [ME._replace(token=new_token(), request=str(number)) for number in range(size)]
+    record = understood(ME.encode() + b"".join(joining(waiter) for waiter in waiters))
+    assert [waiter.request for waiter in record.waiters()] == [str(n) for n in range(size)]
+    assert [record.position_of(waiter.token) for waiter in waiters] == list(range(size))
