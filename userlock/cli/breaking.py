@@ -34,6 +34,8 @@ Whoever waits is next. Only the lease that was shown is broken: if the lock
 changes hands while you think, nothing is done.
 
 Asks first. Where nobody can be asked (standard input is no terminal) it wants --yes.
+The JSON document has lock_id, broken, by, why (nothing was broken), and holder and
+waiters as they were before.
 """
 
 
@@ -110,7 +112,9 @@ def _nothing(setting: Setting, lock_id: str, record: Record | None, why: str) ->
 
 
 def _facts(setting: Setting, lock_id: str, record: Record | None) -> dict[str, Any]:
-    return locks.facts(lock_id, record, setting.console.clock.wall())
+    # As it was before: to say "held" of a lock that was just broken would mislead.
+    facts = locks.facts(lock_id, record, setting.console.clock.wall())
+    return {name: facts[name] for name in ("lock_id", "holder", "waiters")}
 
 
 def _told(lock_id: str, record: Record) -> str:

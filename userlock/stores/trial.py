@@ -60,10 +60,10 @@ def trouble_with_records(store: LeaseStore) -> list[str]:
         longer = store.append(lock_id, line)
         if longer is None or longer.record != record + line:
             wrong.append("a line was not appended: nobody can stand in line")
-        if store.swap(lock_id, first, b'["stale"]', _TTL_SECONDS) is not None:
-            wrong.append("it took a change that was decided on an outdated version")
         if longer is None:
             return wrong
+        if store.swap(lock_id, first, b'["stale"]', _TTL_SECONDS) is not None:
+            wrong.append("it took a change that was decided on an outdated version")
         newest = store.swap(lock_id, longer.version, record, _TTL_SECONDS)
         if newest is None:
             wrong.append("it refused a change of the version that it had just given")

@@ -1,0 +1,150 @@
+"""`userlock break`."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+
+import pytest
+
+from tests.unit.cli.terminal import Terminal
+from userlock.lock.lease import Lost
+
+
+def test_it_breaks_what_it_showed(terminal: Terminal) -> None:
+    lease = terminal.hold("ann", "POST /answers")
+    terminal.wait("ann", "p", "GET /badges")
+    code, out, err = terminal.run("break", "ann", typed="y\n")
+    assert code == 0
+    assert "POST /answers" in err
+    assert "GET /badges" in err
+    assert err.endswith("Break it? Its holder goes on until it notices. [y/N] ")
+    assert "ann: broken; it was held by" in out
+    assert "Next is web-p/7 GET /badges." in out
+    me = f"{getpass.getuser()}@{socket.gethostname()}"
+    assert terminal.service.give_back(lease) == Lost("broken", None, me)
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", "", "no\n", "yellow\n"])
+def test_anything_but_yes_is_no(terminal: Terminal, typed: str) -> None:
+    terminal.hold("ann")
+    code, out, _ = terminal.run("break", "ann", typed=typed)
+    assert (code, out) == (1, "ann: nothing broken: as you wish\n")
+    assert terminal.service.holder("ann") is not None
+
+
+def test_it_wants_yes_where_nobody_can_be_asked(terminal: Terminal) -> None:
+    terminal.hold("ann")
+    code, out, err = terminal.run("break", "ann")
+    assert (code, out) == (2, "")
+    assert err == (
+        "userlock break: nobody can be asked here (standard input is no terminal): say --yes\n"
+    )
+    assert terminal.service.holder("ann") is not None
+
+
+def test_yes_and_by(terminal: Terminal) -> None:
+    lease = terminal.hold("ann")
+    assert terminal.run("break", "ann", "--yes", "--by", "olga").err == ""
+    assert terminal.service.give_back(lease) == Lost("broken", None, "olga")
+
+
+def test_for_programs(terminal: Terminal) -> None:
+    terminal.hold("ann", "POST /answers")
+    terminal.wait("ann", "p", "GET /badges")
+    found = terminal.run("break", "ann", "--yes", "--json", "--by", "olga").document
+    assert found["broken"] is True
+    assert found["by"] == "olga"
+    assert found["holder"]["request"] == "POST /answers"
+    assert [each["request"] for each in found["waiters"]] == ["GET /badges"]
+    again = terminal.run("break", "ann", "--yes", "--json")
+    assert again.code == 1
+    assert again.document["broken"] is False
+
+
+def test_with_json_the_question_is_not_part_of_the_answer(terminal: Terminal) -> None:
+    terminal.hold("ann")
+    found = terminal.run("break", "ann", "--json", typed="y\n")
+    assert found.document["broken"] is True
+    assert "[y/N]" in found.err
+
+
+def test_nobody_holds_it(terminal: Terminal) -> None:
+    assert terminal.run("break", "ann", "--yes") == (
+        1,
+        "ann: nothing broken: nobody holds it\n",
+        "",
+    )
+
+
+def test_the_next_holder_is_not_hit(terminal: Terminal) -> None:
+    """The lock changes hands while somebody thinks."""
+    lease = terminal.hold("ann")
+
+    def change_hands() -> None:
+        terminal.service.release(lease)
+        terminal.hold("ann", "GET /innocent")
+
+    code, out, _ = terminal.run("break", "ann", typed="y\n", while_asked=change_hands)
+    assert code == 1
+    assert "nothing broken: it changed hands" in out
+    holder = terminal.service.holder("ann")
+    assert holder is not None
+    assert holder.request == "GET /innocent"
+
+
+def test_it_was_released_meanwhile(terminal: Terminal) -> None:
+    lease = terminal.hold("ann")
+    code, out, _ = terminal.run(
+        "break", "ann", typed="y\n", while_asked=lambda: terminal.service.release(lease)
+    )
+    assert code == 1
+    assert "nothing broken" in out
+
+
+def test_released_while_others_wait_is_not_called_broken(terminal: Terminal) -> None:
+    lease = terminal.hold("ann")
+    terminal.wait("ann", "p", "GET /badges")
+    code, _, _ = terminal.run(
+        "break", "ann", typed="y\n", while_asked=lambda: terminal.service.release(lease)
+    )
+    assert code == 1
+
+
+def test_a_foreign_value_is_removed(terminal: Terminal) -> None:
+    terminal.store.create("ann", b"\x1b[2J", 60)
+    code, out, _ = terminal.run("break", "ann", "--yes")
+    assert (code, out) == (0, "ann: removed something that userlock did not write\n")
+    assert terminal.store.read("ann") is None
+
+
+def test_another_foreign_value_than_the_one_shown_stays(terminal: Terminal) -> None:
+    version = terminal.store.create("ann", b"one", 60)
+    code, _, _ = terminal.run(
+        "break",
+        "ann",
+        typed="y\n",
+        while_asked=lambda: terminal.store.swap("ann", version, b"two", 60),
+    )
+    assert code == 1
+    assert terminal.store.read("ann") is not None
+
+
+def test_the_store_goes_down_while_somebody_thinks(terminal: Terminal) -> None:
+    terminal.hold("ann")
+    code, out, err = terminal.run(
+        "break", "ann", typed="y\n", while_asked=terminal.memory().go_down
+    )
+    assert (code, out) == (3, "")
+    assert err.endswith("the store does not answer: the store is down\n")
+
+
+def test_ctrl_c_at_the_question(terminal: Terminal) -> None:
+    terminal.hold("ann")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    code, out, _ = terminal.run("break", "ann", typed="", while_asked=interrupt)
+    assert (code, out) == (130, "")
+    assert terminal.service.holder("ann") is not None

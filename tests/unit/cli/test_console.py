@@ -1,0 +1,92 @@
+"""Text that fits, and does nothing to a terminal."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from userlock.cli.console import Column, cut, shown, span, table, time_of_day, timestamp, width
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("ann", "ann"),
+        ("日本 é", "日本 é"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\udcff", "\\udcff"),
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_shown(text: str, safe: str) -> None:
+    assert shown(text) == safe
+    assert shown(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "short"),
+    [
+        (0, "0.0s"),
+        (-5, "0.0s"),
+        (0.44, "0.4s"),
+        (9.96, "10s"),
+        (59.4, "59s"),
+        (59.6, "1m00s"),
+        (200, "3m20s"),
+        (3599.9, "1h00m"),
+        (7500, "2h05m"),
+        (360000, "4d04h"),
+        (math.nan, "?"),
+        (math.inf, "?"),
+        (1e300, "?"),
+    ],
+)
+def test_span(seconds: float, short: str) -> None:
+    assert span(seconds) == short
+
+
+@pytest.mark.parametrize("wall", [math.nan, math.inf, -1e300, 1e300])
+def test_moments_that_are_none(wall: float) -> None:
+    assert time_of_day(wall) == "?"
+    assert timestamp(wall) is None
+
+
+def test_timestamps_are_utc() -> None:
+    assert timestamp(0.25) == "1970-01-01T00:00:00.250Z"
+
+
+@pytest.mark.parametrize(("text", "columns"), [("ann", 3), ("日本", 4), ("é", 1), ("e\u0301", 1)])
+def test_width(text: str, columns: int) -> None:
+    assert width(text) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "what_fits"),
+    [("abcdef", 6, "abcdef"), ("abcdef", 4, "abc…"), ("日本語", 5, "日本…"), ("日本語", 4, "日…")],
+)
+def test_cut(text: str, columns: int, what_fits: str) -> None:
+    assert cut(text, columns) == what_fits
+    assert width(cut(text, columns)) <= columns
+
+
+def test_the_widest_column_gives_way() -> None:
+    columns = [Column("A", least=3), Column("N", right=True), Column("B", least=3)]
+    assert table(columns, [["a" * 30, "7", "b" * 8], ["x", "12", ""]], 24) == [
+        "A            N  B",
+        "aaaaaaaaa…   7  bbbbbbbb",
+        "x           12",
+    ]
+
+
+def test_no_line_is_too_long() -> None:
+    columns = [Column("A", least=3), Column("N", right=True), Column("B", least=3)]
+    lines = table(columns, [["日本" * 30, "7", "b" * 80], ["x", "12", ""]], 24)
+    assert all(width(line) <= 24 for line in lines)
+    assert lines[1].endswith("…")
+
+
+def test_what_cannot_be_cut_is_not() -> None:
+    assert table([Column("NUMBER")], [["1234567890"]], 4) == ["NUMBER", "1234567890"]

@@ -1,0 +1,145 @@
+"""Choosing the command, and whatever is wrong with the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+import userlock
+from tests.unit.cli.terminal import Terminal
+from userlock.cli.command import without_password
+from userlock.cli.console import Console
+from userlock.cli.entry import COMMANDS, main
+
+NAMES = [module.NAME for module in COMMANDS]
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command line that makes no sense is told: one line."""
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "say what to do: holder, break, watch, bench, doctor (see userlock --help)"),
+        (["holdr", "ann"], "there is no 'holdr'; did you mean holder?"),
+        (["frobnicate"], "There are: holder, break, watch, bench, doctor"),
+        (["holder"], "userlock holder: the following arguments are required: ID"),
+        (["holder", "a", "b"], "unrecognized arguments: b"),
+        (["holder", "ann", "--jsn"], "unrecognized arguments: --jsn"),
+        (["holder", "\x1b[2J", "\x1b[2J"], r"\x1b[2J"),
+        (["watch", "--interval", "fast"], "'fast' is not a number of seconds"),
+    ],
+)
+def test_a_mistyped_command_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in complaint(capsys, *arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_store(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("USERLOCK_STORE", raising=False)
+    needs = {"holder": ["ann"], "break": ["ann", "--yes"]}.get(name, [])
+    said = complaint(capsys, name, *needs)
+    assert "USERLOCK_STORE=memcache://127.0.0.1:11211" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("127.0.0.1:11211", "as in memcache://127.0.0.1:11211"),
+        ("memcached://h", "must begin with one of"),
+        ("memcache://h?prefx=a", "unknown option prefx"),
+        ("memcache://h:99999", "port 99999 does not exist"),
+        ("redis://u:secret@h/x", "the database must be a number"),
+        ("nothing://u:secret@h/x", "names no lease store"),
+        ("http://[", ""),
+    ],
+)
+def test_an_address_that_is_none(url: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = complaint(capsys, "holder", "ann", "--store", url)
+    assert says in said
+    assert "secret" not in said
+
+
+def test_a_missing_extra_says_what_to_install(terminal: Terminal) -> None:
+    def connect(url: str, clock: object) -> userlock.LockService:
+        raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'")
+
+    terminal._connect = connect  # type: ignore[method-assign]
+    code, out, err = terminal.run("holder", "ann")
+    assert (code, out) == (2, "")
+    assert err == (
+        "userlock holder: the Redis store needs redis-py: pip install 'userlock[redis]'\n"
+    )
+
+
+def test_options_stand_before_or_after_the_command(terminal: Terminal) -> None:
+    del terminal.environ["USERLOCK_STORE"]
+    before = terminal.run("--json", "--store", "memory://a", "holder", "ann")
+    after = terminal.run("holder", "--store", "memory://a", "ann", "--json")
+    assert before == after
+    assert before.document["lock_id"] == "ann"
+    assert terminal.urls[-2:] == ["memory://a"] * 2
+
+
+def test_the_option_goes_before_the_environment(terminal: Terminal) -> None:
+    terminal.run("holder", "ann", "--store", "memory://b")
+    assert terminal.urls[-1] == "memory://b"
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"userlock {userlock.__version__}\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_has_the_exit_codes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    for line in ("exit codes:", "  0    fine", "  3    the store cannot", "  130  interrupted"):
+        assert line in out
+    assert all(len(line) <= 100 for line in out.splitlines())
+
+
+def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for module in COMMANDS:
+        assert module.NAME in out
+
+
+def test_a_bug_is_not_an_answer(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own exit code would be 1: nobody holds it."""
+    monkeypatch.setattr(terminal.memory(), "read", lambda *args, **kwargs: 1 / 0)
+    code, out, err = terminal.run("holder", "ann")
+    assert (code, out) == (70, "")
+    assert "ZeroDivisionError" in err
+
+
+def test_a_process_without_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", None)
+    console = Console.of_process()
+    assert main(["--store", "memory://", "holder", "ann"], console=console) == 1
+    for stream in (console.stdin, console.stdout, console.stderr):
+        stream.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://u:p@h:1/0", "redis://***@h:1/0"),
+        ("memcache://h:1,h:2?prefix=a", "memcache://h:1,h:2?prefix=a"),
+        ("redis://u:p@[", "redis://***@["),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown

@@ -1,0 +1,176 @@
+"""`userlock holder`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.cli.terminal import Terminal
+from userlock.lock.record import BlockedOn, blocked
+from userlock.lock.store import LeaseStore, Stored
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+def test_it_tells_who_holds_it_and_who_waits_in_order(terminal: Terminal) -> None:
+    terminal.hold("ann", "POST /answers")
+    terminal.clock.advance(2)
+    terminal.wait("ann", "b", "nightly", "batch")
+    terminal.wait("ann", "p", "GET /badges")
+    terminal.clock.advance(1.5)
+    code, out, err = terminal.run("holder", "ann")
+    assert (code, err) == (0, "")
+    assert "ann: held" in out
+    assert "request   POST /answers" in out
+    assert "3.5s ago" in out
+    assert "60 s at a time; 56s left" in out
+    person, batch = out.index("GET /badges"), out.index("nightly")
+    assert person < batch
+
+
+def test_the_same_for_programs(terminal: Terminal) -> None:
+    lease = terminal.hold("ann", "POST /answers")
+    terminal.wait("ann", "p", "GET /badges")
+    terminal.clock.advance(3.5)
+    found = terminal.run("holder", "ann", "--json").document
+    assert found["lock_id"] == "ann"
+    assert found["held"] is True
+    assert found["seconds_left"] == 56.5
+    assert found["holder"]["request"] == "POST /answers"
+    assert found["holder"]["token"] == lease.token
+    assert found["holder"]["held_seconds"] == pytest.approx(3.5)
+    assert [each["process"] for each in found["waiters"]] == ["web-p/7"]
+    assert found["waiters"][0]["waiting_seconds"] == pytest.approx(3.5)
+
+
+def test_nobody_holds_it(terminal: Terminal) -> None:
+    assert terminal.run("holder", "ann") == (1, "ann: nobody holds it, and nobody waits\n", "")
+    found = terminal.run("holder", "ann", "--json")
+    assert found.code == 1
+    assert found.document["held"] is False
+    assert found.document["holder"] is None
+
+
+def test_released_and_not_yet_taken(terminal: Terminal) -> None:
+    lease = terminal.hold("ann")
+    terminal.wait("ann", "p", "GET /badges")
+    terminal.service.release(lease)
+    code, out, _ = terminal.run("holder", "ann")
+    assert code == 1
+    assert "the last lease was released, and whoever is next may take it" in out
+    assert "GET /badges" in out
+
+
+def test_it_ran_out(terminal: Terminal) -> None:
+    terminal.hold("ann")
+    terminal.wait("ann", "p", "GET /badges")
+    terminal.clock.advance(61)
+    code, out, _ = terminal.run("holder", "ann")
+    assert code == 1
+    assert "ran out" in out
+
+
+def test_it_was_broken(terminal: Terminal) -> None:
+    terminal.hold("ann")
+    terminal.wait("ann", "p", "GET /badges")
+    terminal.service.break_lock("ann", by="olga")
+    code, out, _ = terminal.run("holder", "ann")
+    assert code == 1
+    assert "was broken by olga" in out
+
+
+def test_the_holder_waits_for_another_lock_itself(terminal: Terminal) -> None:
+    lease = terminal.hold("ann")
+    on = BlockedOn("bob", terminal.clock.wall(), "t")
+    terminal.store.append("ann", blocked(lease.token, on))
+    assert "waits for bob since" in terminal.run("holder", "ann").out
+    assert terminal.run("holder", "ann", "--json").document["holder"]["waits_for"] == "bob"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"something else",
+        b"\x1b[2J\x07\xff\xfe",
+        b"\x1b]0;title\x07\n+i \x1b[31m 1 [1]",
+        b'["","x",NaN,1e999,"\\u001b[2J","\\u0007"]',
+        b"",
+    ],
+)
+def test_a_foreign_value_under_our_key(terminal: Terminal, record: bytes) -> None:
+    terminal.store.create("ann", record, 60)
+    code, out, _ = terminal.run("holder", "ann")
+    assert code == 0  # nobody gets the lock while it is there
+    assert "something that userlock did not write" in out
+    _harmless(out)
+    found = terminal.run("holder", "ann", "--json")
+    assert found.document["holder"]["foreign"] is True
+    _harmless(found.out)
+
+
+def test_records_that_only_look_like_ours(terminal: Terminal) -> None:
+    record = b'["t\\u001b[1m","\\u001b[2J",NaN,Infinity,"p\\u202e","r\\u0000\\n"]'
+    record += b'\n+i w -Infinity ["\\u001bc","\\r\\n"]\n+i v 1e300 [1, 2]'
+    terminal.store.create("ann\x1b[31m", record, 60)
+    for arguments in (("holder", "ann\x1b[31m"), ("watch", "--once"), ("watch", "--once", "--all")):
+        code, out, err = terminal.run(*arguments)
+        assert (code, err) == (0, "")
+        _harmless(out)
+        found = terminal.run(*arguments, "--json")
+        assert found.document
+        _harmless(found.out)
+
+
+def _harmless(text: str) -> None:
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+@pytest.mark.parametrize(
+    "lock_id", ["a b", "日本", "\x1b[31mred", "x" * 5000, "sha256:ab", "\udcff", "--", "*"]
+)
+def test_lock_ids_are_passed_as_given(terminal: Terminal, lock_id: str) -> None:
+    terminal.hold(lock_id)
+    code, out, _ = terminal.run("holder", "--", lock_id)
+    assert code == 0
+    _harmless(out)
+    assert terminal.run("holder", "--json", "--", lock_id).document["lock_id"] == lock_id
+
+
+def test_an_empty_lock_id_is_a_mistake(terminal: Terminal) -> None:
+    code, out, err = terminal.run("holder", "")
+    assert (code, out) == (2, "")
+    assert "must not be empty" in err
+
+
+def test_the_store_does_not_answer(terminal: Terminal) -> None:
+    terminal.memory().go_down("memcached at h:1: [Errno 111] Connection refused")
+    assert terminal.run("holder", "ann") == (
+        3,
+        "",
+        "userlock holder: the store does not answer: memcached at h:1: Connection refused\n",
+    )
+    found = terminal.run("holder", "ann", "--json")
+    assert found.code == 3
+    assert "Connection refused" in json.loads(found.out)["error"]
+
+
+class _Plain:
+    """A store that can do no more than it must."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.create, self.read, self.swap = store.create, store.read, store.swap
+        self.remove, self.append, self.close = store.remove, store.append, store.close
+
+
+def test_a_store_that_does_not_tell_the_time(clock: ManualClock) -> None:
+    store: LeaseStore = _Plain(MemoryStore(clock=clock))
+    assert isinstance(store.read("nobody"), Stored | None)
+    terminal = Terminal(store, clock)
+    terminal.hold("ann")
+    assert "60 s at a time\n" in terminal.run("holder", "ann").out
+    assert terminal.run("holder", "ann", "--json").document["seconds_left"] is None
+    assert terminal.run("watch", "--once").code == 2
+    assert "Name those to watch" in terminal.run("watch", "--once").err
+    assert terminal.run("watch", "--once", "ann").code == 0
+    assert terminal.run("doctor").code == 0

@@ -1,0 +1,198 @@
+"""`userlock watch`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.unit.cli.terminal import Terminal
+from userlock.lock.store import Listed, ListingStopped
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture
+def scene(terminal: Terminal) -> Terminal:
+    """ann has been waited for since longer than bob; nobody waits for carl."""
+    for lock_id in ("carl", "bob", "ann"):
+        terminal.hold(lock_id, f"POST /{lock_id}")
+    terminal.wait("ann", "a1", "GET /one")
+    terminal.clock.advance(5)
+    terminal.wait("bob", "b1", "GET /two")
+    terminal.wait("bob", "b2", "GET /three")
+    terminal.clock.advance(1)
+    return terminal
+
+
+def interrupted_after(terminal: Terminal, seconds: float) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    terminal.clock.after(seconds, interrupt)
+
+
+def test_who_waits_longest_comes_first(scene: Terminal) -> None:
+    code, out, err = scene.run("watch", "--once")
+    assert (code, err) == (0, "")
+    head, titles, *rows = out.splitlines()
+    assert "3 held, 2 contended" in head
+    assert titles.split() == ["LOCK", "HOLDER", "HELD", "WAITING", "LONGEST", "NEXT"]
+    assert [row.split()[0] for row in rows] == ["ann", "bob"]
+    assert "6.0s" in rows[0]
+    assert rows[1].endswith("2     1.0s  web-b1/7 GET /two")
+
+
+def test_it_fits_eighty_columns(scene: Terminal) -> None:
+    scene.wait("ann", "x" * 300, "GET /" + "y" * 300)
+    out = scene.run("watch", "--once", "--all", tty=True).out
+    lines = out.replace("\x1b[K", "").replace("\x1b[J", "").splitlines()
+    assert lines
+    assert all(len(line) < 80 for line in lines)
+
+
+def test_in_a_pipe_nothing_is_cut(scene: Terminal) -> None:
+    scene.hold("long", "GET /" + "y" * 150)
+    scene.wait("long", "w", "GET /z")
+    assert "y" * 150 in scene.run("watch", "--once").out
+
+
+def test_all_and_named(scene: Terminal) -> None:
+    assert "carl" not in scene.run("watch", "--once").out
+    assert "carl" in scene.run("watch", "--once", "--all").out
+    named = scene.run("watch", "--once", "carl", "nobody").out
+    assert [line.split()[0] for line in named.splitlines()[2:]] == ["carl", "nobody"]
+    assert "(free)" in named
+
+
+def test_for_programs_one_line_a_sample(scene: Terminal) -> None:
+    interrupted_after(scene, 2.5)
+    code, out, _ = scene.run("watch", "--json")
+    assert code == 130
+    samples = [json.loads(line) for line in out.splitlines()]
+    assert len(samples) == 3
+    assert [each["lock_id"] for each in samples[0]["locks"]] == ["ann", "bob"]
+    assert samples[0]["held"] == 3
+    assert samples[0]["complete"] is True
+    assert samples[0]["locks"][0]["waiters"][0]["request"] == "GET /one"
+    assert samples[0]["at"] < samples[1]["at"]
+
+
+def test_the_interval(scene: Terminal) -> None:
+    interrupted_after(scene, 2.5)
+    scene.run("watch", "--interval", "0.5")
+    assert scene.clock.sleeps[:3] == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "soon", "1e9", ""])
+def test_an_interval_that_makes_no_sense(scene: Terminal, value: str) -> None:
+    code, out, _ = scene.run("watch", f"--interval={value}")
+    assert (code, out) == (2, "")
+
+
+def test_on_a_terminal_it_is_drawn_in_place(scene: Terminal) -> None:
+    interrupted_after(scene, 1.5)
+    code, out, err = scene.run("watch", tty=True)
+    assert (code, err) == (130, "\n")
+    assert out.count("\x1b[4F") == 1  # up by the four lines of the first sample
+    assert "\x1b[2J" not in out
+
+
+def test_on_a_small_terminal_it_says_what_is_missing(scene: Terminal) -> None:
+    scene.size = (80, 5)
+    out = scene.run("watch", "--once", tty=True).out
+    assert "… and 1 more" in out
+
+
+def test_when_the_terminal_changes_its_size_it_begins_anew(scene: Terminal) -> None:
+    scene.clock.after(0.5, lambda: setattr(scene, "size", (60, 20)))
+    interrupted_after(scene, 1.5)
+    out = scene.run("watch", tty=True).out
+    assert out.count("\x1b[H\x1b[2J") == 1
+
+
+def test_a_dumb_terminal_gets_plain_lines(scene: Terminal) -> None:
+    scene.environ["TERM"] = "dumb"
+    interrupted_after(scene, 1.5)
+    assert "\x1b" not in scene.run("watch", tty=True).out
+
+
+def test_a_store_that_is_down_from_the_start(scene: Terminal) -> None:
+    scene.memory().go_down()
+    code, out, err = scene.run("watch", "ann")
+    assert (code, out) == (3, "")
+    assert "does not answer" in err
+
+
+def test_it_goes_on_through_an_outage(scene: Terminal) -> None:
+    scene.clock.after(0.5, scene.memory().go_down)
+    scene.clock.after(2.5, scene.memory().come_back)
+    interrupted_after(scene, 5.5)
+    code, out, err = scene.run("watch", "--json", "ann")
+    assert (code, err) == (130, "\n")
+    samples = [json.loads(line) for line in out.splitlines()]
+    assert ["error" in each for each in samples][:3] == [False, True, True]
+    assert "locks" in samples[-1]
+
+
+class _Listing(MemoryStore):
+    """Lists as it is told."""
+
+    how: Callable[[int], Iterator[Listed]]
+
+    def lock_ids(self, limit: int) -> Iterator[Listed]:
+        return self.how(limit)
+
+
+@pytest.fixture
+def listing(clock: ManualClock) -> Terminal:
+    terminal = Terminal(_Listing(clock=clock), clock)
+    terminal.hold("ann")
+    terminal.wait("ann", "p", "GET /one")
+    return terminal
+
+
+def _say(listing: Terminal, how: Callable[[int], Iterator[Listed]]) -> None:
+    assert isinstance(listing.store, _Listing)
+    listing.store.how = how
+
+
+def test_a_list_that_stops_half_way_is_called_so(listing: Terminal) -> None:
+    def how(limit: int) -> Iterator[Listed]:
+        yield Listed("ann", False, "ann")
+        raise ListingStopped("h:1: [Errno 111] Connection refused")
+
+    _say(listing, how)
+    code, out, _ = listing.run("watch", "--once")
+    assert code == 0
+    assert "GET /one" in out
+    assert out.endswith("not complete: h:1: Connection refused\n")
+    found = listing.run("watch", "--once", "--json").document
+    assert found["complete"] is False
+    assert found["note"] == "h:1: Connection refused"
+
+
+def test_a_server_that_lists_nothing(listing: Terminal) -> None:
+    def how(limit: int) -> Iterator[Listed]:
+        if limit:
+            raise ListingStopped("memcached was started with -X")
+        yield from ()
+
+    _say(listing, how)
+    code, out, err = listing.run("watch")
+    assert (code, out) == (2, "")
+    assert "memcached was started with -X. Name those to watch: userlock watch ID …" in err
+
+
+def test_a_hashed_id_is_shown_as_what_it_is(listing: Terminal) -> None:
+    _say(listing, lambda limit: iter([Listed("sha256:abcd", True, "ann")]))
+    assert "sha256:abcd" in listing.run("watch", "--once").out
+    (lock,) = listing.run("watch", "--once", "--json").document["locks"]
+    assert lock["lock_id"] is None
+    assert lock["hash"] == "sha256:abcd"
+
+
+def test_a_lock_that_goes_while_it_is_looked_at(listing: Terminal) -> None:
+    _say(listing, lambda limit: iter([Listed("gone", False, "gone")]))
+    assert "0 held, 0 contended" in listing.run("watch", "--once").out
