@@ -9,8 +9,9 @@ to those that were taken while it was held, with the places in the code.
     request 2   takes b, then a            edge b → a: a circle; report both places
 
 The canonical order is that of the lock ids as strings; `global_locks` takes
-them so. Taking two against it is reported as well, even if nobody has been
-seen to take them in order.
+them so. Whoever keeps to it is never reported: every circle has a step that
+goes against it, and that is the one to mend. Such a step is reported even if
+nobody has been seen to take the two in order.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class OrderGraph:
         self._mutex = threading.Lock()
         self._after: dict[str, dict[str, Taken]] = {}
         self._edges: dict[tuple[str, str], None] = {}
-        self._reported: set[tuple[Taken, Taken]] = set()
+        self._reported: set[tuple[Taken, Taken, bool]] = set()
 
     def note(
         self, held: Iterable[tuple[str, Taken]], lock_id: str, taken: Taken
-    ) -> OutOfOrder | None:
+    ) -> list[OutOfOrder]:
         """A lock is about to be taken while others are held.
 
         Args:
@@ -49,45 +50,51 @@ class OrderGraph:
             taken: where.
 
         Returns:
-            What to report, once for each pair of places.
+            What to report: each pair of places once, and once more when it turns out that
+            somebody does take the locks the other way round.
         """
+        reports = []
         with self._mutex:
-            found = None
             for other, other_taken in held:
-                if found is None:
-                    found = self._judge(other, other_taken, lock_id, taken)
+                if other == lock_id:
+                    continue  # held by a scope around this one
+                if other > lock_id:
+                    report = self._judge(other, other_taken, lock_id, taken)
+                    if report is not None:
+                        reports.append(report)
                 self._add(other, lock_id, taken)
-            return found
+        return reports
 
     def _judge(self, held: str, held_at: Taken, wanted: str, taken: Taken) -> OutOfOrder | None:
-        opposite = self._path(wanted, held)
-        if opposite is None and held <= wanted:
+        met, opposite = self._path(wanted, held)
+        key = (held_at, taken, met)
+        if key in self._reported or len(self._reported) >= _MOST_REPORTS:
             return None
-        if (held_at, taken) in self._reported or len(self._reported) >= _MOST_REPORTS:
-            return None
-        self._reported.add((held_at, taken))
+        self._reported.add(key)
+        if met:
+            self._reported.add((held_at, taken, False))  # that says less
         return OutOfOrder(
             wanted,
             held,
             describe(taken),
             describe(held_at),
-            "" if opposite is None else describe(opposite[0]),
+            describe(opposite) if met else "",
         )
 
-    def _path(self, start: str, goal: str) -> tuple[Taken] | None:
-        """Where the last step of a way from `start` to `goal` was taken."""
+    def _path(self, start: str, goal: str) -> tuple[bool, Taken]:
+        """Whether a way leads from `start` to `goal`, and where its last step was taken."""
         seen = {start}
         todo = [start]
         for _ in range(_MOST_STEPS):
             if not todo:
-                return None
+                break
             for following, taken in self._after.get(todo.pop(), {}).items():
                 if following == goal:
-                    return (taken,)
+                    return True, taken
                 if following not in seen:
                     seen.add(following)
                     todo.append(following)
-        return None
+        return False, None
 
     def _add(self, held: str, wanted: str, taken: Taken) -> None:
         self._after.setdefault(held, {})[wanted] = taken

@@ -108,7 +108,10 @@ class LockScope:
             lock_timeout=lock_timeout,
             priority=priority,
             request=self.request,
-            holding=self._holding(lock_id, taken) if self.held or self.outer else (),
+            # Whoever does not wait closes no circle.
+            holding=self._holding(lock_id, taken)
+            if wait_timeout != 0 and (self.held or self.outer)
+            else (),
         )
         tenure = Tenure(self, lease, taken)
         with self._mutex:
@@ -118,18 +121,21 @@ class LockScope:
         return tenure
 
     def _holding(self, lock_id: str, taken: Taken) -> Sequence[Lease]:
-        """What this code holds already, here and in the scopes around, while it takes one more."""
-        me = running_code()  # a thread that shares the scope has its own, and waits on its own
+        """What stays held, here and in the scopes around, while this code waits for one more.
+
+        A thread that shares the scope waits on its own; a task does not: the
+        whole thread stands still while one of its tasks waits.
+        """
+        thread = running_code()[0]
         tenures = [
             tenure
             for scope in self._with_outer()
             for tenure in scope.held.values()
-            if scope.service is self.service and tenure.owner == me
+            if scope.service is self.service and tenure.owner[0] == thread
         ]
         if tenures:
             places = [(tenure.lock_id, tenure.taken_by) for tenure in tenures]
-            report = self.service.order.note(places, lock_id, taken)
-            if report is not None:
+            for report in self.service.order.note(places, lock_id, taken):
                 self.service.listeners.emit(report)
         return [tenure.lease for tenure in tenures]
 
