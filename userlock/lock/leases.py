@@ -271,18 +271,23 @@ class Leases:
         record = self.look(lease.lock_id, hurry=trouble.slow)
         if record is None and removing:
             return RELEASED  # the remove whose reply was lost did its work
-        if record is None or record.holder.token != lease.token:
-            return self._lost(lease, record)
-        return self._end(lease)
+        if record is not None and record.holder.token == lease.token:
+            return self._end(lease)
+        if record is not None and record.succeeds_released(lease.token):
+            return RELEASED  # and whoever was next has seen it
+        return self._lost(lease, record)
 
     def _lost(self, lease: Lease, record: Record | None) -> Lost:
         """What became of a lease, as far as the record tells."""
-        if record is not None and record.holder.token == lease.token and record.broken_by:
-            return Lost("broken", None, record.broken_by)
         ran_out = self._clock.now() >= lease.deadline
         holder = None
-        if record is not None and record.holder.token != lease.token and not record.free:
-            holder = record.holder
+        if record is not None:
+            ours = record.holder.token == lease.token
+            if not ours and not record.free:
+                holder = record.holder
+            by = record.broken_by if ours else record.succeeds_broken(lease.token)
+            if by:
+                return Lost("broken", holder, by)
         if ran_out:
             return Lost("ran out", holder)
         return Lost("forgotten" if holder is None else "taken", holder)

@@ -1,0 +1,245 @@
+"""Leases kept, confirmed, broken and lost: what became of them is said as exactly as can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.leases import record_of, taken
+from userlock.lock.lease import Granted, Held, Lease, Lost, Released, describe_loss
+from userlock.lock.leases import Leases
+from userlock.lock.record import Record, done
+from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+
+@pytest.fixture
+def leases(store: MemoryStore, clock: ManualClock) -> Leases:
+    return Leases(store, clock)
+
+
+def found(leases: Leases) -> Record:
+    return record_of(leases.store, "learner-1")
+
+
+class TestLosses:
+    """What became of a lease that was not ours any more, as exactly as can be known."""
+
+    def test_it_ran_out(self, leases: Leases, clock: ManualClock) -> None:
+        lease = taken(leases.take(make_claim(ttl_seconds=10)))
+        clock.advance(10 + GRACE_SECONDS)
+        assert leases.release(lease) == Lost("ran out")
+        assert describe_loss(Lost("ran out"), lease) == "its lease of 10 s ran out"
+
+    def test_it_ran_out_and_lies_there(self, leases: Leases, clock: ManualClock) -> None:
+        lease = taken(leases.take(make_claim(ttl_seconds=10)))
+        leases.join(make_claim())
+        clock.advance(10)
+        assert leases.release(lease) == Lost("ran out")
+
+    def test_it_ran_out_and_another_has_it(self, leases: Leases, clock: ManualClock) -> None:
+        lease = taken(leases.take(make_claim(ttl_seconds=10)))
+        other = make_claim(request="POST /next")
+        leases.join(other)
+        clock.advance(10)
+        next_lease = taken(leases.claim(other, found(leases), passing=False))
+        before = found(leases)
+        outcome = leases.release(lease)
+        assert outcome == Lost("ran out", before.holder)
+        assert isinstance(outcome, Lost)
+        assert "held by POST /next" in describe_loss(outcome, lease)
+        after = found(leases)
+        assert (after.holder, after.free) == (before.holder, False)
+        assert leases.release(next_lease) == Released()
+
+    def test_the_store_forgot_it(self, leases: Leases, store: MemoryStore) -> None:
+        lease = taken(leases.take(make_claim()))
+        store.evict("learner-1")
+        assert leases.release(lease) == Lost("forgotten")
+        assert "forgot it" in describe_loss(Lost("forgotten"), lease)
+
+    def test_the_store_forgot_it_and_another_took_it(
+        self, leases: Leases, store: MemoryStore
+    ) -> None:
+        lease = taken(leases.take(make_claim()))
+        store.forget_everything()
+        other = make_claim()
+        next_lease = taken(leases.take(other))
+        assert leases.release(lease) == Lost("taken", other.holder)
+        assert not found(leases).free
+        assert leases.release(next_lease) == Released()
+
+    def test_somebody_broke_it(self, leases: Leases) -> None:
+        lease = taken(leases.take(make_claim()))
+        assert leases.break_("learner-1", "ops") is not None
+        assert leases.release(lease) == Lost("broken", None, "ops")
+        assert describe_loss(Lost("broken", None, "ops"), lease) == "it was broken by ops"
+
+    @pytest.mark.parametrize("verb", ["release", "extend"])
+    def test_somebody_broke_it_and_the_next_one_took_it(self, leases: Leases, verb: str) -> None:
+        lease = taken(leases.take(make_claim()))
+        successor = make_claim(request="POST /next")
+        leases.join(successor)
+        leases.break_("learner-1", "ops")
+        taken(leases.claim(successor, found(leases), passing=False))
+        holder = found(leases).holder
+        outcome = leases.release(lease) if verb == "release" else leases.extend(lease, 60)
+        assert outcome == Lost("broken", holder, "ops")
+        assert found(leases).holder == holder
+
+    @pytest.mark.parametrize("verb", ["release", "extend"])
+    def test_a_lease_that_is_over_stays_over(self, leases: Leases, verb: str) -> None:
+        """The old value, used after its release."""
+        lease = taken(leases.take(make_claim()))
+        leases.release(lease)
+        outcome = leases.release(lease) if verb == "release" else leases.extend(lease, 60)
+        assert outcome == Lost("forgotten")
+
+
+class TestKeeping:
+    def test_extending_begins_anew(self, leases: Leases, clock: ManualClock) -> None:
+        lease = taken(leases.take(make_claim(ttl_seconds=10)))
+        clock.advance(9)
+        outcome = leases.extend(lease, 30)
+        assert isinstance(outcome, Granted)
+        assert outcome.lease.deadline == clock.now() + 30
+        clock.advance(29)
+        assert not found(leases).free
+        assert leases.release(outcome.lease) == Released()
+
+    def test_it_costs_one_command_while_nobody_comes(
+        self, leases: Leases, store: MemoryStore
+    ) -> None:
+        lease = taken(leases.take(make_claim()))
+        store.asked.clear()
+        for _ in range(3):
+            outcome = leases.extend(lease, 60)
+            assert isinstance(outcome, Granted)
+            lease = outcome.lease
+        assert store.asked == {"swap": 3}
+
+    def test_those_who_came_stand_in_line_afterwards(self, leases: Leases) -> None:
+        lease = taken(leases.take(make_claim()))
+        gone, stays = make_claim(), make_claim()
+        leases.join(gone)
+        leases.join(stays)
+        leases.leave(gone.lock_id, gone.token)
+        outcome = leases.extend(lease, 60)
+        assert isinstance(outcome, Granted)
+        assert found(leases).position_of(stays.token) == 0
+        assert done(gone.token) not in found(leases).stored.record, "nobody needs that line"
+        assert outcome.lease.contended
+        assert leases.release(outcome.lease) == Released()
+
+    def test_who_comes_while_it_is_written_is_not_lost(
+        self, leases: Leases, store: MemoryStore
+    ) -> None:
+        lease = taken(leases.take(make_claim()))
+        claims = [make_claim() for _ in range(3)]
+        for claim in claims:
+            store.before("swap", lambda claim=claim: leases.join(claim))  # type: ignore[misc]
+        assert isinstance(leases.extend(lease, 60), Granted)
+        waiters = [waiter.token for waiter in found(leases).waiters()]
+        assert waiters == [claim.token for claim in claims]
+
+    def test_it_does_not_try_for_ever(self, leases: Leases, store: MemoryStore) -> None:
+        lease = taken(leases.take(make_claim()))
+        for _ in range(1000):
+            store.before("swap", lambda: leases.join(make_claim()))
+        with pytest.raises(StoreUnavailable, match="all the time"):
+            leases.extend(lease, 60)
+
+    def test_what_is_over_by_its_holders_clock_is_not_revived(
+        self, leases: Leases, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """Also where the store is a little late: what was written meanwhile was not checked."""
+        store.before("create", lambda: clock.advance(1))
+        lease = taken(leases.take(make_claim(ttl_seconds=10)))
+        clock.advance(9.5)
+        assert not found(leases).lapsed
+        assert leases.extend(lease, 60) == Lost("ran out")
+
+    def test_a_lease_taken_without_the_store_is_confirmed_later(
+        self, leases: Leases, clock: ManualClock
+    ) -> None:
+        lease = degraded(leases, clock)
+        clock.advance(5)
+        outcome = leases.confirm(lease)
+        assert isinstance(outcome, Granted)
+        assert (outcome.lease.degraded, outcome.lease.deadline) == (False, clock.now() + 60)
+        assert found(leases).holder.token == lease.token
+        assert leases.release(outcome.lease) == Released()
+
+    def test_unless_another_has_the_lock(self, leases: Leases, clock: ManualClock) -> None:
+        lease = degraded(leases, clock)
+        other = make_claim()
+        taken(leases.take(other))
+        assert leases.confirm(lease) == Held(other.holder)
+        assert found(leases).holder == other.holder
+
+    def test_or_is_next(self, leases: Leases, clock: ManualClock) -> None:
+        lease = degraded(leases, clock)
+        other_lease = taken(leases.take(make_claim()))
+        waiter = make_claim()
+        leases.join(waiter)
+        leases.release(other_lease)
+        assert leases.confirm(lease) == Held(None)
+        assert found(leases).position_of(waiter.token) == 0
+
+    def test_what_nobody_waits_for_is_taken_over(self, leases: Leases, clock: ManualClock) -> None:
+        lease = degraded(leases, clock)
+        taken(leases.take(make_claim(ttl_seconds=10)))
+        clock.advance(10)
+        assert isinstance(leases.confirm(lease), Granted)
+        assert found(leases).holder.token == lease.token
+
+
+def degraded(leases: Leases, clock: ManualClock) -> Lease:
+    """A lease as the outage policy gives it."""
+    claim = make_claim()
+    lease = taken(leases.take(claim))
+    leases.release(lease)
+    return lease._replace(degraded=True, version=None, deadline=clock.now() + 60)
+
+
+class TestBreaking:
+    def test_whoever_waits_is_next(self, leases: Leases) -> None:
+        holder = make_claim()
+        taken(leases.take(holder))
+        waiter = make_claim()
+        leases.join(waiter)
+        broken = leases.break_("learner-1", "ops")
+        assert broken is not None
+        assert broken.holder == holder.holder
+        record = found(leases)
+        assert (record.free, record.broken_by, record.position_of(waiter.token)) == (True, "ops", 0)
+
+    def test_nobodys_lock_cannot_be_broken(self, leases: Leases) -> None:
+        assert leases.break_("learner-1", "ops") is None
+        lease = taken(leases.take(make_claim()))
+        leases.join(make_claim())
+        leases.release(lease)
+        assert leases.break_("learner-1", "ops") is None
+
+    def test_what_others_wrote_is_removed(self, leases: Leases, store: MemoryStore) -> None:
+        store.create("learner-1", b"nonsense", 60)
+        assert leases.break_("learner-1", "ops") is not None
+        assert store.read("learner-1") is None
+
+    def test_one_that_changes_hands_at_that_moment_is_broken_all_the_same(
+        self, leases: Leases, store: MemoryStore
+    ) -> None:
+        """Whoever has the lock: that is what the operator has asked for."""
+        lease = taken(leases.take(make_claim()))
+        successor = make_claim()
+        leases.join(successor)
+
+        def change_hands() -> None:
+            leases.release(lease)
+            taken(leases.claim(successor, found(leases), passing=False))
+
+        store.before("append", change_hands)
+        broken = leases.break_("learner-1", "ops")
+        assert broken is not None
+        assert broken.holder.token == successor.token
+        assert record_of(store, "learner-1").broken_by == "ops"
