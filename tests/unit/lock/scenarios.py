@@ -1,0 +1,251 @@
+"""Situations in which each verb of leases is used: a lock, ourselves, and others who want it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from tests.leases import taken
+from tests.unit.lock.shaky import ShakyStore
+from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
+from userlock.lock.leases import Leases
+from userlock.lock.record import Record
+from userlock.testing import ManualClock, make_claim
+
+LOCK = "learner-1"
+
+
+class World:
+    """A lock, ourselves, and others who want it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = ShakyStore(clock=self.clock)
+        self.leases = Leases(self.store, self.clock)
+        self.mine = make_claim(LOCK)
+        self.others: set[str] = set()
+
+    def other(self, **options: float) -> Claim:
+        claim = make_claim(LOCK, **options)  # type: ignore[arg-type]
+        self.others.add(claim.token)
+        return claim
+
+    def record(self) -> Record:
+        stored = self.store.read(LOCK)
+        assert stored is not None
+        return Record(stored)
+
+    def take(self, claim: Claim) -> Lease:
+        return taken(self.leases.take(claim))
+
+    def join(self, claim: Claim) -> Claim:
+        assert self.leases.join(claim) is not None
+        return claim
+
+    def take_over(self, claim: Claim) -> Lease:
+        return taken(self.leases.claim(claim, self.record(), passing=False))
+
+    def state(self) -> State:
+        stored = self.store.read(LOCK)
+        record = None if stored is None else Record(stored)
+        return State(
+            None if record is None or record.free else record.holder.token,
+            [] if record is None else [waiter.token for waiter in record.waiters()],
+        )
+
+
+@dataclasses.dataclass
+class State:
+    """Who has a right to the lock, and who stands in line."""
+
+    holder: str | None
+    waiters: list[str]
+
+    def of(self, people: set[str]) -> State:
+        """As far as these are concerned."""
+        return State(
+            self.holder if self.holder in people else None,
+            [token for token in self.waiters if token in people],
+        )
+
+
+Outcome = Lease | Granted | Held | Released | Lost | Record | None
+#: Brings about a situation, and gives what is done in it.
+Scenario = Callable[[World], Callable[[], Outcome]]
+
+
+def take_free(world: World) -> Callable[[], Outcome]:
+    return lambda: world.leases.take(world.mine)
+
+
+def take_held(world: World) -> Callable[[], Outcome]:
+    world.take(world.other())
+    world.join(world.other())
+    return lambda: world.leases.take(world.mine)
+
+
+def claim_released(world: World) -> Callable[[], Outcome]:
+    holder = world.take(world.other())
+    world.join(world.mine)
+    world.join(world.other())
+    world.leases.release(holder)
+    seen = world.record()
+    return lambda: world.leases.claim(world.mine, seen, passing=False)
+
+
+def claim_lapsed(world: World) -> Callable[[], Outcome]:
+    world.take(world.other(ttl_seconds=1))
+    world.join(world.mine)
+    world.join(world.other())
+    world.clock.advance(1)
+    seen = world.record()
+    return lambda: world.leases.claim(world.mine, seen, passing=False)
+
+
+def claim_too_late(world: World) -> Callable[[], Outcome]:
+    """We were paused, and the one behind us has passed us."""
+    holder = world.take(world.other())
+    world.join(world.mine)
+    behind = world.join(world.other())
+    world.leases.release(holder)
+    seen = world.record()
+    taken(world.leases.claim(behind, seen, passing=True))
+    return lambda: world.leases.claim(world.mine, seen, passing=False)
+
+
+def begin_forgotten(world: World) -> Callable[[], Outcome]:
+    world.take(make_claim(LOCK))
+    world.join(world.mine)
+    seen = world.record()
+    world.store.evict(LOCK)
+    return lambda: world.leases.begin(world.mine, seen)
+
+
+def begin_too_late(world: World) -> Callable[[], Outcome]:
+    world.take(make_claim(LOCK))
+    world.join(world.mine)
+    seen = world.record()
+    world.store.evict(LOCK)
+    world.take(world.other())
+    world.join(world.other())
+    return lambda: world.leases.begin(world.mine, seen)
+
+
+def release_alone(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    return lambda: world.leases.release(lease)
+
+
+def release_to_others(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    world.join(world.other())
+    world.join(world.other())
+    return lambda: world.leases.release(lease)
+
+
+def release_after_others_left(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    left = world.join(world.other())
+    world.leases.leave(LOCK, left.token)
+    return lambda: world.leases.release(lease)
+
+
+def release_what_was_waited_for(world: World) -> Callable[[], Outcome]:
+    holder = world.take(world.other())
+    world.join(world.mine)
+    world.join(world.other())
+    world.leases.release(holder)
+    lease = world.take_over(world.mine)
+    return lambda: world.leases.release(lease)
+
+
+def release_too_late(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine._replace(ttl_seconds=1))
+    successor = world.join(world.other())
+    world.join(world.other())
+    world.clock.advance(1)
+    world.take_over(successor)
+    return lambda: world.leases.release(lease)
+
+
+def release_forgotten(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    world.store.forget_everything()
+    world.take(world.other())
+    world.join(world.other())
+    return lambda: world.leases.release(lease)
+
+
+def extend_alone(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    return lambda: world.leases.extend(lease, 60)
+
+
+def extend_with_others(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    world.join(world.other())
+    world.join(world.other())
+    return lambda: world.leases.extend(lease, 60)
+
+
+def extend_forgotten(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    world.store.forget_everything()
+    world.take(world.other())
+    world.join(world.other())
+    return lambda: world.leases.extend(lease, 60)
+
+
+def confirm_free(world: World) -> Callable[[], Outcome]:
+    lease = without_the_store(world)
+    return lambda: world.leases.confirm(lease)
+
+
+def confirm_held(world: World) -> Callable[[], Outcome]:
+    world.take(world.other())
+    world.join(world.other())
+    lease = without_the_store(world)
+    return lambda: world.leases.confirm(lease)
+
+
+def confirm_lapsed(world: World) -> Callable[[], Outcome]:
+    world.take(world.other(ttl_seconds=1))
+    world.clock.advance(1)
+    lease = without_the_store(world)
+    return lambda: world.leases.confirm(lease)
+
+
+def stand_in_line(world: World) -> Callable[[], Outcome]:
+    world.take(world.other())
+    world.join(world.other())
+    return lambda: world.leases.join(world.mine)
+
+
+def leave_the_line(world: World) -> Callable[[], Outcome]:
+    world.take(world.other())
+    world.join(world.mine)
+    world.join(world.other())
+    return lambda: world.leases.leave(LOCK, world.mine.token)
+
+
+def without_the_store(world: World) -> Lease:
+    """A lease as the outage policy gives it; the next try may leave something behind."""
+    claim = world.mine
+    return Lease(
+        LOCK,
+        claim.token,
+        world.clock.now() + claim.ttl_seconds,
+        claim.ttl_seconds,
+        degraded=True,
+        unsettled=True,
+        record=claim.record,
+    )
+
+
+SCENARIOS: list[Scenario] = [
+    *(take_free, take_held, claim_released, claim_lapsed, claim_too_late),
+    *(begin_forgotten, begin_too_late, release_alone, release_to_others),
+    *(release_after_others_left, release_what_was_waited_for, release_too_late),
+    *(release_forgotten, extend_alone, extend_with_others, extend_forgotten),
+    *(confirm_free, confirm_held, confirm_lapsed, stand_in_line, leave_the_line),
+]
