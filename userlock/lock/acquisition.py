@@ -195,7 +195,7 @@ class Acquisition:
                     if left <= 0:
                         return None
                     if self._circle is not None and record is not None:
-                        self._circle.look(record)
+                        left = min(left, self._circle.look(record))
                     self._sleep(turn, record, now, left)
             if lease is not None:
                 return lease
@@ -214,7 +214,8 @@ class Acquisition:
                 self._claim.lock_id,
                 aged(self._claim.token),
             )
-        record = self._service.ask(self._claim.lock_id, self._leases.look, self._claim.lock_id)
+        lock_id = self._claim.lock_id
+        record = self._service.ask(lock_id, self._leases.look, lock_id, seen=self._seen)
         self._see(record)
         return record
 

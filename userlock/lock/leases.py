@@ -213,10 +213,17 @@ class Leases:
         """Stand in line no longer."""
         self.store.append(lock_id, done(token))
 
-    def look(self, lock_id: str, *, hurry: bool = False) -> Record | None:
-        """The record as it is."""
+    def look(
+        self, lock_id: str, *, hurry: bool = False, seen: Record | None = None
+    ) -> Record | None:
+        """The record as it is. `seen` is how it was at the last look: mostly it still is."""
         stored = self.store.read(lock_id, hurry=hurry)
-        return None if stored is None else Record(stored)
+        if stored is None:
+            return None
+        if seen is not None and seen.stored.record == stored.record:
+            seen.stored = stored
+            return seen
+        return Record(stored)
 
     # --- giving back ------------------------------------------------------------------------
 
@@ -331,32 +338,33 @@ class Leases:
         """Ask for a lock that was taken while the store did not answer.
 
         Its record is created under the lease's own token, so it does not
-        matter if an earlier attempt has landed meanwhile.
+        matter if an earlier attempt has landed meanwhile. Its time to live
+        begins anew all the same: the holder counts from now.
         """
         while True:
             asked_at = self._clock.now()
-            record = lease.record
+            record, contended = lease.record, False
             version = self.store.create(lease.lock_id, record, lease.ttl_seconds)
             if version is None:
                 found = self.look(lease.lock_id)
                 if found is None:
                     continue  # released at this very moment
                 if found.holder.token == lease.token and not found.free:
-                    version, record = found.stored.version, found.stored.record
-                elif found.free and found.empty:
-                    version = self.store.swap(
-                        lease.lock_id, found.stored.version, record, lease.ttl_seconds
-                    )
-                    if version is None:
-                        continue
-                else:
+                    record, contended = found.compacted(), not found.empty
+                elif not (found.free and found.empty):
                     return Held(None if found.free else found.holder)
+                version = self.store.swap(
+                    lease.lock_id, found.stored.version, record, lease.ttl_seconds
+                )
+                if version is None:
+                    continue
             return Granted(
                 lease._replace(
                     deadline=asked_at + lease.ttl_seconds,
                     degraded=False,
                     record=record,
                     version=version,
+                    contended=contended,
                 )
             )
 

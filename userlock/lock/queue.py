@@ -18,6 +18,7 @@ those who came after it.
 
 from __future__ import annotations
 
+import collections
 import enum
 from typing import NamedTuple
 
@@ -104,31 +105,33 @@ class Turn:
 
 
 class HoldTimes:
-    """How long locks are held in this process, as a guide to when to look.
+    """How long locks are held in this process, as a guide to when to look. Thread-safe.
 
-    The running median, by steps of a tenth: one slow request among many moves
-    it little. Thread-safe in that a lost step does not matter.
+    The median of the latest: one slow request among many moves it little, and
+    a change of habits is learnt after a few.
     """
 
-    __slots__ = ("_typical",)
+    __slots__ = ("_latest",)
+
+    _COUNT = 15
 
     def __init__(self) -> None:
-        self._typical: dict[str, float] = {}
+        self._latest: dict[str, collections.deque[float]] = {}
 
     def note(self, priority: str, seconds: float) -> None:
         """A lock of that priority was held for so long."""
-        typical = self._typical.get(priority)
-        if typical is None:
-            self._typical[priority] = max(seconds, 0.0001)
-        elif seconds > typical:
-            self._typical[priority] = min(typical * 1.1, seconds)
-        else:
-            self._typical[priority] = max(typical / 1.1, seconds, 0.0001)
+        latest = self._latest.get(priority)
+        if latest is None:
+            latest = self._latest.setdefault(priority, collections.deque(maxlen=self._COUNT))
+        latest.append(seconds)
 
     def typical(self, priority: str) -> float:
         """What to expect of a holder of that priority, in seconds."""
-        typical = self._typical.get(priority)
-        return _UNKNOWN_HOLD_SECONDS if typical is None else typical
+        latest = self._latest.get(priority)
+        if not latest:
+            return _UNKNOWN_HOLD_SECONDS
+        # A middle one; a little more exact would not be worth the time.
+        return max(sorted(latest.copy())[len(latest) // 2], 0.0001)
 
 
 class Look(NamedTuple):
@@ -148,11 +151,11 @@ class Look(NamedTuple):
 def delay(look: Look, polling: Polling) -> float:
     """How long to sleep before the next look, in seconds.
 
-    The first in line looks about ten times in a hold of the usual length,
+    The first in line looks half a dozen times in a hold of the usual length,
     mostly towards its end:
 
-        |     |     |     | ||||||||||||||||||||||||||  |  |  |   |   |
-        0                0.75 h                       2 h     h: the typical hold
+        |         |         |||||| | | | | | | | | | | | | |  |   |    |
+        0       0.45 h    0.9 h  1.1 h                    2 h     h: the typical hold
 
     so a hand-off costs few looks and a small part of a hold, be it long or
     short. Those behind look twice in each hold that is due before theirs: all
@@ -160,8 +163,10 @@ def delay(look: Look, polling: Polling) -> float:
     """
     position, typical, held = look
     if position == 0:
-        if held < 0.7 * typical:
-            seconds = min(typical / 4, 0.75 * typical - held)
+        if held < 0.88 * typical:
+            seconds = min(0.45 * typical, 0.9 * typical - held)
+        elif held < 1.1 * typical:
+            seconds = typical / 25
         elif held < 2 * typical:
             seconds = typical / 20
         else:

@@ -21,6 +21,7 @@ from userlock.events import (
     Listeners,
     Released,
 )
+from userlock.lock import degraded
 from userlock.lock.access import Access
 from userlock.lock.acquisition import Acquisition
 from userlock.lock.breaker import CircuitBreaker
@@ -214,14 +215,15 @@ class LockService:
 
     # --- release ----------------------------------------------------------------------------
 
-    def release(self, lease: Lease, *, held_seconds: float = 0.0) -> None:
+    def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
         What could not be confirmed is remembered, and tried again when the
         store answers this process next; until then the lease ends by itself.
         """
-        if held_seconds:
-            self.hold_times.note(lease.priority, held_seconds)
+        if held_seconds is None:  # since it was granted or extended
+            held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
+        self.hold_times.note(lease.priority, held_seconds)
         breaker = self._access.breaker_of(lease.lock_id)
         outcome: StoreReleased | Lost | Unavailable
         if breaker.closed and lease.version is not None and not lease.unsettled:
@@ -280,7 +282,7 @@ class LockService:
             also, origin = lease.also
             origin.give_back(also)
         if self._access.strays:
-            self._access.strays.collect()
+            self._access.strays.collect(breaker)
         return outcome
 
     def remember_stray(self, lease: Lease) -> None:
@@ -290,8 +292,16 @@ class LockService:
     # --- the rest ---------------------------------------------------------------------------
 
     def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
-        """A new lease that ends `seconds` from now, if this one is still ours."""
+        """A new lease that ends `seconds` from now, if this one is still ours.
+
+        A degraded one goes on without the store's word, as it was taken.
+        """
         seconds = check_lock_timeout(seconds)
+        now = self.clock.now()
+        if lease.degraded:
+            return degraded.extended(lease, seconds, now, self.outage)
+        if now >= lease.deadline:
+            return Lost("ran out")  # the store need not be asked
         try:
             return self.ask(lease.lock_id, self.leases.extend, lease, seconds)
         except StoreUnavailable as trouble:

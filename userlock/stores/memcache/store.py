@@ -126,7 +126,9 @@ class MemcacheStore(ForOperators):
             connection = None
             try:
                 connection = (
-                    self._connections.make(HURRY_TIMEOUT) if hurry else self._connections.take()
+                    self._connections.make(HURRY_TIMEOUT)
+                    if hurry
+                    else self._connections.take(checked=False)  # it can be sent again
                 )
                 item = connection.dialect.read(connection, key)
             except BaseException as error:
@@ -179,7 +181,7 @@ class MemcacheStore(ForOperators):
         for last in (False, True):
             connection = None
             try:
-                connection = self._connections.take()
+                connection = self._connections.take(checked=False)  # it can be sent again
                 item = connection.dialect.append(connection, key, line)
             except BaseException as error:
                 if last or connection is None or not _is_a_break(error):
