@@ -8,6 +8,7 @@ child's own, and the parent's wards stay the parent's.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -22,10 +23,12 @@ log = logging.getLogger(__name__)
 
 #: After an error that nobody foresaw, a ward is looked after again in so many seconds.
 _AFTER_ERROR_SECONDS = 1.0
+#: So many outdated entries are kept at any rate, rather than sorted out.
+_FEW = 64
 
 
 class Ward(Protocol):
-    """What is looked after."""
+    """What is looked after. Hashed by identity."""
 
     def beat(self, now: float) -> float | None:
         """Do what is due at `now`; when to be called again, or None for never."""
@@ -51,22 +54,51 @@ class Heart:
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
+        #: When, which entry, and whom. An entry that is not its ward's latest means nothing.
         self._due: list[tuple[float, int, weakref.ref[Ward]]] = []
+        self._latest: weakref.WeakKeyDictionary[Ward, int] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
 
+    def __len__(self) -> int:
+        """How many are looked after."""
+        return len(self._latest)
+
     def look_after(self, ward: Ward, due: float) -> None:
-        """Call `ward.beat` at `due`, on this heart's clock, and when it says from then on."""
+        """Call `ward.beat` at `due`, on this heart's clock, and when it says from then on.
+
+        For a ward that is looked after already: at `due` instead of when it was.
+        """
         with self._changed:
-            heapq.heappush(self._due, (due, next(self._order), weakref.ref(ward)))
+            self._put_down(ward, due)
             if not self._threaded:
                 return
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="userlock-heart", daemon=True
-                )
-                self._thread.start()
+                self._start_thread()
             elif self._due[0][0] == due:
                 self._changed.notify()
+
+    def _put_down(self, ward: Ward, due: float) -> None:
+        if len(self._due) > 2 * len(self._latest) + _FEW:
+            # Most of it is about wards that have gone: short locks with long leases.
+            self._due = [entry for entry in self._due if self._is_latest(entry)]
+            heapq.heapify(self._due)
+        order = self._latest[ward] = next(self._order)
+        heapq.heappush(self._due, (due, order, weakref.ref(ward)))
+
+    def _is_latest(self, entry: tuple[float, int, weakref.ref[Ward]]) -> bool:
+        ward = entry[2]()
+        return ward is not None and self._latest.get(ward) == entry[1]
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name="userlock-heart", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # Too many threads, or the interpreter is shutting down. The lock
+            # is held all the same, for as long as its lease lasts.
+            log.exception("no thread could be started: leases are not renewed")
+        else:
+            self._thread = thread
 
     def beat(self) -> float | None:
         """Look after everyone who is due; when the next one will be, None if there is nobody."""
@@ -76,21 +108,29 @@ class Heart:
                     return None
                 if self._due[0][0] > self._clock.now():
                     return self._due[0][0]
-                _, _, reference = heapq.heappop(self._due)
-            ward = reference()
-            if ward is None:
-                continue
+                _, order, reference = heapq.heappop(self._due)
+                ward = reference()
+                if ward is None or self._latest.get(ward) != order:
+                    continue
             again = self._call(ward)
-            if again is not None:
-                with self._changed:
-                    heapq.heappush(self._due, (again, next(self._order), reference))
+            with self._changed:
+                if self._latest.get(ward) == order:  # not put down anew meanwhile
+                    if again is None:
+                        del self._latest[ward]
+                    else:
+                        self._put_down(ward, again)
             del ward  # or this frame would keep it
 
     def _call(self, ward: Ward) -> float | None:
         try:
             return ward.beat(self._clock.now())
-        except Exception:
-            log.exception("a lock could not be looked after; trying again")
+        except BaseException as error:
+            # In the thread also what is meant to end a thread, from a callback:
+            # all the other wards are in its care as well.
+            if not self._threaded and not isinstance(error, Exception):
+                raise
+            with contextlib.suppress(Exception):
+                log.exception("a lock could not be looked after; trying again")
             return self._clock.now() + _AFTER_ERROR_SECONDS
 
     def _run(self) -> None:

@@ -1,0 +1,243 @@
+"""The heart: whom it calls, when, and what cannot stop it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.heart import Heart
+from userlock.testing import ManualClock
+
+
+class Patient:
+    """A ward that notes when it is called."""
+
+    def __init__(self, *pauses: float | None) -> None:
+        self._pauses = list(pauses)
+        self.beats: list[float] = []
+
+    def beat(self, now: float) -> float | None:
+        self.beats.append(now)
+        pause = self._pauses.pop(0) if self._pauses else None
+        return None if pause is None else now + pause
+
+
+class Failing(Patient):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
+    def beat(self, now: float) -> float | None:
+        super().beat(now)
+        raise self._error
+
+
+@pytest.fixture
+def heart(clock: ManualClock) -> Heart:
+    return Heart(clock, threaded=False)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class TestWhen:
+    def test_a_ward_is_called_when_it_is_due_and_not_before(
+        self, heart: Heart, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+        ward = Patient(3.0, 0.5)
+        heart.look_after(ward, start + 2)
+        while (due := heart.beat()) is not None:
+            clock.advance(due - clock.now())
+        assert ward.beats == [start + 2, start + 5, start + 5.5]
+        assert len(heart) == 0
+
+    def test_without_wards_there_is_nothing_to_do(self, heart: Heart) -> None:
+        assert heart.beat() is None
+
+    def test_each_ward_has_its_own_time(self, heart: Heart, clock: ManualClock) -> None:
+        start = clock.now()
+        wards = [Patient() for _ in range(5)]
+        for number in (3, 1, 4, 0, 2):
+            heart.look_after(wards[number], start + number)
+        clock.advance(2)
+        assert heart.beat() == start + 3
+        assert [len(ward.beats) for ward in wards] == [1, 1, 1, 0, 0]
+
+    @pytest.mark.parametrize("seconds", [1.0, 5.0])
+    def test_a_ward_that_is_put_down_again_has_only_its_new_time(
+        self, heart: Heart, clock: ManualClock, seconds: float
+    ) -> None:
+        """Sooner or later than before."""
+        start = clock.now()
+        ward = Patient()
+        heart.look_after(ward, start + 3)
+        heart.look_after(ward, start + seconds)
+        for _ in range(20):
+            clock.advance(0.5)
+            heart.beat()
+        assert ward.beats == [start + seconds]
+
+    def test_a_ward_may_put_itself_down_during_its_beat(
+        self, heart: Heart, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+
+        class Eager(Patient):
+            def beat(self, now: float) -> float | None:
+                super().beat(now)
+                if len(self.beats) == 1:
+                    heart.look_after(self, now + 1)
+                    return now + 100
+                return None
+
+        ward = Eager()
+        heart.look_after(ward, start)
+        heart.beat()
+        clock.advance(200)
+        heart.beat()
+        assert len(ward.beats) == 2
+        assert len(heart) == 0
+
+
+class TestForgetting:
+    def test_a_ward_that_nobody_keeps_is_forgotten(self, heart: Heart, clock: ManualClock) -> None:
+        ward = Patient()
+        beats = ward.beats
+        heart.look_after(ward, clock.now() + 1)
+        assert len(heart) == 1
+        del ward
+        gc.collect()
+        assert len(heart) == 0
+        clock.advance(2)
+        assert heart.beat() is None
+        assert beats == []
+
+    def test_what_is_put_down_for_those_that_have_gone_does_not_pile_up(
+        self, heart: Heart, clock: ManualClock
+    ) -> None:
+        """Short locks with long leases: each leaves an entry for much later."""
+        kept = [Patient() for _ in range(10)]
+        for ward in kept:
+            heart.look_after(ward, clock.now() + 1)
+        for _ in range(10_000):
+            heart.look_after(Patient(), clock.now() + 3600)
+        assert len(heart._due) < 200
+        clock.advance(2)
+        heart.beat()
+        assert all(len(ward.beats) == 1 for ward in kept)
+
+    def test_nor_does_what_is_put_down_again_and_again(
+        self, heart: Heart, clock: ManualClock
+    ) -> None:
+        ward = Patient()
+        for number in range(10_000):
+            heart.look_after(ward, clock.now() + 10_000 - number)
+        assert len(heart._due) < 200
+
+
+class TestErrors:
+    def test_an_error_is_logged_and_the_ward_called_again(
+        self, heart: Heart, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bad, good = Failing(ValueError("what is this")), Patient()
+        heart.look_after(bad, clock.now())
+        heart.look_after(good, clock.now())
+        heart.beat()
+        assert len(good.beats) == 1
+        assert "what is this" in caplog.text
+        clock.advance(1.1)
+        heart.beat()
+        assert len(bad.beats) == 2
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+    def test_without_a_thread_whoever_calls_is_told_to_stop(
+        self, heart: Heart, clock: ManualClock, error: type[BaseException]
+    ) -> None:
+        ward = Failing(error())
+        heart.look_after(ward, clock.now())
+        with pytest.raises(error):
+            heart.beat()
+
+
+class TestThread:
+    @pytest.fixture
+    def real(self) -> Heart:
+        """With a thread of its own, on real time."""
+        return Heart(SYSTEM_CLOCK, threaded=True)
+
+    def test_it_begins_with_the_first_ward_and_there_is_one(self, real: Heart) -> None:
+        threads = threading.active_count()
+        wards = [Patient() for _ in range(100)]
+        for ward in wards:
+            real.look_after(ward, SYSTEM_CLOCK.now())
+        wait_until(lambda: all(ward.beats for ward in wards))
+        assert threading.active_count() == threads + 1
+        assert real._thread is not None
+        assert (real._thread.name, real._thread.daemon) == ("userlock-heart", True)
+
+    def test_a_ward_that_is_due_sooner_than_the_others_is_called_in_time(self, real: Heart) -> None:
+        late, soon = Patient(), Patient()
+        real.look_after(late, SYSTEM_CLOCK.now() + 1000)
+        real.look_after(soon, SYSTEM_CLOCK.now() + 0.05)
+        wait_until(lambda: bool(soon.beats))
+        assert late.beats == []
+
+    @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+    def test_nothing_that_a_ward_raises_ends_the_thread(
+        self, real: Heart, error: type[BaseException]
+    ) -> None:
+        bad, good = Failing(error()), Patient(0.01, 0.01)
+        real.look_after(bad, SYSTEM_CLOCK.now())
+        wait_until(lambda: bool(bad.beats))
+        thread = real._thread
+        real.look_after(good, SYSTEM_CLOCK.now())
+        wait_until(lambda: len(good.beats) == 3)
+        assert real._thread is thread
+
+    def test_a_process_that_can_have_no_more_threads_does_without(
+        self, real: Heart, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Its locks are held as long as their leases last; the next lock tries again."""
+        first, second = Patient(), Patient()
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            real.look_after(first, SYSTEM_CLOCK.now())
+        assert "leases are not renewed" in caplog.text
+        real.look_after(second, SYSTEM_CLOCK.now())
+        wait_until(lambda: bool(first.beats and second.beats))
+
+    def test_a_forked_child_has_none_of_its_parents_wards(self, real: Heart) -> None:
+        """Also when the fork comes while the parent's thread is at work."""
+        ward = Patient(*[0.001] * 100_000)
+        real.look_after(ward, SYSTEM_CLOCK.now())
+        wait_until(lambda: len(ward.beats) > 3)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                inherited = len(ward.beats), len(real)
+                own = Patient()
+                real.look_after(own, SYSTEM_CLOCK.now())
+                wait_until(lambda: bool(own.beats))
+                code = 0 if (len(ward.beats), 0) == inherited else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        beats = len(ward.beats)
+        wait_until(lambda: len(ward.beats) > beats)
