@@ -7,7 +7,22 @@ may fail before it is over:
     |── a third ──▶ |── a third ──▶ (the store is down) ··· tried again ··· renewed
 
 A lock that was taken while the store did not answer is asked for again until
-the store says whose it is.
+the store says whose it is. Until then a heartbeat lets it go on without the
+store's word, as it began.
+
+The lock may be extended by hand, and released, at any moment meanwhile:
+
+    its owner                 the heart                 the store
+    reads its lease
+                              reads its lease
+    extend by 60 s ───────────────────────────────────▶ 60 s to go
+                              extend by 10 s ─────────▶ 10 s to go
+    believes in 60 s: so there is one at a time (`Tenure.extending`)
+
+    release: nothing to say
+    to a store that was
+    never asked               confirm ────────────────▶ stored, and nobody holds it:
+                              so whoever confirms looks afterwards whether it is still held
 """
 
 from __future__ import annotations
@@ -15,7 +30,7 @@ from __future__ import annotations
 import weakref
 
 from userlock.events import Confirmed, Conflict, Extended
-from userlock.lock.lease import Granted, Held, Lost, Unavailable, describe_loss
+from userlock.lock.lease import Granted, Held, Lost, describe_loss
 from userlock.lock.service import LockService
 from userlock.lock.tenure import Tenure
 
@@ -41,67 +56,124 @@ class Keeping:
         self.heartbeat = heartbeat
         self._ttl_seconds = tenure.lease.ttl_seconds
         self._since = service.clock.now()
+        #: Why the last renewal failed, if it did.
+        self._trouble = ""
 
     def begin(self) -> None:
         """Have the service's heart look after the tenure from now on."""
         tenure = self._tenure()
         if tenure is not None:
             tenure._keeping = self
-            pause = _CONFIRM_SECONDS if tenure.degraded else self._ttl_seconds / 3
-            self._service.heart.look_after(self, self._since + pause)
+            due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal(tenure)
+            self._service.heart.look_after(self, due)
+
+    def extended(self, tenure: Tenure) -> None:
+        """The lease was given another end, by hand: it may have to be renewed sooner than before.
+
+        A degraded one is looked after all the time anyway.
+        """
+        if self.heartbeat and not tenure.degraded:
+            self._service.heart.look_after(self, self._renewal(tenure))
+
+    def _renewal(self, tenure: Tenure) -> float:
+        """When the lease is to be renewed: two thirds of one before its end, to try again in."""
+        return tenure.lease.deadline - self._ttl_seconds * 2 / 3
 
     def beat(self, now: float) -> float | None:
         """What is due; see `Ward`."""
         tenure = self._tenure()
         if tenure is None or not tenure.held or tenure.lost:
             return None
-        if tenure.degraded:
-            return self._confirm(tenure, now)
-        return self._renew(tenure, now) if self.heartbeat else None
+        if not tenure.extending.acquire(blocking=False):
+            return now + self._soon()  # it is being extended by hand right now
+        try:
+            again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
+        finally:
+            tenure.extending.release()
+        # Said outside, so that a callback may do with the lock what it likes.
+        if isinstance(again, str):
+            tenure.lose(again)
+            return None
+        return again
 
-    def _renew(self, tenure: Tenure, now: float) -> float | None:
-        lease = tenure.lease
-        due = lease.deadline - self._ttl_seconds * 2 / 3
+    def _soon(self) -> float:
+        """Often enough for several tries in the rest of a lease, in seconds."""
+        return min(self._ttl_seconds / 10, 1.0)
+
+    # Each of these says when to come again, or never, or what became of the lease.
+
+    def _renew(self, tenure: Tenure, now: float) -> float | str | None:
+        if not self.heartbeat:
+            return None
+        due = self._renewal(tenure)
         if now < due:
             return due  # extended by hand meanwhile
+        return self._extend(tenure, now) or self._renewal(tenure)
+
+    def _extend(self, tenure: Tenure, now: float) -> float | str | None:
+        """None if it was extended."""
+        lease = tenure.lease
+        if now >= lease.deadline:
+            return self._ran_out(tenure)
         match self._service.extend(lease, self._ttl_seconds):
             case Granted(new):
-                if tenure.lease is lease:
-                    tenure.lease = new
-                self._service.listeners.emit(Extended(tenure.lock_id, self._ttl_seconds))
-                return tenure.lease.deadline - self._ttl_seconds * 2 / 3
-            case Lost() as lost:
-                if tenure.lease is lease:
-                    tenure.lose(describe_loss(lost, lease))
+                tenure.lease = new
+                self._trouble = ""
+                if tenure.held and self._service.listeners.watched():
+                    self._service.listeners.emit(Extended(tenure.lock_id, self._ttl_seconds))
                 return None
-            case Unavailable(reason):
-                return self._not_renewed(tenure, reason)
+            case Lost() as lost:
+                how = describe_loss(lost, lease)
+                return how + self._because() if lost.how == "ran out" else how
+            case unavailable:
+                self._trouble = unavailable.reason
+                now = self._service.clock.now()
+                return min(now + self._soon(), max(now, lease.deadline))
 
-    def _not_renewed(self, tenure: Tenure, reason: str) -> float | None:
-        now = self._service.clock.now()
-        left = tenure.lease.deadline - now
-        if left <= 0:
-            tenure.lose(
-                f"its lease of {self._ttl_seconds:g} s ran out; it could not be renewed, "
-                f"because the lease store did not answer ({reason})"
-            )
-            return None
-        # Often enough for several tries in what is left.
-        return now + min(self._ttl_seconds / 10, 1.0, left)
+    def _ran_out(self, tenure: Tenure) -> str:
+        how = f"its lease of {tenure.lease.ttl_seconds:g} s ran out"
+        if tenure.conflict:
+            return f"{how}; it was taken while the lease store did not answer, and was another's"
+        return how + self._because()
 
-    def _confirm(self, tenure: Tenure, now: float) -> float | None:
-        if now >= tenure.lease.deadline:
-            return None  # over anyway
-        match self._service.confirm(tenure.lease):
-            case Granted(lease):
-                tenure.lease = lease
+    def _because(self) -> str:
+        if not self._trouble:
+            return ""
+        why = f"the lease store did not answer ({self._trouble})"
+        return f"; it could not be renewed, because {why}"
+
+    def _confirm(self, tenure: Tenure, now: float) -> float | str | None:
+        lease = tenure.lease
+        if now >= lease.deadline:
+            return self._ran_out(tenure) if self.heartbeat else None
+        if tenure.conflict:
+            return lease.deadline if self.heartbeat else None
+        match self._service.confirm(lease):
+            case Granted(confirmed):
+                tenure.lease = confirmed
+                if not tenure.held:
+                    self._service.give_back(confirmed)
+                    return None
                 self._service.listeners.emit(Confirmed(tenure.lock_id, now - self._since))
-                return self._service.clock.now() + lease.ttl_seconds / 3
+                return self._renewal(tenure) if self.heartbeat else None
             case Held(holder):
                 tenure.conflict = "others in line" if holder is None else holder.describe()
                 self._service.listeners.emit(Conflict(tenure.lock_id, tenure.conflict))
+                return lease.deadline if self.heartbeat else None
+            case unavailable:
+                return self._not_confirmed(tenure, unavailable.sent, unavailable.reason)
+
+    def _not_confirmed(self, tenure: Tenure, sent: bool, reason: str) -> float | str | None:
+        if sent and not tenure.lease.unsettled:
+            # It may have been stored all the same: there is something to give back.
+            tenure.lease = tenure.lease._replace(unsettled=True)
+            if not tenure.held:
+                self._service.remember_stray(tenure.lease)
                 return None
-            case Unavailable():
-                if self.heartbeat:  # it goes on, as the outage policy says
-                    tenure.lease = tenure.lease._replace(deadline=now + self._ttl_seconds)
-                return self._service.clock.now() + _CONFIRM_SECONDS
+        self._trouble = reason
+        now = self._service.clock.now()
+        if self.heartbeat and now >= self._renewal(tenure):
+            lost = self._extend(tenure, now)  # as it began, without the store's word
+            if isinstance(lost, str):
+                return lost
+        return now + _CONFIRM_SECONDS

@@ -256,8 +256,8 @@ class LockScope:
             leave_scope(self)
         if self._pid == _pid:
             service = self.service
-            if tenure.lost:  # and said so already
-                service.give_back(tenure.lease)
+            if tenure.lost or (tenure._keeping is not None and not tenure.first_to_end()):
+                service.give_back(tenure.lease)  # what became of it has been said
             else:
                 service.release(tenure.lease, held_seconds=service.clock.now() - tenure._since)
 

@@ -6,13 +6,23 @@ Released and taken again is a new tenure: others may have written in between.
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from userlock.errors import LockNotHeld, LockServiceUnavailable
-from userlock.lock.lease import Granted, Lease, Lost, describe_loss
+from userlock.events import Extended
+from userlock.lock.lease import (
+    MAX_LEASE_SECONDS,
+    Granted,
+    Lease,
+    Lost,
+    Unavailable,
+    check_seconds,
+    describe_loss,
+)
 from userlock.lock.order import Taken
 
 if TYPE_CHECKING:
@@ -49,7 +59,6 @@ class Tenure:
     lost = ""
     #: Who holds the lock as well, when it was taken while the store did not answer.
     conflict = ""
-    _loss_callbacks: tuple[Callable[[Tenure], object], ...] = ()
     _keeping: Keeping | None = None
     #: The tenure in which the lock was taken back after it had been yielded.
     _successor: Tenure | None = None
@@ -97,34 +106,69 @@ class Tenure:
 
     # --- keeping it -------------------------------------------------------------------------
 
+    @property
+    def extending(self) -> threading.Lock:
+        """Held by whoever is giving the lease another end: its owner or the heart."""
+        lock: threading.Lock = self.__dict__.setdefault("_extending", threading.Lock())
+        return lock
+
     def extend(self, seconds: float) -> None:
         """Let the lease run for `seconds` from now, instead of what it had left.
 
         As in the seed `dynamically-extended-lock.txt`: a short lease, pushed
         out between the steps of long work, frees the lock soon after a crash.
+        With a heartbeat it is renewed from then on as ever. A degraded lease
+        goes on without the store's word, as it was taken.
 
         Raises:
             LockNotHeld: the lock has been released, or the lease is lost; says what became of
                 it. What was read under it must not be written.
-            LockServiceUnavailable: the store did not answer; the lease is as it was.
+            LockServiceUnavailable: the store did not answer. The lease is as it was, or, if
+                `seconds` is less than it had left, ends then.
             TypeError, ValueError: `seconds` makes no sense.
         """
-        if self._released or self.lost:
-            why = f"is lost: {self.lost}" if self.lost else "has been released"
-            raise LockNotHeld(
-                f"lock {self.lock_id!r} cannot be extended, it {why}", lock_id=self.lock_id
-            )
-        match self.scope.service.extend(self.lease, seconds):
-            case Granted(lease):
-                self.lease = lease
-            case Lost() as lost:
-                self.lose(describe_loss(lost, self.lease))
-                raise LockNotHeld(
-                    f"lock {self.lock_id!r} cannot be extended, it is lost: {self.lost}",
-                    lock_id=self.lock_id,
+        seconds = check_seconds("seconds", seconds, least=0.001, most=MAX_LEASE_SECONDS)
+        with self.extending:
+            if self.scope._in_a_fork:
+                raise self._cannot_extend("belongs to the process that forked this one")
+            if self._released or self.lost:
+                raise self._cannot_extend(
+                    f"is lost: {self.lost}" if self.lost else "has been released"
                 )
+            outcome = self._extend(seconds)
+        service = self.scope.service
+        match outcome:
+            case Granted():
+                if self._keeping is not None:
+                    self._keeping.extended(self)
+                service.listeners.emit(Extended(self.lock_id, seconds))
+            case Lost() as lost:
+                how = describe_loss(lost, self.lease)
+                self.lose(how)
+                raise self._cannot_extend(f"is lost: {self.lost or how}")
             case unavailable:
+                if self._keeping is not None:
+                    self._keeping.extended(self)
                 raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
+
+    def _extend(self, seconds: float) -> Granted | Lost | Unavailable:
+        service = self.scope.service
+        lease = self.lease
+        # If no answer comes, it may have been done all the same.
+        at_worst = service.clock.now() + seconds
+        if at_worst < lease.deadline:
+            self.lease = lease._replace(deadline=at_worst)
+        outcome = service.extend(lease, seconds)
+        if isinstance(outcome, Granted):
+            self.lease = outcome.lease
+        elif isinstance(outcome, Unavailable) and not outcome.sent:
+            self.lease = lease
+        return outcome
+
+    def _cannot_extend(self, why: str) -> LockNotHeld:
+        return LockNotHeld(
+            f"lock {self.lock_id!r} cannot be extended, it {why}", lock_id=self.lock_id
+        )
 
     def yield_to_waiters(self) -> Tenure:
         """A checkpoint for long batch work: let a waiting person pass, and take the lock back.
@@ -146,29 +190,48 @@ class Tenure:
         return self.scope.yield_to_waiters(self)
 
     def on_lost(self, callback: Callable[[Tenure], object]) -> None:
-        """Call `callback(tenure)` when the lease turns out lost while it is held.
+        """Call `callback(tenure)`, once, when the lease turns out lost while it is held.
 
         From the thread that finds out, which may be the heartbeat's. At once
         if it is lost already. What it raises is logged.
         """
-        self._loss_callbacks = (*self._loss_callbacks, callback)
+        self._callbacks.append(callback)
         if self.lost:
-            self._call_back(callback)
+            self._call_back()
 
     def lose(self, how: str) -> None:
         """The lease is not ours any more. Said once; ignored after the release."""
-        if self.lost or self._released:
+        if self._released or not self.first_to_end():
             return
         self.lost = how
         self.scope.service.say_lost(self.lock_id, self.held_seconds, how)
-        for callback in self._loss_callbacks:
-            self._call_back(callback)
+        self._call_back()
 
-    def _call_back(self, callback: Callable[[Tenure], object]) -> None:
-        try:
-            callback(self)
-        except Exception:
-            log.exception("a callback for the loss of lock %r failed", self.lock_id)
+    def first_to_end(self) -> bool:
+        """True for the first who asks: the one who is to say how the lease has ended.
+
+        Its owner releases it while the heart finds it lost: one of them tells.
+        """
+        me = object()
+        return self.__dict__.setdefault("_ended_by", me) is me
+
+    @property
+    def _callbacks(self) -> collections.deque[Callable[[Tenure], object]]:
+        callbacks: collections.deque[Callable[[Tenure], object]]
+        callbacks = self.__dict__.setdefault("_loss_callbacks", collections.deque())
+        return callbacks
+
+    def _call_back(self) -> None:
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                callback(self)
+            except Exception:
+                log.exception("a callback for the loss of lock %r failed", self.lock_id)
 
     def __repr__(self) -> str:
         state = (
