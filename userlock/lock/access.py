@@ -25,7 +25,7 @@ class Access:
 
     def __init__(self, leases: Leases, clock: Clock) -> None:
         self._clock = clock
-        self.strays = Strays(leases, clock)
+        self.strays = Strays(leases, clock, self.breaker_of)
         self._only = CircuitBreaker(clock)
         # One that is down must not keep us from asking the others.
         self._shard_of = leases.store.shard_of if isinstance(leases.store, ShardedStore) else None
@@ -62,4 +62,4 @@ class Access:
         if not breaker.closed:
             breaker.succeeded()
         if self.strays:
-            self.strays.collect()
+            self.strays.collect(breaker)

@@ -11,19 +11,23 @@
 
 A lease that was not there yet is looked for again, once a second, for as long
 as a command may take to arrive.
+
+Of several servers only the one that has just answered is asked: another may
+still hang, and whoever uses this one has nothing to do with that.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable, Hashable
 
 from userlock.clock import Clock
 from userlock.lock.lease import Lease, Lost
 from userlock.lock.leases import Leases
 from userlock.lock.store import StoreUnavailable
 
-#: How many are remembered; the oldest are forgotten first, and end by themselves.
+#: How many are remembered of each server; the oldest are forgotten first, and end by themselves.
 _MOST = 1000
 #: For how long a command that was sent may still be carried out.
 _ARRIVAL_SECONDS = 10.0
@@ -41,38 +45,52 @@ class _Stray:
 
 
 class Strays:
-    """The leases of one service that are still to be given back. Thread-safe."""
+    """The leases of one service that are still to be given back. Thread-safe.
 
-    def __init__(self, leases: Leases, clock: Clock) -> None:
+    Args:
+        leases: where they are from.
+        clock: for the time.
+        server_of: what stands for the server that has a lock.
+    """
+
+    def __init__(
+        self, leases: Leases, clock: Clock, server_of: Callable[[str], Hashable] = lambda _: None
+    ) -> None:
         self._leases = leases
         self._clock = clock
-        self._strays: collections.deque[_Stray] = collections.deque(maxlen=_MOST)
+        self._server_of = server_of
+        self._owed: dict[Hashable, collections.deque[_Stray]] = {}
 
     def __len__(self) -> int:
-        return len(self._strays)
+        return sum(map(len, list(self._owed.values())))
 
     def remember(self, lease: Lease) -> None:
-        """Give this lease back when the store answers again."""
-        self._strays.append(_Stray(lease, self._clock.now() + _ARRIVAL_SECONDS))
+        """Give this lease back when its server answers again."""
+        server = self._server_of(lease.lock_id)
+        strays = self._owed.setdefault(server, collections.deque(maxlen=_MOST))
+        strays.append(_Stray(lease, self._clock.now() + _ARRIVAL_SECONDS))
 
-    def collect(self) -> None:
-        """The store answers: give back what is owed to it, or some of it."""
+    def collect(self, server: Hashable = None) -> None:
+        """A server answers: give back what is owed to it, or some of it."""
+        strays = self._owed.get(server)
+        if not strays:
+            return
         now = self._clock.now()
-        for _ in range(min(len(self._strays), _AT_ONCE)):
+        for _ in range(min(len(strays), _AT_ONCE)):
             try:
-                stray = self._strays.popleft()
+                stray = strays.popleft()
             except IndexError:  # another thread took the last one
                 return
             lease = stray.lease
             if now >= lease.deadline:
                 continue  # over by itself
             if now < stray.next_look:
-                self._strays.append(stray)
+                strays.append(stray)
                 continue
             try:
                 outcome = self._leases.release(lease)
             except StoreUnavailable:
-                self._strays.append(stray)
+                strays.append(stray)
                 return
             if lease.unsettled and isinstance(outcome, Lost) and now < stray.until:
-                self._strays.append(dataclasses.replace(stray, next_look=now + 1.0))
+                strays.append(dataclasses.replace(stray, next_look=now + 1.0))
