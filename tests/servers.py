@@ -67,13 +67,19 @@ class _Server:
 
 
 class Memcached(_Server):
-    """A real memcached."""
+    """A real memcached.
 
-    def __init__(self, log_dir: Path) -> None:
+    Args:
+        log_dir: for its log.
+        options: of the command line, beside the usual.
+    """
+
+    def __init__(self, log_dir: Path, *options: str) -> None:
         self.port = ports.any_free()
         self._child = services.memcached(
             self.port, log_file=log_dir / "memcached.log", binary=real("memcached", "memcached")
         )
+        self._child.command += options
         self.start()
 
     def url(self, prefix: str = "test") -> str:

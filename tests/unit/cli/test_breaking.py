@@ -93,6 +93,16 @@ def test_the_next_holder_is_not_hit(terminal: Terminal) -> None:
     assert holder.request == "GET /innocent"
 
 
+def test_the_next_holder_would_be_hit_by_breaking_whoever_has_it(terminal: Terminal) -> None:
+    """The negative control: breaking the lock, and not the lease that was shown."""
+    lease = terminal.hold("ann")
+    terminal.service.release(lease)
+    terminal.hold("ann", "GET /innocent")
+    hit = terminal.service.break_lock("ann")
+    assert hit is not None
+    assert hit.request == "GET /innocent"
+
+
 def test_it_was_released_meanwhile(terminal: Terminal) -> None:
     lease = terminal.hold("ann")
     code, out, _ = terminal.run(

@@ -1,0 +1,166 @@
+"""`python -m userlock …` as a process of its own, with pipes or on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[3]
+#: For a process to end on a busy machine. Tests of how fast it is measure for themselves.
+SECONDS = 60
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on standard output."""
+        assert self.out.count("\n") == 1, (self.out, self.err)
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+class Cli:
+    """Runs commands against one store.
+
+    Args:
+        url: the store's address.
+        env: what else is in the environment.
+    """
+
+    def __init__(self, url: str, env: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self.env = {**os.environ, **(env or {}), "USERLOCK_STORE": url, "TERM": "xterm"}
+        self.env.pop("COLUMNS", None)
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
+        """Run a command to its end; nobody is at the keyboard."""
+        began = time.monotonic()
+        done = subprocess.run(
+            command(*arguments),
+            cwd=ROOT,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        seconds = time.monotonic() - began
+        out, err = done.stdout.decode(), done.stderr.decode()
+        assert "Traceback" not in err, err
+        return Outcome(done.returncode, out, err, seconds)
+
+    def shell(self, line: str) -> Outcome:
+        """Run a line of shell in which `userlock` is the command; its last line of output is
+        the exit code of the first command in the pipe."""
+        began = time.monotonic()
+        program = f'userlock() {{ {sys.executable} -m userlock "$@"; }}; {line}'
+        done = subprocess.run(
+            ["bash", "-c", f"{program}; echo ${{PIPESTATUS[0]}}"],
+            cwd=ROOT,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        *out, code = done.stdout.splitlines()
+        return Outcome(int(code), "\n".join(out), done.stderr, time.monotonic() - began)
+
+    @contextlib.contextmanager
+    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A command that goes on, on pipes; it is gone afterwards."""
+        process = subprocess.Popen(
+            command(*arguments),
+            cwd=ROOT,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @contextlib.contextmanager
+    def on_terminal(self, *arguments: str, columns: int = 80) -> Iterator[Screen]:
+        """A command on a terminal of 24 lines; it is gone afterwards."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen(
+            command(*arguments),
+            cwd=ROOT,
+            env=self.env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        try:
+            with process:
+                try:
+                    yield Screen(process, ours)
+                finally:
+                    process.kill()
+        finally:
+            os.close(ours)
+
+
+class Screen:
+    """A terminal as a person uses it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+        self.process = process
+        self.text = ""
+        self._descriptor = descriptor
+
+    def read_until(self, words: str, times: int = 1) -> None:
+        """Wait until it shows that, so many times."""
+        ends = time.monotonic() + SECONDS
+        while self.text.count(words) < times:
+            assert time.monotonic() < ends, self.text
+            assert self._read(), self.text
+
+    def type(self, keys: str) -> None:
+        os.write(self._descriptor, keys.encode())
+
+    def end(self) -> int:
+        """Wait for its end; the exit code."""
+        while self._read():
+            pass
+        return self.process.wait(SECONDS)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._descriptor], [], [], SECONDS)
+        assert ready, self.text
+        try:
+            data = os.read(self._descriptor, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            return False
+        self.text += data.decode(errors="replace")
+        return bool(data)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "userlock", *arguments]

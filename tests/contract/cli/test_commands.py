@@ -1,0 +1,122 @@
+"""Each command on each real store."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.contract.cli.conftest import Scene
+from userlock.lock.lease import Lost
+
+ODD = ["日本 語", "-x", "x" * 3000, "a b"]
+
+
+def test_holder(scene: Scene) -> None:
+    scene.hold("ann", "POST /answers")
+    scene.wait("ann", "GET /badges")
+    code, out, err, _ = scene.cli.run("holder", "ann")
+    assert (code, err) == (0, "")
+    assert "ann: held" in out
+    assert "POST /answers" in out
+    assert "GET /badges" in out
+    found = scene.cli.run("holder", "ann", "--json").document
+    assert found["holder"]["request"] == "POST /answers"
+    assert [each["process"] for each in found["waiters"]] == ["web-2/12"]
+    if "protocol=text" in scene.cli.url:
+        assert found["seconds_left"] is None
+    else:
+        assert 40 < found["seconds_left"] <= 63
+
+
+def test_nobody_holds_it(scene: Scene) -> None:
+    found = scene.cli.run("holder", "nobody", "--json")
+    assert found.code == 1
+    assert found.document["held"] is False
+
+
+def test_break(scene: Scene) -> None:
+    lease = scene.hold("ann")
+    scene.wait("ann")
+    assert scene.cli.run("break", "ann").code == 2
+    found = scene.cli.run("break", "ann", "--yes", "--by", "olga", "--json")
+    assert found.code == 0
+    assert found.document["broken"] is True
+    assert scene.service.give_back(lease) == Lost("broken", None, "olga")
+    assert scene.cli.run("break", "ann", "--yes").code == 1
+
+
+def test_watch(scene: Scene) -> None:
+    scene.hold("ann", "POST /answers")
+    scene.wait("ann", "GET /badges")
+    scene.hold("carl")
+    odd = "a/b \N{SNOWMAN}"
+    scene.hold(odd)
+    scene.wait(odd)
+    code, out, err, _ = scene.cli.run("watch", "--once")
+    assert (code, err) == (0, "")
+    assert "3 held, 2 contended" in out
+    assert "carl" not in out
+    found = scene.cli.run("watch", "--once", "--json").document
+    assert found["held"] == 3
+    names = {each["lock_id"] or each["hash"][:7] for each in found["locks"]}
+    # Redis takes any id as it is.
+    assert names in ({"ann", "sha256:"}, {"ann", odd})
+
+
+def test_the_locks_of_other_deployments_are_not_listed(scene: Scene) -> None:
+    scene.hold("ann")
+    # A prefix that begins as theirs does.
+    other = re.sub("prefix=[^&]+", lambda prefix: prefix[0][:-1], scene.cli.url)
+    found = scene.cli.run("watch", "--once", "--all", "--json", "--store", other).document
+    assert found["locks"] == []
+
+
+def test_doctor(scene: Scene) -> None:
+    found = scene.cli.run("doctor", "--json")
+    assert found.code == 0
+    verdicts = {each["subject"]: each["verdict"] for each in found.document["findings"]}
+    assert verdicts["reachable"] == "ok"
+    assert verdicts["records"] == "ok"
+    assert "latency" in verdicts
+    left = scene.cli.run("watch", "--once", "--all", "--json").document
+    assert left["locks"] == [], "it leaves nothing behind"
+
+
+def test_bench(scene: Scene) -> None:
+    code, out, err, _ = scene.cli.run("bench", "--seconds", "0.5")
+    assert (code, err) == (0, "")
+    assert "hand-off" in out
+
+
+def test_a_foreign_value_under_our_key(on_memcached: Scene) -> None:
+    on_memcached.service.store.create("ann", b"\x1b[2J\xff\x07", 60)
+    for arguments in (("holder", "ann"), ("watch", "--once", "--all", "--json")):
+        code, out, err, _ = on_memcached.cli.run(*arguments)
+        assert (code, err) == (0, "")
+        assert all(char.isprintable() or char == "\n" for char in out)
+    assert on_memcached.cli.run("break", "ann", "--yes").code == 0
+    assert on_memcached.cli.run("holder", "ann").code == 1
+
+
+@pytest.mark.parametrize(
+    "lock_id", ["-\x1b[2J\n", *(pytest.param(each, marks=pytest.mark.slow) for each in ODD)]
+)
+def test_strange_lock_ids(on_memcached: Scene, lock_id: str) -> None:
+    on_memcached.hold(lock_id)
+    code, out, err, _ = on_memcached.cli.run("holder", "--", lock_id)
+    assert (code, err) == (0, "")
+    assert all(char.isprintable() or char == "\n" for char in out)
+    assert on_memcached.cli.run("break", "--yes", "--", lock_id).code == 0
+
+
+def test_a_lock_id_that_is_no_unicode(on_memcached: Scene) -> None:
+    on_memcached.hold("\udcff")
+    assert on_memcached.cli.shell("userlock holder $'\\xff'").code == 0
+
+
+def test_a_terminal_that_has_only_ascii(on_memcached: Scene) -> None:
+    on_memcached.hold("é", "GET /日本")
+    code, out, _, _ = on_memcached.cli.run("holder", "é", env={"PYTHONIOENCODING": "ascii"})
+    assert code == 0
+    assert "\\xe9: held" in out

@@ -1,0 +1,83 @@
+"""On a terminal, in a pipe, and interrupted."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from tests.contract.cli.conftest import Scene
+from userlock.lock.lease import Lost
+
+
+def test_watch_is_drawn_in_place_until_ctrl_c(on_memcached: Scene) -> None:
+    on_memcached.hold("ann", "POST /" + "long" * 30)
+    on_memcached.wait("ann")
+    with on_memcached.cli.on_terminal("watch", "--interval", "0.1") as screen:
+        screen.read_until("\x1b[3F", times=2)  # up by the head, the titles and one row
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.end() == 130
+    assert "Traceback" not in screen.text
+    plain = re.sub(r"\x1b\[[0-9]*[A-Z]", "", screen.text)
+    assert all(len(line) < 80 for line in plain.splitlines())
+    assert "ann" in plain
+
+
+def test_watch_in_a_pipe_is_appended_until_ctrl_c(on_memcached: Scene) -> None:
+    with on_memcached.cli.start("watch", "--interval", "0.1") as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert "0 held, 0 contended" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130
+    assert "\x1b" not in out
+    assert err == "\n"
+
+
+def test_whoever_reads_may_stop(on_memcached: Scene) -> None:
+    for line in ("userlock watch --interval 0.1 | head -1", "userlock --help | head -0"):
+        outcome = on_memcached.cli.shell(line)
+        assert outcome.code in (0, 141)
+        assert outcome.err == ""
+    assert on_memcached.cli.shell("userlock watch --interval 0.1 | head -1").code == 141
+
+
+def test_output_that_cannot_be_written_is_not_an_answer(on_memcached: Scene) -> None:
+    outcome = on_memcached.cli.shell("userlock holder ann >/dev/full")
+    assert outcome.code == 70
+    assert "No space left on device" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_break_asks_a_person(on_memcached: Scene) -> None:
+    lease = on_memcached.hold("ann", "POST /answers")
+    with on_memcached.cli.on_terminal("break", "ann", "--by", "olga") as screen:
+        screen.read_until("[y/N]")
+        assert "POST /answers" in screen.text
+        screen.type("n\n")
+        assert screen.end() == 1
+    with on_memcached.cli.on_terminal("break", "ann", "--by", "olga") as screen:
+        screen.read_until("[y/N]")
+        screen.type("y\n")
+        assert screen.end() == 0
+    assert "ann: broken" in screen.text
+    assert on_memcached.service.give_back(lease) == Lost("broken", None, "olga")
+
+
+def test_ctrl_c_at_the_question_breaks_nothing(on_memcached: Scene) -> None:
+    on_memcached.hold("ann")
+    with on_memcached.cli.on_terminal("break", "ann") as screen:
+        screen.read_until("[y/N]")
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.end() == 130
+    assert "Traceback" not in screen.text
+    assert on_memcached.service.holder("ann") is not None
+
+
+def test_ctrl_d_at_the_question_is_no(on_memcached: Scene) -> None:
+    on_memcached.hold("ann")
+    with on_memcached.cli.on_terminal("break", "ann") as screen:
+        screen.read_until("[y/N]")
+        screen.type("\x04")
+        assert screen.end() == 1
+    assert on_memcached.service.holder("ann") is not None
