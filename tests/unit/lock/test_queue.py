@@ -1,0 +1,284 @@
+"""Whose turn it is, as one in line sees it; and how often it looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.lock.logs import Log, a_holder
+from userlock.lock.policy import LockPolicy, Polling
+from userlock.lock.queue import PATIENCE_SECONDS, Decision, HoldTimes, Look, Turn, delay
+from userlock.lock.record import done, joining
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(a_holder("holder"))
+
+
+def turn_of(log: Log, name: str) -> Turn:
+    return Turn(log[name].token)
+
+
+class TestTurn:
+    def test_while_somebody_has_the_lock_one_waits(self, log: Log) -> None:
+        log.joined_by("a", "b")
+        turn = turn_of(log, "b")
+        assert turn.decide(log.record, 0.0) is Decision.WAIT
+        assert (turn.position, turn.patience_ends) == (1, None)
+        log.add(done(log["a"].token))
+        assert turn.decide(log.record, 1000.0) is Decision.WAIT
+        assert (turn.position, turn.patience_ends) == (0, None)
+
+    @pytest.mark.parametrize("how", ["released", "lapsed", "broken"])
+    def test_the_first_in_line_takes_what_is_free(self, log: Log, how: str) -> None:
+        log.joined_by("a", "b")
+        if how == "lapsed":
+            log.lapsed = True
+        else:
+            log.add(done(log.holder.token, by="ops" if how == "broken" else ""))
+        assert turn_of(log, "a").decide(log.record, 0.0) is Decision.CLAIM
+        assert turn_of(log, "b").decide(log.record, 0.0) is Decision.WAIT
+
+    def test_a_person_who_came_later_goes_before_batch(self, log: Log) -> None:
+        log.joined_by("job", priority="batch").joined_by("person").lapsed = True
+        assert turn_of(log, "job").decide(log.record, 0.0) is Decision.WAIT
+        assert turn_of(log, "person").decide(log.record, 0.0) is Decision.CLAIM
+
+    def test_whom_the_record_does_not_know_lines_up_again(self, log: Log) -> None:
+        log.joined_by("b").people["a"] = a_holder("a")
+        assert turn_of(log, "a").decide(log.record, 0.0) is Decision.REJOIN
+        log.add(joining(log["a"], again=True))
+        assert turn_of(log, "a").decide(log.record, 0.0) is Decision.WAIT
+
+
+class TestPatience:
+    """Those ahead may have died; nobody knows, until they do not take their turn."""
+
+    def test_one_that_does_not_take_its_turn_is_passed(self, log: Log) -> None:
+        log.joined_by("dead", "b").lapsed = True
+        turn = turn_of(log, "b")
+        assert turn.decide(log.record, 100.0) is Decision.WAIT
+        ends = turn.patience_ends
+        assert ends == 100.0 + PATIENCE_SECONDS
+        assert turn.decide(log.record, ends - 0.001) is Decision.WAIT
+        assert turn.decide(log.record, ends) is Decision.PASS
+
+    def test_each_process_ahead_has_its_time(self, log: Log) -> None:
+        """The threads of one process live and die together."""
+        log.joined_by("a", "b", process="web/1").joined_by("c", process="web/2")
+        log.joined_by("d", process="web/1").joined_by("me", process="web/3").lapsed = True
+        turn = turn_of(log, "me")
+        turn.decide(log.record, 100.0)
+        assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
+
+    def test_so_the_second_goes_before_the_third(self, log: Log) -> None:
+        """Both wait for the dead first one; the one who came earlier passes it earlier."""
+        for name in ("dead", "b", "c"):
+            log.joined_by(name, process=name)
+        log.lapsed = True
+        second, third = turn_of(log, "b"), turn_of(log, "c")
+        second.decide(log.record, 100.0)
+        third.decide(log.record, 100.0)
+        assert second.patience_ends is not None
+        assert third.patience_ends is not None
+        assert third.patience_ends - second.patience_ends >= PATIENCE_SECONDS
+
+    def test_it_begins_when_the_lock_is_first_seen_free(self, log: Log) -> None:
+        log.joined_by("a", "b")
+        turn = turn_of(log, "b")
+        assert turn.decide(log.record, 100.0) is Decision.WAIT
+        assert turn.decide(log.record, 200.0) is Decision.WAIT
+        log.add(done(log.holder.token))
+        assert turn.decide(log.record, 300.0) is Decision.WAIT
+        assert turn.patience_ends == 300.0 + PATIENCE_SECONDS
+
+    def test_it_begins_anew_with_each_holder(self, log: Log) -> None:
+        """The one ahead took its turn, and has released the lock: now it is the next one's."""
+        log.joined_by("a", "b", "me").lapsed = True
+        turn = turn_of(log, "me")
+        turn.decide(log.record, 100.0)
+        taken_over = log.record.succeeded_by(log["a"].encode(), log["a"].token)
+        after = Log(log["a"], taken_over, people=log.people).add(done(log["a"].token))
+        assert turn.decide(after.record, 100.2) is Decision.WAIT
+        assert turn.patience_ends == 100.2 + PATIENCE_SECONDS
+
+    def test_it_begins_anew_when_the_holder_comes_back_to_life(self, log: Log) -> None:
+        """An extension that arrived late: the record was lapsed, and is not any more."""
+        log.joined_by("a", "me").lapsed = True
+        turn = turn_of(log, "me")
+        turn.decide(log.record, 100.0)
+        log.lapsed = False
+        assert turn.decide(log.record, 100.1) is Decision.WAIT
+        assert turn.patience_ends is None
+        log.lapsed = True
+        assert turn.decide(log.record, 200.0) is Decision.WAIT
+
+    def test_whoever_leaves_is_not_waited_for(self, log: Log) -> None:
+        for name in ("a", "b", "me"):
+            log.joined_by(name, process=name)
+        log.lapsed = True
+        turn = turn_of(log, "me")
+        turn.decide(log.record, 100.0)
+        log.add(done(log["a"].token))
+        turn.decide(log.record, 100.1)
+        assert turn.patience_ends == 100.0 + PATIENCE_SECONDS
+        log.add(done(log["b"].token))
+        assert turn.decide(log.record, 100.2) is Decision.CLAIM
+
+
+class TestGoneRecords:
+    """The store has lost the record: whoever was first begins again first."""
+
+    def test_the_first_begins_at_once(self, log: Log) -> None:
+        log.joined_by("a", "b")
+        turn = turn_of(log, "a")
+        turn.decide(log.record, 0.0)
+        assert turn.decide(None, 1.0) is Decision.CREATE
+
+    def test_those_behind_let_the_others_begin(self, log: Log) -> None:
+        waits = []
+        log.joined_by("a", "b", "c")
+        for name in ("a", "b", "c"):
+            turn = turn_of(log, name)
+            turn.decide(log.record, 0.0)
+            turn.decide(None, 10.0)
+            assert turn.patience_ends is not None
+            waits.append(turn.patience_ends - 10.0)
+            assert turn.decide(None, turn.patience_ends) is Decision.CREATE
+        assert waits[0] == 0
+        assert waits == sorted(waits)
+        assert len(set(waits)) == 3
+        assert waits[-1] < 0.5
+
+    def test_nobody_is_polite_for_ever(self, log: Log) -> None:
+        everybody = [f"learner-{number}" for number in range(500)]
+        log.joined_by(*everybody)
+        turn = turn_of(log, everybody[-1])
+        turn.decide(log.record, 0.0)
+        turn.decide(None, 10.0)
+        assert turn.decide(None, 11.0) is Decision.CREATE
+
+    def test_when_it_is_there_again_one_lines_up_again(self, log: Log) -> None:
+        log.joined_by("a", "b")
+        turn = turn_of(log, "b")
+        turn.decide(log.record, 0.0)
+        assert turn.decide(None, 10.0) is Decision.WAIT
+        assert turn.decide(Log(log["a"]).record, 10.01) is Decision.REJOIN
+        log.holder = log["a"]
+        assert turn.decide(None, 20.0) is Decision.WAIT, "gone again: the time counts from now"
+
+    def test_who_never_stood_in_line_begins_at_once(self) -> None:
+        assert Turn("4f01").decide(None, 0.0) is Decision.CREATE
+
+
+class TestHoldTimes:
+    def test_it_is_guessed_as_long_as_none_was_seen(self) -> None:
+        assert 0.001 <= HoldTimes().typical("interactive") <= 0.1
+
+    @pytest.mark.parametrize("hold", [0.002, 0.05, 3.0])
+    def test_it_is_learnt_from_few(self, hold: float) -> None:
+        times = HoldTimes()
+        for _ in range(3):
+            times.note("interactive", hold)
+        assert times.typical("interactive") == pytest.approx(hold)
+
+    def test_one_slow_request_among_many_moves_it_little(self) -> None:
+        times = HoldTimes()
+        for number in range(50):
+            times.note("interactive", 10.0 if number % 10 == 0 else 0.05)
+        assert times.typical("interactive") == pytest.approx(0.05, rel=0.25)
+
+    def test_a_change_of_habits_is_learnt(self) -> None:
+        times = HoldTimes()
+        for hold in [0.01] * 50 + [0.2] * 50:
+            times.note("interactive", hold)
+        assert times.typical("interactive") == pytest.approx(0.2, rel=0.1)
+
+    def test_batch_holds_are_another_matter(self) -> None:
+        times = HoldTimes()
+        times.note("interactive", 0.01)
+        times.note("batch", 5.0)
+        assert times.typical("interactive") < 0.1 < times.typical("batch")
+
+    @pytest.mark.parametrize("hold", [0.0, 1e-9, -1.0])
+    def test_a_hold_of_no_time_is_no_reason_to_spin(self, hold: float) -> None:
+        times = HoldTimes()
+        for _ in range(5):
+            times.note("interactive", hold)
+        assert times.typical("interactive") > 0
+
+
+#: So wide that they do not matter.
+UNBOUND = Polling(least_seconds=1e-9, most_seconds=1e9)
+
+
+def looks_in(
+    hold: float, polling: Polling, *, position: int = 0, typical: float = 0
+) -> list[float]:
+    """When somebody who comes with the holder looks, until the lock is seen free."""
+    looks = [0.0]
+    while looks[-1] < hold:
+        looks.append(looks[-1] + delay(Look(position, typical or hold, looks[-1]), polling))
+    return looks[1:]
+
+
+class TestDelay:
+    @pytest.mark.parametrize("hold", [0.005, 0.05, 0.5, 5.0])
+    def test_the_first_in_line_looks_about_ten_times_in_a_usual_hold(self, hold: float) -> None:
+        looks = looks_in(hold, UNBOUND)
+        assert 3 <= len(looks) <= 12
+        assert looks[-1] - hold <= 0.1 * hold, "and sees its end soon"
+
+    @pytest.mark.parametrize("hold", [0.005, 0.05, 0.5])
+    @pytest.mark.parametrize("priority", ["interactive", "batch"])
+    def test_within_the_bounds_that_are_set(self, hold: float, priority: str) -> None:
+        policy = LockPolicy()
+        polling = (policy.batch if priority == "batch" else policy.interactive).polling
+        looks = looks_in(hold, polling)
+        assert len(looks) <= 12 + hold / polling.most_seconds
+        assert looks[-1] - hold <= max(0.1 * hold, polling.least_seconds)
+
+    @pytest.mark.parametrize("factor", [0.1, 0.5, 1.5, 3.0, 10.0, 100.0])
+    def test_an_unusual_hold_costs_a_part_of_itself_or_of_the_usual_one(
+        self, factor: float
+    ) -> None:
+        typical = 0.05
+        looks = looks_in(factor * typical, UNBOUND, typical=typical)
+        assert looks[-1] - factor * typical <= max(0.1 * factor, 0.5) * typical
+        assert len(looks) <= 80
+
+    @pytest.mark.parametrize("position", [0, 1, 2, 10, 1000])
+    @pytest.mark.parametrize("typical", [0.0001, 0.01, 1.0, 1000.0])
+    @pytest.mark.parametrize("held", [0.0, 0.0001, 0.009, 0.01, 1.0, 1e6])
+    def test_nobody_spins_and_nobody_sleeps_for_long(
+        self, position: int, typical: float, held: float
+    ) -> None:
+        polling = Polling(least_seconds=0.001, most_seconds=0.05)
+        seconds = delay(Look(position, typical, held), polling)
+        assert polling.least_seconds <= seconds <= 0.25
+        if position == 0:
+            assert seconds <= polling.most_seconds
+
+    def test_those_behind_look_the_less_often_the_further_back(self) -> None:
+        seconds = [delay(Look(position, 0.01, 0.0), Polling()) for position in range(1, 60)]
+        assert seconds == sorted(seconds)
+        assert seconds[0] < seconds[1] < seconds[20]
+
+    @pytest.mark.parametrize("length", [2, 10, 100])
+    def test_a_long_line_asks_little_more_than_a_short_one(self, length: int) -> None:
+        """All together, about twice the logarithm of its length in each hold."""
+        hold, holds = 0.005, 200
+
+        def looks_per_hold(position: int) -> float:
+            now, looks = 0.0, 0
+            while now < hold * holds:
+                now += delay(Look(position, hold, now % hold), Polling())
+                looks += 1
+            return looks / holds
+
+        asked = sum(looks_per_hold(position) for position in range(1, length))
+        assert asked <= 2.1 * sum(1 / position for position in range(1, length))
+
+    def test_looking_in_the_same_way_wherever_one_stands_would_ask_much_more(self) -> None:
+        """The negative control."""
+        assert 100 * len(looks_in(0.005, Polling())) > 10 * 20
