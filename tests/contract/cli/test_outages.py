@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pymemcache.client.base import Client
 
 from tests.contract.cli.conftest import Scene
 from tests.contract.cli.process import Cli
@@ -173,3 +174,19 @@ def test_a_redis_that_evicts(tmp_path: Path) -> None:
     assert outcome.code == 0
     assert "warning maxmemory    volatile-ttl: when it is full" in outcome.out
     assert "noeviction" in outcome.out
+
+
+@pytest.mark.slow
+def test_a_memcached_that_evicts_live_locks(tmp_path: Path) -> None:
+    with made(tmp_path, "-m", "8") as made_so:
+        server = made_so.server
+        client = Client((server.address.split(":")[0], server.port))
+        for begin in range(0, 120_000, 500):  # three times what there is room for
+            client.set_many({f"k{begin + number}": b"x" * 120 for number in range(500)})
+        client.close()
+        outcome = Cli(server.url()).run("doctor", "--json")
+    assert outcome.code == 1
+    found = {each["subject"]: each for each in outcome.document["findings"]}
+    assert found["evictions"]["verdict"] == "wrong"
+    assert found["evictions"]["facts"]["evictions_among_locks"] > 0
+    assert found["memory"]["verdict"] == "warning"

@@ -32,7 +32,7 @@ _HEALTHY = Observed(
     elapsed=1.0,
     other_pids=frozenset(),
     counts_us=True,
-    lock_class={},
+    among_locks={},
     life=0.7,
     lists="",
 )
@@ -103,7 +103,7 @@ def test_a_proxy_that_the_url_names_is_fine() -> None:
 
 def test_live_locks_are_being_evicted() -> None:
     observed = stats(evictions="5000")._replace(
-        later=_STATS | {"evictions": "5200"}, lock_class={"evicted": "900", "evicted_time": "12"}
+        later=_STATS | {"evictions": "5200"}, among_locks={"evicted": 900, "evicted_time": 12}
     )
     finding = memcached(observed)["evictions"]
     assert finding.verdict is WRONG
@@ -113,7 +113,7 @@ def test_live_locks_are_being_evicted() -> None:
 
 
 def test_evictions_of_other_sizes_are_a_warning() -> None:
-    observed = stats(evictions="5000")._replace(lock_class={"evicted": "0"})
+    observed = stats(evictions="5000")._replace(among_locks={"evicted": 0})
     finding = memcached(observed)["evictions"]
     assert finding.verdict is WARNING
     assert "none of a lock record's size" in finding.says

@@ -97,16 +97,12 @@ class _Numbers:
     def __init__(self, observed: Observed) -> None:
         self._all = {**observed.settings, **observed.stats}
         self._later = observed.later
-        self._class = observed.lock_class
 
     def __call__(self, name: str) -> int | None:
         return _number(self._all, name)
 
     def later(self, name: str) -> int | None:
         return _number(self._later, name)
-
-    def in_class(self, name: str) -> int | None:
-        return _number(self._class, name)
 
 
 def _number(answers: Mapping[str, str], name: str) -> int | None:
@@ -231,7 +227,7 @@ def _evictions(observed: Observed, numbers: _Numbers) -> Finding | None:
             "evictions", "off (-M): a full server refuses new locks, and keeps those that it has"
         )
     now = 0 if later is None else max(later - count, 0)
-    ours, age = numbers.in_class("evicted"), numbers.in_class("evicted_time")
+    ours, age = observed.among_locks.get("evicted"), observed.among_locks.get("evicted_time")
     facts: dict[str, str | float | bool | None] = {
         "evictions": count,
         "evictions_per_second": round(now / max(observed.elapsed, 0.001), 1),

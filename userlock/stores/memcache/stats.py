@@ -6,7 +6,6 @@ All over connections of its own, which are closed again.
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from typing import NamedTuple
 
@@ -15,6 +14,8 @@ from userlock.stores.memcache.listing import why_not
 from userlock.stores.memcache.wire import Connection, Refused
 
 _MOST_LINES = 20_000
+#: How long lock records are: with hardly anything in them, as usual, with some who wait.
+_RECORD_SIZES = (80, 120, 180, 280, 420)
 _POLL_SECONDS = 0.01
 #: A record asked to live for one second is watched for so long.
 _MOST_LIFE = 3.0
@@ -33,8 +34,8 @@ class Observed(NamedTuple):
         other_pids: process ids that other connections to the same address met.
         counts_us: whether a new connection from here raised the server's own count of them;
             None if it has none.
-        lock_class: which of memcached's slab classes a record like ours is in, and what that
-            class says; empty where it is not told.
+        among_locks: evictions of items that are as big as lock records, and their age; empty
+            where it is not told.
         life: how long an item lived that was asked to live for one second; None if it was not
             seen to end.
         lists: why the server does not list its keys; empty if it does.
@@ -49,7 +50,7 @@ class Observed(NamedTuple):
     elapsed: float
     other_pids: frozenset[str]
     counts_us: bool | None
-    lock_class: dict[str, str]
+    among_locks: dict[str, int]
     life: float | None
     lists: str
 
@@ -73,7 +74,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
         stats, settings = ask(connections, b"stats"), ask(connections, b"stats settings")
         others = [ask(connections, b"stats") for _ in range(3)]
         life = _life(first, key)
-        lock_class = _class_of(connections, first, key) if first.meta else {}
+        among_locks = _evicted_among_locks(connections, first, key) if first.meta else {}
         return Observed(
             connect_seconds=connect_seconds,
             version=version,
@@ -85,7 +86,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
             other_pids=frozenset(other["pid"] for other in others if "pid" in other)
             - {stats.get("pid", "")},
             counts_us=_counts_us(stats, others[-1]),
-            lock_class=lock_class,
+            among_locks=among_locks,
             life=life,
             lists=_lists(connections),
         )
@@ -133,21 +134,29 @@ def _life(connection: Connection, key: bytes) -> float | None:
     return None
 
 
-def _class_of(connections: Connections, connection: Connection, key: bytes) -> dict[str, str]:
-    """What memcached says about the class of items that lock records are in."""
-    record = secrets.token_hex(75).encode()  # about as long as one
+def _evicted_among_locks(
+    connections: Connections, connection: Connection, key: bytes
+) -> dict[str, int]:
+    """What memcached says about the slab classes that lock records are in.
+
+    `evicted`, how many items; `evicted_time`, for how many seconds nobody had
+    asked for the last one when it went, the least of all classes.
+    """
+    numbers: set[str] = set()
     try:
-        connection.line(b"ms %b %d T5\r\n%b\r\n" % (key, len(record), record))
-        described = connection.line(b"me %b\r\n" % key).decode("latin-1")
-        items = ask(connections, b"stats items")  # classes without items are not in it
+        for size in _RECORD_SIZES:
+            connection.line(b"ms %b %d T5\r\n%b\r\n" % (key, size, b"x" * size))
+            described = connection.line(b"me %b\r\n" % key).decode("latin-1")
+            numbers.add(described.partition(" cls=")[2].partition(" ")[0].strip())
+        items = ask(connections, b"stats items")
         connection.line(b"md %b\r\n" % key)
-    except Refused:
+        evicted = {each: int(items.get(f"items:{each}:evicted", "0")) for each in numbers}
+        ages = [
+            int(items[f"items:{each}:evicted_time"]) for each, count in evicted.items() if count
+        ]
+    except (Refused, KeyError, ValueError):
         return {}
-    number = described.partition(" cls=")[2].partition(" ")[0].strip()
-    begin = f"items:{number}:"
-    return {
-        name.removeprefix(begin): value for name, value in items.items() if name.startswith(begin)
-    }
+    return {"evicted": sum(evicted.values()), **({"evicted_time": min(ages)} if ages else {})}
 
 
 def _lists(connections: Connections) -> str:
