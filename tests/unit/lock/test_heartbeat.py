@@ -1,0 +1,267 @@
+"""Heartbeats over the memory store, with time driven by hand: renewed, or told why not."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+import userlock
+from tests.leases import record_of
+from tests.unit.lock.pulse import live
+from userlock import LockService, LockTimeout, Tenure
+from userlock.events import Event, Extended, LeaseLost, Released
+from userlock.lock.scope import LockScope
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+LEASE = 10.0
+
+
+@pytest.fixture
+def scope(service: LockService) -> Iterator[LockScope]:
+    with userlock.scope(service, request="POST /mine") as scope:
+        yield scope
+
+
+@pytest.fixture
+def tenure(scope: LockScope) -> Tenure:
+    """A lock with a heartbeat."""
+    return scope.acquire("ann", heartbeat=True)
+
+
+def told(events: list[Event]) -> list[LeaseLost]:
+    return [event for event in events if isinstance(event, LeaseLost)]
+
+
+def is_held(service: LockService) -> bool:
+    return service.holder("ann") is not None
+
+
+class TestRenewal:
+    def test_it_comes_when_a_third_of_the_lease_has_passed(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        start = clock.now()
+        assert tenure.remaining_seconds == LEASE
+        live(service, clock, LEASE / 3 - 0.01)
+        assert store.asked["swap"] == 0
+        live(service, clock, 0.02)
+        assert store.asked["swap"] == 1
+        assert tenure.lease.deadline == pytest.approx(start + LEASE * 4 / 3)
+
+    def test_the_lock_is_held_for_as_long_as_it_takes(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        scope: LockScope,
+        events: list[Event],
+    ) -> None:
+        for _ in range(100):
+            live(service, clock, LEASE)
+            assert not tenure.ran_out
+            assert not record_of(store, "ann").free
+        assert not tenure.lost
+        scope.release("ann")
+        assert store.read("ann") is None
+        assert told(events) == []
+
+    def test_without_a_heartbeat_it_is_not(
+        self, service: LockService, clock: ManualClock, scope: LockScope, events: list[Event]
+    ) -> None:
+        """The negative control."""
+        tenure = scope.acquire("ann", lock_timeout=LEASE)
+        live(service, clock, LEASE)
+        assert tenure.ran_out
+        service.acquire("ann", wait_timeout=5, request="POST /next")
+        scope.release("ann")
+        (lost,) = told(events)
+        assert "lease of 10 s ran out; it is now held by POST /next" in lost.how
+
+    def test_each_is_told(
+        self, service: LockService, clock: ManualClock, tenure: Tenure, events: list[Event]
+    ) -> None:
+        live(service, clock, LEASE + 0.1)
+        extended = [event for event in events if isinstance(event, Extended)]
+        assert extended == [Extended("ann", LEASE)] * 3
+
+    def test_a_released_lock_is_not_renewed(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
+    ) -> None:
+        with userlock.global_lock("ann", heartbeat=True):
+            pass
+        live(service, clock, 5 * LEASE)
+        assert store.asked["swap"] == 0
+        assert len(service.heart) == 0
+
+    def test_a_scope_that_is_dropped_is_renewed_no_longer(
+        self, service: LockService, clock: ManualClock, store: MemoryStore
+    ) -> None:
+        """A thread or greenlet that was killed: nobody works under its lock."""
+        dropped = LockScope(service, userlock.Settings())
+        dropped.acquire("ann", heartbeat=True)
+        live(service, clock, LEASE)
+        assert is_held(service)
+        del dropped
+        gc.collect()
+        live(service, clock, LEASE)
+        assert not is_held(service)
+
+    def test_those_in_line_keep_their_places(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        claims = [make_claim("ann", request=f"GET /{number}") for number in range(3)]
+        for claim in claims:
+            service.leases.join(claim)
+        live(service, clock, 4 * LEASE)
+        assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
+        late = make_claim("ann")
+        service.leases.join(late)
+        live(service, clock, 4 * LEASE)
+        claims.append(late)
+        assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
+        tenure.scope.release("ann")
+        record = record_of(store, "ann")
+        assert (record.free, record.position_of(claims[0].token)) == (True, 0)
+
+    def test_whoever_waits_gets_it_at_the_release(
+        self, service: LockService, clock: ManualClock, tenure: Tenure
+    ) -> None:
+        """The heart beats while somebody waits."""
+        for tick in range(1, 40):
+            clock.after(tick, service.heart.beat)
+        clock.after(35.0, lambda: tenure.scope.release("ann"))
+        started = clock.now()
+        service.acquire("ann", wait_timeout=60)
+        assert 35 <= clock.now() - started < 35.1
+
+    def test_a_policy_can_ask_for_it(self, store: MemoryStore, clock: ManualClock) -> None:
+        policy = userlock.LockPolicy(
+            interactive=userlock.PriorityPolicy(heartbeat=True), heartbeat_lock_timeout=6
+        )
+        service = LockService(store, clock=clock, policy=policy)
+        with userlock.scope(service) as scope:
+            tenure = scope.acquire("ann")
+            live(service, clock, 20)
+            assert 4 <= tenure.remaining_seconds <= 6
+            assert scope.acquire("bob", heartbeat=False).remaining_seconds == 60
+
+
+class TestFailures:
+    @pytest.mark.parametrize("sent", [True, False])
+    def test_two_failed_renewals_are_survived(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+        sent: bool,
+    ) -> None:
+        store.go_down("connection refused", sent=sent)
+        live(service, clock, LEASE * 2 / 3 + 0.1)
+        assert store.asked["swap"] >= 2
+        store.come_back()
+        live(service, clock, LEASE)
+        assert not tenure.lost
+        assert not tenure.ran_out
+        assert is_held(service)
+        assert told(events) == []
+
+    @pytest.mark.parametrize("lost", ["lose_reply", "lose_command", "delay"])
+    def test_so_are_lost_replies_and_commands(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        scope: LockScope,
+        events: list[Event],
+        lost: str,
+    ) -> None:
+        for _ in range(2):
+            getattr(store, lost)("swap")
+        live(service, clock, 3 * LEASE)
+        store.arrive()
+        assert not tenure.lost
+        scope.release("ann")
+        assert store.read("ann") is None
+        assert told(events) == []
+
+    @pytest.mark.parametrize("slow", [True, False])
+    def test_a_store_that_stays_away_for_longer_costs_the_lease(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        scope: LockScope,
+        events: list[Event],
+        slow: bool,
+    ) -> None:
+        """Whether asking it costs a time-out (the breaker opens) or nothing."""
+        if slow:
+            for verb in ("swap", "read"):
+                for _ in range(50):
+                    store.before(verb, lambda: clock.advance(0.3))
+        store.go_down("connection refused", slow=slow)
+        seen: list[tuple[Tenure, str]] = []
+        tenure.on_lost(lambda tenure: seen.append((tenure, tenure.lost)))
+        live(service, clock, LEASE - 1)
+        assert not tenure.lost
+        live(service, clock, 2)
+        expected = (
+            "its lease of 10 s ran out; it could not be renewed, because the lease store did "
+            "not answer (connection refused)"
+        )
+        assert tenure.lost == expected
+        assert seen == [(tenure, expected)]
+        live(service, clock, LEASE)
+        store.come_back()
+        scope.release("ann")
+        (event,) = told(events)
+        assert (event.lock_id, event.how) == ("ann", expected)
+        assert not any(isinstance(event, Released) for event in events)
+
+    def test_a_lease_is_not_revived(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        """The process was stopped; the record is still there for a moment."""
+        clock.advance(LEASE + 0.1)
+        assert store.read("ann") is not None
+        service.heart.beat()
+        assert tenure.lost == "its lease of 10 s ran out"
+        assert store.asked["swap"] == 0
+        service.acquire("ann", wait_timeout=1)
+
+    def test_what_is_found_out_from_the_clock_is_no_answer_of_the_store(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        """A lease that is over by now must not make the breaker think that all is well."""
+        clock.advance(LEASE - 0.1)
+        store.before("create", lambda: clock.advance(0.3))
+        store.go_down("timed out", slow=True)
+        service.acquire("bob")
+        service.heart.beat()
+        assert tenure.lost
+        asked = store.asked.total()
+        assert service.acquire("bob").degraded
+        assert store.asked.total() == asked
+
+
+def test_a_store_for_requests_only_can_have_no_heartbeat(
+    service: LockService, scope: LockScope
+) -> None:
+    service.requests_only = True
+    with pytest.raises(userlock.ConfigurationError, match="longer lease"):
+        scope.acquire("ann", heartbeat=True)
+
+
+def test_a_lock_with_a_heartbeat_excludes_like_any(
+    service: LockService, clock: ManualClock, tenure: Tenure
+) -> None:
+    with pytest.raises(LockTimeout, match="POST /mine"):
+        service.acquire("ann", wait_timeout=5)

@@ -1,0 +1,217 @@
+"""A lease that is lost: told as what it was, once, whoever finds out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import userlock
+from tests.unit.lock.pulse import live
+from userlock import LockService, Tenure
+from userlock.events import Event, LeaseLost
+from userlock.lock.scope import LockScope
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+LEASE = 10.0
+
+
+@pytest.fixture
+def scope(service: LockService) -> Iterator[LockScope]:
+    with userlock.scope(service) as scope:
+        yield scope
+
+
+@pytest.fixture
+def tenure(scope: LockScope) -> Tenure:
+    """A lock with a heartbeat."""
+    return scope.acquire("ann", heartbeat=True)
+
+
+def told(events: list[Event]) -> list[LeaseLost]:
+    return [event for event in events if isinstance(event, LeaseLost)]
+
+
+def evict(store: MemoryStore, service: LockService) -> None:
+    store.evict("ann")
+
+
+def restart(store: MemoryStore, service: LockService) -> None:
+    store.forget_everything()
+
+
+def take(store: MemoryStore, service: LockService) -> None:
+    store.evict("ann")
+    service.acquire("ann", request="GET /theirs")
+
+
+def break_(store: MemoryStore, service: LockService) -> None:
+    service.break_lock("ann", by="Jo")
+
+
+def break_and_take(store: MemoryStore, service: LockService) -> None:
+    service.break_lock("ann", by="Jo")
+    service.acquire("ann", request="GET /theirs", wait_timeout=1)
+
+
+FORGOTTEN = "the store forgot it (evicted, flushed or restarted)"
+ACCIDENTS = pytest.mark.parametrize(
+    ("accident", "how"),
+    [
+        (evict, FORGOTTEN),
+        (restart, FORGOTTEN),
+        (take, f"{FORGOTTEN}; it is now held by GET /theirs (interactive, lease of 60 s"),
+        (break_, "it was broken by Jo"),
+        (break_and_take, "it was broken by Jo; it is now held by GET /theirs"),
+    ],
+)
+Accident = Callable[[MemoryStore, LockService], None]
+
+
+@ACCIDENTS
+class TestLoss:
+    """What happened to a lease is told as what it was: at the next renewal."""
+
+    def test_by_the_heartbeat_once(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        scope: LockScope,
+        events: list[Event],
+        caplog: pytest.LogCaptureFixture,
+        accident: Accident,
+        how: str,
+    ) -> None:
+        seen: list[str] = []
+        tenure.on_lost(lambda tenure: seen.append(tenure.lost))
+        live(service, clock, LEASE)
+        accident(store, service)
+        others = service.holder("ann")
+        live(service, clock, LEASE / 3)
+        assert tenure.lost.startswith(how)
+        assert seen == [tenure.lost]
+        assert repr(tenure) == "<Tenure of 'ann': lost>"
+        with caplog.at_level(logging.WARNING):
+            live(service, clock, 2 * LEASE)
+            scope.release("ann")
+        assert [event.how for event in told(events)] == [tenure.lost]
+        assert service.holder("ann") == others, "what is another's is left alone"
+
+    def test_by_an_extension(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        tenure: Tenure,
+        scope: LockScope,
+        events: list[Event],
+        accident: Accident,
+        how: str,
+    ) -> None:
+        accident(store, service)
+        for _ in range(2):
+            with pytest.raises(userlock.LockNotHeld) as caught:
+                tenure.extend(5)
+            assert f"'ann' cannot be extended, it is lost: {how}" in str(caught.value)
+        scope.release("ann")
+        assert [event.how for event in told(events)] == [tenure.lost]
+
+    def test_at_the_latest_by_the_release(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        tenure: Tenure,
+        scope: LockScope,
+        events: list[Event],
+        accident: Accident,
+        how: str,
+    ) -> None:
+        accident(store, service)
+        scope.release("ann")
+        (event,) = told(events)
+        assert event.how.startswith(how)
+
+
+class TestErrorsOfOthers:
+    def test_a_callback_that_fails_disturbs_nobody(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        scope: LockScope,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def fail(tenure: Tenure) -> None:
+            raise RuntimeError("the callback is broken")
+
+        seen: list[Tenure] = []
+        tenure.on_lost(fail)
+        tenure.on_lost(seen.append)
+        other = scope.acquire("bob", heartbeat=True)
+        store.evict("ann")
+        live(service, clock, 5 * LEASE)
+        assert seen == [tenure]
+        assert "the callback is broken" in caplog.text
+        assert not other.ran_out
+        assert not other.lost
+
+    def test_nor_does_a_listener(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        def fail(event: Event) -> None:
+            raise RuntimeError("the listener is broken")
+
+        service.listeners.add(fail)
+        live(service, clock, 5 * LEASE)
+        assert not tenure.ran_out
+
+    def test_a_store_with_a_bug_is_asked_again(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        store.before("swap", fail)
+        live(service, clock, 5 * LEASE)
+        assert "ZeroDivisionError" in caplog.text
+        assert not tenure.ran_out
+
+    def test_a_callback_may_do_with_the_lock_what_it_likes(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        def act(tenure: Tenure) -> None:
+            with pytest.raises(userlock.LockNotHeld):
+                tenure.extend(5)
+            tenure.scope.release("ann")
+
+        tenure.on_lost(act)
+        store.evict("ann")
+        live(service, clock, LEASE)
+        assert not tenure.held
+
+    def test_a_callback_for_what_is_lost_already_is_called_at_once(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        store.evict("ann")
+        live(service, clock, LEASE)
+        seen: list[Tenure] = []
+        tenure.on_lost(seen.append)
+        assert seen == [tenure]
+
+    def test_one_that_is_given_while_the_loss_is_told_is_called_once(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        seen: list[Tenure] = []
+        tenure.on_lost(lambda tenure: tenure.on_lost(seen.append))
+        store.evict("ann")
+        live(service, clock, LEASE)
+        assert seen == [tenure]

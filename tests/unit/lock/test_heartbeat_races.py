@@ -1,0 +1,265 @@
+"""A renewal that meets a release, an extension by hand, or the end: in every order."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import userlock
+from tests.leases import record_of
+from tests.unit.lock.pulse import live
+from userlock import LockService, Tenure
+from userlock.events import Event, Extended, LeaseLost, Released
+from userlock.lock.keeping import Keeping
+from userlock.lock.scope import LockScope
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+LEASE = 10.0
+
+
+@pytest.fixture
+def scope(service: LockService) -> Iterator[LockScope]:
+    with userlock.scope(service) as scope:
+        yield scope
+
+
+@pytest.fixture
+def tenure(scope: LockScope) -> Tenure:
+    return scope.acquire("ann", heartbeat=True)
+
+
+@pytest.fixture(params=["nobody waits", "somebody waits", "somebody comes meanwhile"])
+def line(request: pytest.FixtureRequest, service: LockService, tenure: Tenure) -> str:
+    """Who else is there when it happens."""
+    how: str = request.param
+    if how != "nobody waits":
+        service.leases.join(make_claim("ann"))
+    if how == "somebody waits":
+        tenure.extend(LEASE)  # so that the lease knows of it
+    return how
+
+
+class TestRelease:
+    def test_while_a_renewal_is_on_its_way(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+        line: str,
+    ) -> None:
+        """The release comes first: the renewal finds nothing to renew, and says nothing."""
+        store.before("swap", lambda: tenure.scope.release("ann"))
+        clock.advance(LEASE / 2)
+        service.heart.beat()
+        self.assert_given_back(service, store, events, line)
+
+    def test_when_a_renewal_comes_in_just_before(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+        line: str,
+    ) -> None:
+        """The record is not as the releasing thread knows it any more."""
+        clock.advance(LEASE / 2)
+        verb = "append" if tenure.lease.contended else "remove"
+
+        def renew() -> None:
+            outcome = service.extend(tenure.lease, LEASE)
+            assert type(outcome).__name__ == "Granted"
+
+        store.before(verb, renew)  # type: ignore[arg-type]
+        tenure.scope.release("ann")
+        self.assert_given_back(service, store, events, line)
+
+    @pytest.mark.parametrize("trouble", ["lose_reply", "lose_command"])
+    def test_while_a_renewal_fails(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+        line: str,
+        trouble: str,
+    ) -> None:
+        getattr(store, trouble)("swap")
+        store.before("swap", lambda: tenure.scope.release("ann"))
+        clock.advance(LEASE / 2)
+        service.heart.beat()
+        live(service, clock, LEASE / 10)
+        self.assert_given_back(service, store, events, line)
+
+    @staticmethod
+    def assert_given_back(
+        service: LockService, store: MemoryStore, events: list[Event], line: str
+    ) -> None:
+        assert service.holder("ann") is None
+        if line == "nobody waits":
+            assert store.read("ann") is None
+        else:
+            assert len(service.waiters("ann")) == 1
+        assert [type(event) for event in events if isinstance(event, LeaseLost | Released)] == [
+            Released
+        ]
+        assert not any(isinstance(event, Extended) for event in events[events_of_end(events) :])
+
+    def test_of_a_lock_that_is_found_lost_at_the_same_moment(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+    ) -> None:
+        """The renewal has seen that it is gone; the release comes before it has said so."""
+        store.evict("ann")
+        clock.advance(LEASE / 2)
+        store.before("read", lambda: tenure.scope.release("ann"))
+        service.heart.beat()
+        assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
+
+    def test_in_the_middle_of_telling_the_loss(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+    ) -> None:
+        """Another thread releases between two lines of `lose`: one of them tells, not both."""
+        store.evict("ann")
+        first_to_end = tenure.first_to_end
+
+        def release_at_that_moment() -> bool:
+            first = first_to_end()
+            if first and tenure.held:
+                tenure.scope.release("ann")
+            return first
+
+        tenure.first_to_end = release_at_that_moment  # type: ignore[method-assign]
+        clock.advance(LEASE / 2)
+        service.heart.beat()
+        assert not tenure.held
+        assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
+
+
+def events_of_end(events: list[Event]) -> int:
+    """Where in the events the release stands."""
+    return next(number for number, event in enumerate(events) if isinstance(event, Released))
+
+
+class TestExtensionByHand:
+    def test_the_renewal_lets_it_finish(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        """Both would be granted; the holder must not believe in the longer of the two."""
+        clock.advance(LEASE / 2)
+        store.before("swap", service.heart.beat)
+        tenure.extend(60)
+        assert tenure.remaining_seconds == 60
+        live(service, clock, 50)
+        assert not record_of(store, "ann").lapsed
+
+    def test_side_by_side_the_store_would_end_it_before_the_holder(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The negative control: nobody lets the other finish."""
+        monkeypatch.setattr(Tenure, "extending", property(lambda _: threading.Lock()))
+        monkeypatch.setattr(Keeping, "extended", lambda *_: None)
+        clock.advance(LEASE / 2)
+        extend = service.leases.extend
+
+        def slowly(*args: object) -> object:
+            outcome = extend(*args)  # type: ignore[arg-type]
+            monkeypatch.undo()
+            service.heart.beat()
+            return outcome
+
+        monkeypatch.setattr(service.leases, "extend", slowly)
+        tenure.extend(60)
+        clock.advance(30)
+        assert not tenure.ran_out
+        assert service.holder("ann") is None
+
+    def test_a_longer_lease_is_renewed_when_it_needs_to_be(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        tenure.extend(60)
+        swaps = store.asked["swap"]
+        live(service, clock, 50)
+        assert store.asked["swap"] == swaps
+        live(service, clock, 100)
+        assert not tenure.ran_out
+        assert not tenure.lost
+        assert tenure.remaining_seconds <= LEASE
+
+    def test_a_shorter_one_too(
+        self, service: LockService, clock: ManualClock, tenure: Tenure
+    ) -> None:
+        """It is over before the renewal that was planned for the longer one."""
+        tenure.extend(1)
+        assert tenure.remaining_seconds == 1
+        live(service, clock, 100)
+        assert not tenure.lost
+        assert not tenure.ran_out
+
+    def test_a_shorter_one_whose_reply_is_lost_too(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        store.lose_reply("swap")
+        with pytest.raises(userlock.LockServiceUnavailable):
+            tenure.extend(1)
+        assert tenure.remaining_seconds == 1
+        live(service, clock, 100)
+        assert not tenure.lost
+        assert not record_of(store, "ann").free
+
+    def test_again_and_again_leaves_one_renewal_planned(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        for _ in range(100):
+            tenure.extend(LEASE)
+        swaps = store.asked["swap"]
+        live(service, clock, LEASE * 2 / 3)
+        assert store.asked["swap"] - swaps <= 2
+
+
+class TestFork:
+    def test_the_child_extends_nothing_and_loses_nothing_of_its_parent(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                said = ""
+                try:
+                    tenure.extend(30)
+                except userlock.LockNotHeld as error:
+                    said = str(error)
+                live(service, clock, 5 * LEASE)
+                os.write(write, f"{said}|{store.asked['swap']}".encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        said, swaps = os.read(read, 1000).decode().split("|")
+        os.close(read)
+        os.waitpid(child, 0)
+        assert "belongs to the process that forked this one" in said
+        assert swaps == "0"
+        live(service, clock, 5 * LEASE)
+        assert not tenure.ran_out
