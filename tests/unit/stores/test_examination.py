@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from userlock.lock.store import Finding, Verdict
@@ -77,7 +79,7 @@ def test_a_healthy_memcached() -> None:
             WARNING,
             "65,536",
         ),
-        (_HEALTHY._replace(life=None), "clock", WARNING, "did not end"),
+        (_HEALTHY._replace(life=math.inf), "clock", WARNING, "did not end"),
         (_HEALTHY._replace(life=2.9), "clock", WARNING, "2.90 s"),
         (_HEALTHY._replace(lists="started with -X"), "listing", WARNING, "-X"),
         (_HEALTHY._replace(other_pids=frozenset({"8"})), "proxy", WRONG, "different memcached"),

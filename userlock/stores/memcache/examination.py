@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -306,8 +307,10 @@ def _connections(numbers: _Numbers) -> Finding | None:
     return _ok("connections", says, **facts)
 
 
-def _clock(observed: Observed) -> Finding:
+def _clock(observed: Observed) -> Finding | None:
     if observed.life is None:
+        return None
+    if math.isinf(observed.life):
         return _warning(
             "clock",
             "an item that should live for 1 s did not end within 3 s",

@@ -6,6 +6,7 @@ All over connections of its own, which are closed again.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from typing import NamedTuple
 
@@ -36,8 +37,8 @@ class Observed(NamedTuple):
             None if it has none.
         among_locks: evictions of items that are as big as lock records, and their age; empty
             where it is not told.
-        life: how long an item lived that was asked to live for one second; None if it was not
-            seen to end.
+        life: how long an item lived that was asked to live for one second; infinite if it was
+            not seen to end, None if it was not stored.
         lists: why the server does not list its keys; empty if it does.
     """
 
@@ -122,7 +123,9 @@ def _life(connection: Connection, key: bytes) -> float | None:
     # The text protocol, which all of them speak. The clock of the server ticks
     # in whole seconds, so where in its second we begin matters: by chance.
     stored_at = time.monotonic()
-    if not connection.line(b"set %b 0 1 1\r\nx\r\n" % key).startswith(b"STORED"):
+    try:
+        connection.line(b"set %b 0 1 1\r\nx\r\n" % key)
+    except Refused:  # no memory; the trial says so
         return None
     while time.monotonic() - stored_at < _MOST_LIFE:
         time.sleep(_POLL_SECONDS)
@@ -131,7 +134,7 @@ def _life(connection: Connection, key: bytes) -> float | None:
             return time.monotonic() - stored_at
         connection.read_data(1)
         connection.read_line()
-    return None
+    return math.inf
 
 
 def _evicted_among_locks(
