@@ -1,0 +1,251 @@
+"""Extension by hand, and `with_extension` in the manner of `dynamically-extended-lock.txt`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import userlock
+from tests.leases import record_of
+from userlock import LockNotHeld, LockService, LockServiceUnavailable, LockTimeout, Tenure
+from userlock.events import Event, Extended, LeaseLost
+from userlock.lock.scope import LockScope
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+
+@pytest.fixture
+def scope(service: LockService) -> Iterator[LockScope]:
+    with userlock.scope(service) as scope:
+        yield scope
+
+
+@pytest.fixture
+def tenure(scope: LockScope) -> Tenure:
+    return scope.acquire("ann", lock_timeout=10)
+
+
+class TestExtend:
+    @pytest.mark.parametrize("seconds", [3, 30.5])
+    def test_the_lease_runs_for_so_long_from_now(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+        seconds: float,
+    ) -> None:
+        """Not that much longer: what it had left does not count."""
+        clock.advance(4)
+        tenure.extend(seconds)
+        assert tenure.remaining_seconds == seconds
+        assert events[-1] == Extended("ann", seconds)
+        clock.advance(seconds - 0.1)
+        assert not record_of(store, "ann").lapsed
+        clock.advance(0.1)
+        assert tenure.ran_out
+        assert record_of(store, "ann").lapsed
+
+    def test_it_is_one_round_trip(self, store: MemoryStore, tenure: Tenure) -> None:
+        before = store.asked.total()
+        tenure.extend(5)
+        assert store.asked.total() == before + 1
+
+    def test_those_in_line_keep_their_places(
+        self, service: LockService, clock: ManualClock, tenure: Tenure
+    ) -> None:
+        claims = [make_claim("ann") for _ in range(3)]
+        for claim in claims:
+            service.leases.join(claim)
+        for _ in range(3):
+            tenure.extend(10)
+        assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
+
+    @pytest.mark.parametrize("seconds", ["5", None, True, 1j])
+    def test_what_is_no_number_of_seconds_is_refused(self, tenure: Tenure, seconds: object) -> None:
+        with pytest.raises(TypeError, match="seconds must be a number"):
+            tenure.extend(seconds)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 30 * 86400])
+    def test_so_is_what_makes_no_sense(self, tenure: Tenure, seconds: float) -> None:
+        with pytest.raises(ValueError, match="seconds must be at least"):
+            tenure.extend(seconds)
+        assert tenure.remaining_seconds == 10
+
+
+class TestErrors:
+    def test_a_released_lock(self, scope: LockScope, tenure: Tenure) -> None:
+        scope.release("ann")
+        with pytest.raises(LockNotHeld, match="'ann' cannot be extended, it has been released"):
+            tenure.extend(5)
+
+    def test_a_lease_that_ran_out(
+        self, clock: ManualClock, store: MemoryStore, tenure: Tenure, events: list[Event]
+    ) -> None:
+        clock.advance(10.1)
+        asked = store.asked.total()
+        with pytest.raises(LockNotHeld, match=r"is lost: its lease of 10 s ran out") as caught:
+            tenure.extend(5)
+        assert caught.value.lock_id == "ann"
+        assert tenure.lost == "its lease of 10 s ran out"
+        assert [type(event) for event in events if isinstance(event, LeaseLost)] == [LeaseLost]
+        assert store.asked.total() == asked
+
+    def test_a_store_that_does_not_answer_leaves_the_lease_as_it_was(
+        self, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        store.go_down("connection refused")
+        with pytest.raises(LockServiceUnavailable, match="connection refused") as caught:
+            tenure.extend(60)
+        assert caught.value.lock_id == "ann"
+        assert tenure.remaining_seconds == 10
+        assert not tenure.lost
+        store.come_back()
+        tenure.extend(60)
+        assert tenure.remaining_seconds == 60
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, None])
+    def test_a_shorter_lease_whose_reply_is_lost_is_believed_in_no_longer(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        monkeypatch: pytest.MonkeyPatch,
+        error: type[BaseException] | None,
+    ) -> None:
+        """The store may have carried it out: also when the thread is stopped meanwhile."""
+        if error is None:
+            store.lose_reply("swap")
+            with pytest.raises(LockServiceUnavailable):
+                tenure.extend(2)
+        else:
+            extend = service.leases.extend
+
+            def interrupted(*args: object) -> object:
+                extend(*args)  # type: ignore[arg-type]
+                raise error
+
+            with monkeypatch.context() as patch:
+                patch.setattr(service.leases, "extend", interrupted)
+                with pytest.raises(error):
+                    tenure.extend(2)
+        clock.advance(1.9)
+        assert tenure.remaining_seconds == pytest.approx(0.1)
+        clock.advance(0.2)
+        assert tenure.ran_out
+        assert record_of(store, "ann").lapsed
+
+    def test_one_that_was_never_sent_changes_nothing(
+        self, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        store.go_down("connection refused", sent=False)
+        with pytest.raises(LockServiceUnavailable):
+            tenure.extend(2)
+        assert tenure.remaining_seconds == 10
+
+    def test_a_longer_one_whose_reply_is_lost_can_be_extended_again(
+        self, clock: ManualClock, store: MemoryStore, scope: LockScope, tenure: Tenure
+    ) -> None:
+        store.lose_reply("swap")
+        with pytest.raises(LockServiceUnavailable):
+            tenure.extend(60)
+        assert tenure.remaining_seconds == 10
+        tenure.extend(30)
+        assert tenure.remaining_seconds == 30
+        scope.release("ann")
+        assert store.read("ann") is None
+
+
+Extend = Callable[[float], None]
+
+
+class TestWithExtension:
+    """Work in steps of two seconds, under a lease of two and a half."""
+
+    @pytest.fixture(autouse=True)
+    def _configured(self, service: LockService) -> None:
+        userlock.configure(service=service)
+
+    def test_a_short_lease_outlasts_long_work(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, events: list[Event]
+    ) -> None:
+        started = clock.now()
+
+        def work(extend: Extend) -> str:
+            for _ in range(5):
+                clock.advance(2)
+                with pytest.raises(LockTimeout):
+                    service.acquire("ann", wait_timeout=0)
+                extend(2.5)
+            return "Woot!"
+
+        assert userlock.with_extension("ann", work, lock_timeout=2.5) == "Woot!"
+        assert clock.now() - started == 10
+        assert store.read("ann") is None
+        assert not any(isinstance(event, LeaseLost) for event in events)
+
+    def test_without_extending_it_does_not(
+        self, service: LockService, clock: ManualClock, events: list[Event]
+    ) -> None:
+        """The negative control."""
+
+        def work(extend: Extend) -> None:
+            clock.advance(4)
+            service.acquire("ann", wait_timeout=1)
+
+        userlock.with_extension("ann", work, lock_timeout=2.5)
+        assert isinstance(events[-1], LeaseLost)
+
+    def test_a_step_that_took_too_long_is_told_so(self, clock: ManualClock) -> None:
+        def work(extend: Extend) -> None:
+            extend(2.5)
+            clock.advance(3)
+            extend(2.5)
+
+        with pytest.raises(LockNotHeld, match=r"its lease of 2.5 s ran out"):
+            userlock.with_extension("ann", work, lock_timeout=2.5)
+        assert userlock.current_scope() is None
+
+    def test_a_crash_frees_the_lock_soon(
+        self, service: LockService, clock: ManualClock, store: MemoryStore
+    ) -> None:
+        """What the short lease is for. A crash: nothing is ever released."""
+        lease = service.acquire("ann", lock_timeout=2.5)
+        for _ in range(5):
+            clock.advance(2)
+            outcome = service.extend(lease, 2.5)
+            assert isinstance(outcome, userlock.lock.lease.Granted)
+            lease = outcome.lease
+        started = clock.now()
+        service.acquire("ann", wait_timeout=60)
+        assert clock.now() - started < 2.5 + 0.5
+
+    def test_what_is_raised_inside_comes_out_and_the_lock_is_free(self, store: MemoryStore) -> None:
+        def work(extend: Extend) -> None:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            userlock.with_extension("ann", work, lock_timeout=2.5)
+        assert store.read("ann") is None
+
+    def test_it_waits_and_ranks_like_any_lock(self, service: LockService) -> None:
+        service.acquire("ann", lock_timeout=1000)
+        with pytest.raises(LockTimeout) as caught:
+            userlock.with_extension(
+                "ann", lambda _: None, lock_timeout=5, wait_timeout=1, priority="batch"
+            )
+        assert caught.value.waited_seconds == pytest.approx(1, abs=0.1)
+
+    @pytest.mark.parametrize("lock_timeout", [0, -1])
+    def test_a_lease_that_makes_no_sense_is_refused(self, lock_timeout: float) -> None:
+        with pytest.raises(ValueError, match="lock_timeout"):
+            userlock.with_extension("ann", lambda _: None, lock_timeout=lock_timeout)
+
+    def test_an_extension_after_the_end_is_refused(self) -> None:
+        kept: list[Extend] = []
+        userlock.with_extension("ann", kept.append, lock_timeout=5)
+        with pytest.raises(LockNotHeld, match="has been released"):
+            kept[0](5)
