@@ -47,6 +47,7 @@ class Acquisition:
         self._in_the_way = ""
         self._seen: Record | None = None
         self._saw_it_begin: float | None = None
+        self._looked = self._looked_before = started
         self._joined = False
         self._aged = False
         self._circle = Circle(service, claim, holding) if holding else None
@@ -180,9 +181,9 @@ class Acquisition:
                 case Decision.CREATE:
                     lease = service.ask(self._claim.lock_id, self._leases.begin, claim, self._seen)
                 case Decision.REJOIN:
-                    # Unless it is ours: a claim whose reply was lost.
+                    # Unless it is ours: a command that was late. It came after the look before.
                     assert record is not None
-                    lease = self._leases.granted(claim, record, self._started)
+                    lease = self._leases.granted(claim, record, self._looked_before)
                     if lease is None:
                         record = self._join()
                         if record is None or record.position_of(claim.token) is not None:
@@ -215,12 +216,14 @@ class Acquisition:
                 aged(self._claim.token),
             )
         lock_id = self._claim.lock_id
+        self._about_to_look()
         record = self._service.ask(lock_id, self._leases.look, lock_id, seen=self._seen)
         self._see(record)
         return record
 
     def _join(self) -> Record | None:
         self._attempts += 1
+        self._about_to_look()
         record = self._service.ask(
             self._claim.lock_id, self._leases.join, self._claim, again=self._joined
         )
@@ -233,6 +236,9 @@ class Acquisition:
                 )
             self._see(record)
         return record
+
+    def _about_to_look(self) -> None:
+        self._looked_before, self._looked = self._looked, self._service.clock.now()
 
     def _see(self, record: Record | None) -> None:
         if record is None:
