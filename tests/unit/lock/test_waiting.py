@@ -1,0 +1,304 @@
+"""One call of `acquire` that has to wait: how it begins, and all the ways in which it can end."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+
+import pytest
+
+from tests.leases import record_of, taken
+from userlock import LockService, LockServiceUnavailable, LockTimeout
+from userlock.events import Acquired, Contended, Event, TimedOut
+from userlock.lock.lease import Lease
+from userlock.lock.leases import Leases
+from userlock.lock.record import Record
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+
+@pytest.fixture
+def others(store: MemoryStore, clock: ManualClock) -> Leases:
+    """Somebody else's way to the store."""
+    return Leases(store, clock)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+class TestBatch:
+    def test_it_does_not_wait_when_it_meets_nobody(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        for number in range(100):
+            service.release(service.acquire(f"learner-{number}", priority="batch"))
+        assert clock.sleeps == []
+        assert store.asked == {"create": 100, "remove": 100}
+
+    def test_it_lets_a_waiting_person_pass(self, service: LockService, clock: ManualClock) -> None:
+        """Both wait; batch came first; the person goes first."""
+        holder = service.acquire("ann")
+        order: list[str] = []
+
+        def person_comes() -> None:
+            clock.after(1.0, lambda: service.release(holder))
+            lease = service.acquire("ann", request="person")
+            order.append("person")
+            service.release(lease)
+
+        clock.after(0.5, person_comes)
+        lease = service.acquire("ann", priority="batch")
+        order.append("batch")
+        service.release(lease)
+        assert order == ["person", "batch"]
+
+    @pytest.mark.parametrize("in_line", [True, False])
+    def test_it_does_not_take_what_a_person_waits_for(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+        in_line: bool,
+    ) -> None:
+        """At the very moment when it is free. Without the line, the control, it does."""
+        if not in_line:
+            monkeypatch.setattr(Record, "empty", True)
+        holder = service.acquire("ann")
+        taken_by_batch: list[Lease] = []
+
+        def batch_tries() -> None:
+            service.release(holder)
+            with contextlib.suppress(LockTimeout):
+                taken_by_batch.append(service.acquire("ann", priority="batch", wait_timeout=0))
+
+        clock.after(0.5, batch_tries)
+        if in_line:
+            service.acquire("ann", wait_timeout=2, request="person")
+            assert taken_by_batch == []
+        else:
+            with pytest.raises(LockTimeout):
+                service.acquire("ann", wait_timeout=2, request="person")
+            assert taken_by_batch != []
+
+    def test_a_waiter_that_gave_up_does_not_hold_it_back(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        holder = service.acquire("ann")
+        with pytest.raises(LockTimeout):
+            service.acquire("ann", wait_timeout=0.1)
+        service.release(holder)
+        clock.sleeps.clear()
+        service.acquire("ann", priority="batch")
+        assert clock.sleeps == []
+
+
+class TestBeginning:
+    def test_it_is_told_once_that_it_waits(
+        self, service: LockService, clock: ManualClock, events: list[Event]
+    ) -> None:
+        holder = service.acquire("ann", request="POST /first")
+        clock.after(1.0, lambda: service.release(holder))
+        service.acquire("ann")
+        (contended,) = (event for event in events if isinstance(event, Contended))
+        assert "POST /first" in contended.in_the_way
+        acquired = [event for event in events if isinstance(event, Acquired)][-1]
+        assert acquired.attempts == len(clock.sleeps) + 2, "the first try, the line, the looks"
+
+    def test_whoever_is_next_is_named_where_nobody_has_it(
+        self, service: LockService, store: MemoryStore, others: Leases, events: list[Event]
+    ) -> None:
+        lease = taken(others.take(make_claim("ann")))
+        others.join(make_claim("ann", request="GET /second"))
+        others.release(lease)
+        with pytest.raises(LockTimeout):
+            service.acquire("ann", wait_timeout=0.1)
+        (contended,) = (event for event in events if isinstance(event, Contended))
+        assert contended.in_the_way == "GET /second (next in line)"
+        (timed_out,) = (event for event in events if isinstance(event, TimedOut))
+        assert timed_out.in_the_way == "GET /second (next in line)"
+
+    def test_those_behind_do_not_look_in_step(
+        self, store: MemoryStore, clock: ManualClock, others: Leases
+    ) -> None:
+        taken(others.take(make_claim("ann")))
+        others.join(make_claim("ann"))
+        services = [LockService(store, clock=clock, random=Random(seed)) for seed in range(2)]
+        sleeps: list[list[float]] = []
+        for service in services:
+            clock.sleeps.clear()
+            with pytest.raises(LockTimeout):
+                service.acquire("ann", wait_timeout=1)
+            sleeps.append(clock.sleeps[:-1])
+        assert not set(sleeps[0]) & set(sleeps[1])
+        assert len(set(sleeps[0])) == len(sleeps[0])
+
+    def test_trying_once_takes_what_lies_there_for_nobody(
+        self, service: LockService, store: MemoryStore, others: Leases
+    ) -> None:
+        """Released, and everybody who waited has given up: no reason to fail."""
+        lease = taken(others.take(make_claim("ann")))
+        waiter = make_claim("ann")
+        others.join(waiter)
+        others.release(lease)
+        others.leave("ann", waiter.token)
+        assert record_of(store, "ann").free
+        mine = service.acquire("ann", wait_timeout=0)
+        service.release(mine)
+        assert store.read("ann") is None
+
+    @pytest.mark.parametrize("wait", [0, 5])
+    def test_a_lock_that_is_released_at_that_very_moment_is_taken(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        clock: ManualClock,
+        others: Leases,
+        wait: int,
+    ) -> None:
+        """There was a record when it asked, and there is none when it looks."""
+        lease = taken(others.take(make_claim("ann")))
+        store.before("append" if wait else "read", lambda: others.release(lease))
+        service.release(service.acquire("ann", wait_timeout=wait))
+        assert clock.sleeps == []
+        assert store.read("ann") is None
+
+
+class TestStopped:
+    """The thread is stopped in the middle: it leaves the line, and keeps no lock."""
+
+    def test_while_it_sleeps(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        holder = service.acquire("ann")
+        clock.after(1.0, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            service.acquire("ann")
+        assert record_of(store, "ann").empty
+        service.release(holder)
+        assert store.read("ann") is None
+        clock.sleeps.clear()
+        service.acquire("ann", priority="batch")
+        assert clock.sleeps == [], "the stopped waiter must not stand in line any more"
+
+    @pytest.mark.parametrize("verb", ["append", "read", "swap"])
+    def test_while_it_asks(
+        self, service: LockService, store: MemoryStore, clock: ManualClock, verb: str
+    ) -> None:
+        holder = service.acquire("ann")
+        clock.after(0.1, lambda: service.release(holder))
+        store.before(verb, interrupt)  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt):
+            service.acquire("ann")
+        if verb != "swap":
+            service.release(holder)
+        clock.sleeps.clear()
+        service.acquire("ann", wait_timeout=0)
+
+    def test_when_it_has_just_been_granted_the_lock(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        holder = service.acquire("ann")
+        clock.after(1.0, lambda: service.release(holder))
+        swap = store.swap
+
+        def then_interrupted(
+            lock_id: str, version: object, record: bytes, ttl_seconds: float
+        ) -> object:
+            assert swap(lock_id, version, record, ttl_seconds) is not None
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "swap", then_interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                service.acquire("ann")
+        assert store.read("ann") is None
+
+    def test_without_leaving_the_line_others_would_wait_for_it(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr(LockService, "give_back", lambda *_: None)
+        service.acquire("ann")
+        clock.after(1.0, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            service.acquire("ann")
+        assert not record_of(store, "ann").empty
+
+
+class TestOutages:
+    def test_what_stood_in_line_when_the_store_went_away_is_taken_back(
+        self, store: MemoryStore, clock: ManualClock, others: Leases
+    ) -> None:
+        service = LockService(store, clock=clock, outage="fail")
+        taken(others.take(make_claim("ann")))
+        clock.after(1.0, store.go_down)
+        with pytest.raises(LockServiceUnavailable):
+            service.acquire("ann")
+        store.come_back()
+        assert not record_of(store, "ann").empty
+        service.release(service.acquire("bob"))
+        assert record_of(store, "ann").empty
+
+    def test_a_time_out_that_cannot_be_said_is_said_later(
+        self, service: LockService, store: MemoryStore, others: Leases
+    ) -> None:
+        taken(others.take(make_claim("ann")))
+        store.before("append", lambda: store.before("append", store.go_down))
+        with pytest.raises(LockTimeout):
+            service.acquire("ann", wait_timeout=0.1)
+        store.come_back()
+        assert not record_of(store, "ann").empty
+        service.release(service.acquire("bob"))
+        assert record_of(store, "ann").empty
+
+    def test_a_lock_that_comes_to_us_late_is_ours(
+        self, service: LockService, store: MemoryStore, clock: ManualClock, others: Leases
+    ) -> None:
+        """The first command was late, and arrives when the holder has gone, as we stand in line.
+
+        The lease begins when it has arrived, not when it was sent: it would be over by now.
+        """
+        taken(others.take(make_claim("ann")))
+
+        def evicted() -> None:
+            store.evict("ann")
+            store.arrive()
+
+        store.delay("create")
+        clock.after(7.0, evicted)
+        lease = service.acquire("ann", lock_timeout=5)
+        assert record_of(store, "ann").holder.token == lease.token
+        assert lease.deadline > clock.now() + 4
+        clock.advance(4)
+        assert not record_of(store, "ann").lapsed
+        service.release(lease)
+        assert store.read("ann") is None
+
+    def test_one_that_was_broken_before_we_saw_it_is_waited_for_no_longer_than_asked(
+        self, service: LockService, store: MemoryStore, clock: ManualClock, others: Leases
+    ) -> None:
+        """What ended our claim ended our place in line: it cannot be won any more."""
+        taken(others.take(make_claim("ann")))
+
+        def broken() -> None:
+            store.evict("ann")
+            store.arrive()
+            others.break_("ann", "ops")
+
+        store.delay("create")
+        clock.after(1.0, broken)
+        started = clock.now()
+        with pytest.raises(LockTimeout):
+            service.acquire("ann", wait_timeout=3)
+        assert clock.now() - started == pytest.approx(3, abs=0.1)
+        assert sum(store.asked.values()) < 1000
+        assert len(record_of(store, "ann").stored.record) < 100_000
