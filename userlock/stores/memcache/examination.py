@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from pymemcache.exceptions import MemcacheError
+
 from userlock.lock.store import Finding, LeaseStore, Verdict
 from userlock.stores.memcache.connections import Connections
 from userlock.stores.memcache.stats import Observed, observe
@@ -69,6 +71,8 @@ def examine_each(examinations: list[Callable[[], list[Finding]]]) -> list[Findin
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError | BlockingIOError):
         return "no reply in time"
+    if isinstance(error, MemcacheError | Refused) and str(error):
+        return f"something else does, by the look of it: {error}"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -83,7 +87,7 @@ def judge(observed: Observed, server: str, *, via_proxy: bool) -> list[Finding]:
         _cas(observed),
         _uptime(numbers),
         _evictions(observed, numbers),
-        _memory(numbers),
+        _memory(observed, numbers),
         _item_size(numbers),
         _connections(numbers),
         _clock(observed),
@@ -254,7 +258,7 @@ def _evictions(observed: Observed, numbers: _Numbers) -> Finding | None:
     return _warning("evictions", says, advice, **facts)
 
 
-def _memory(numbers: _Numbers) -> Finding | None:
+def _memory(observed: Observed, numbers: _Numbers) -> Finding | None:
     used, limit = numbers("bytes"), numbers("limit_maxbytes")
     if used is None or not limit:
         return None
@@ -268,7 +272,9 @@ def _memory(numbers: _Numbers) -> Finding | None:
         return _warning(
             "memory",
             says,
-            "When it is full, memcached evicts what was not asked for lately, locks as well.",
+            "When it is full, it refuses new locks. Give it more memory (-m)."
+            if observed.settings.get("evictions") == "off"
+            else "When it is full, it evicts what was not asked for lately, locks as well.",
             **facts,
         )
     return _ok("memory", says, **facts)
