@@ -29,6 +29,8 @@ def extended(
             case Granted(new):
                 lease = lease._replace(also=(new, origin))
                 deadline = new.deadline
+            case Lost("ran out", None) if outage is OutagePolicy.OPTIMISTIC:
+                pass  # while the fallback did not answer either; nobody is known to have it
             case Lost() as lost:
                 return lost
             case unavailable:

@@ -1,0 +1,401 @@
+"""Locks that were taken while the store did not answer: confirmed, in conflict, or gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import pytest
+
+import userlock
+from tests.leases import record_of
+from tests.unit.lock.pulse import live
+from userlock import LockService, LockServiceUnavailable, Tenure
+from userlock.events import Confirmed, Conflict, Event, LeaseLost, Listeners, Released
+from userlock.lock.scope import LockScope
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+_E = TypeVar("_E", bound=Event)
+
+
+@pytest.fixture
+def scope(service: LockService) -> Iterator[LockScope]:
+    with userlock.scope(service) as scope:
+        yield scope
+
+
+@pytest.fixture
+def tenure(scope: LockScope, store: MemoryStore) -> Tenure:
+    """Taken while the store is down; it stays down."""
+    store.go_down("connection refused", sent=False)
+    tenure = scope.acquire("ann")
+    assert tenure.degraded
+    return tenure
+
+
+def of(kind: type[_E], events: list[Event]) -> list[_E]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+class TestConfirmed:
+    def test_when_the_store_answers_again_it_is_ours(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+    ) -> None:
+        live(service, clock, 5)
+        assert of(Confirmed, events) == []
+        store.come_back()
+        live(service, clock, 0.3)
+        assert not tenure.degraded
+        (event,) = of(Confirmed, events)
+        assert event.lock_id == "ann"
+        assert event.degraded_seconds == pytest.approx(5.1, abs=0.3)
+        assert not record_of(store, "ann").free
+        with pytest.raises(userlock.LockTimeout):
+            service.acquire("ann", wait_timeout=0)
+        tenure.scope.release("ann")
+        assert store.read("ann") is None
+        assert of(Released, events)[-1].outcome == "released"
+
+    def test_without_a_heart_it_is_not(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        """The negative control: a site that asks only at the next acquire lets others in."""
+        store.come_back()
+        clock.advance(5)
+        assert not service.acquire("ann", wait_timeout=0).degraded
+        assert tenure.held
+
+    def test_a_heartbeat_goes_on_after_it(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
+    ) -> None:
+        store.go_down()
+        tenure = scope.acquire("ann", heartbeat=True)
+        live(service, clock, 3)
+        store.come_back()
+        live(service, clock, 60)
+        assert not tenure.degraded
+        assert not tenure.ran_out
+        assert not record_of(store, "ann").free
+
+    def test_a_lock_without_one_is_not_renewed_by_it(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        store.come_back()
+        live(service, clock, 1)
+        assert not tenure.degraded
+        live(service, clock, 60)
+        assert tenure.ran_out
+        assert len(service.heart) == 0
+
+    def test_a_create_of_the_outage_that_landed_after_all_is_ours(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
+    ) -> None:
+        """The holder counts from now, so the record's time to live must begin anew."""
+        store.delay("create")
+        store.before("read", lambda: store.go_down(slow=True))
+        tenure = scope.acquire("ann")
+        store.come_back()
+        store.arrive()
+        clock.advance(50)
+        service.heart.beat()
+        assert not tenure.degraded
+        clock.advance(50)
+        assert not tenure.ran_out
+        assert not record_of(store, "ann").lapsed
+
+    def test_those_who_wait_for_it_already_keep_their_places(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
+    ) -> None:
+        store.delay("create")
+        store.before("read", lambda: store.go_down(slow=True))
+        tenure = scope.acquire("ann")
+        store.come_back()
+        store.arrive()
+        claims = [make_claim("ann") for _ in range(3)]
+        for claim in claims:
+            service.leases.join(claim)
+        live(service, clock, 2)
+        assert not tenure.degraded
+        assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
+        scope.release("ann")
+        assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
+        assert service.holder("ann") is None
+
+    def test_what_somebody_left_there_is_taken_over(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        store.come_back()
+        lease = service.acquire("ann", lock_timeout=0.1)
+        clock.advance(0.2)
+        service.heart.beat()
+        live(service, clock, 0.3)
+        assert not tenure.degraded
+        assert record_of(store, "ann").holder.token != lease.token
+
+
+class TestConflict:
+    def test_another_who_has_it_is_named_and_left_alone(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+    ) -> None:
+        store.come_back()
+        other = service.acquire("ann", request="POST /theirs")
+        live(service, clock, 1)
+        assert tenure.degraded
+        assert tenure.conflict.startswith("POST /theirs (interactive, lease of 60 s, on ")
+        assert of(Conflict, events) == [Conflict("ann", tenure.conflict)]
+        live(service, clock, 5)
+        assert len(of(Conflict, events)) == 1
+        tenure.scope.release("ann")
+        assert of(Released, events)[-1].outcome == "released (degraded)"
+        assert record_of(store, "ann").holder.token == other.token
+        assert not record_of(store, "ann").free
+
+    def test_those_who_stand_in_line_go_first(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        store.come_back()
+        other = service.acquire("ann")
+        service.leases.join(make_claim("ann"))
+        service.release(other)
+        live(service, clock, 1)
+        assert tenure.conflict == "others in line"
+
+    def test_with_a_heartbeat_it_ends_with_the_lease_and_says_so(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        scope: LockScope,
+        events: list[Event],
+    ) -> None:
+        store.go_down(sent=False)
+        tenure = scope.acquire("ann", heartbeat=True)
+        store.come_back()
+        service.acquire("ann")
+        live(service, clock, 9.9)
+        assert tenure.conflict
+        assert of(LeaseLost, events) == []
+        live(service, clock, 0.2)
+        assert tenure.lost == (
+            "its lease of 10 s ran out; it was taken while the lease store did not answer, and "
+            "was another's"
+        )
+        assert len(of(LeaseLost, events)) == 1
+
+
+class TestStillDown:
+    def test_a_heartbeat_goes_on_as_the_lock_began(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
+    ) -> None:
+        store.go_down()
+        tenure = scope.acquire("ann", heartbeat=True)
+        live(service, clock, 300)
+        assert tenure.degraded
+        assert not tenure.ran_out
+        assert not tenure.lost
+
+    def test_without_one_it_ends_with_its_lease(
+        self, service: LockService, clock: ManualClock, tenure: Tenure
+    ) -> None:
+        """The negative control."""
+        live(service, clock, 60)
+        assert tenure.ran_out
+        assert len(service.heart) == 0
+
+    def test_a_heart_that_comes_too_late_says_that_it_is_over(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
+    ) -> None:
+        """The process was stopped."""
+        store.go_down()
+        tenure = scope.acquire("ann", heartbeat=True)
+        clock.advance(11)
+        service.heart.beat()
+        assert tenure.lost == "its lease of 10 s ran out"
+
+    def test_it_is_extended_by_hand_as_it_began(
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+    ) -> None:
+        """Also between the store's return and the confirmation."""
+        live(service, clock, 30)
+        tenure.extend(100)
+        assert tenure.remaining_seconds == 100
+        store.come_back()
+        tenure.extend(50)
+        assert tenure.remaining_seconds == 50
+        assert not tenure.lost
+        live(service, clock, 1)
+        assert not tenure.degraded
+        tenure.extend(20)
+        clock.advance(19)
+        assert not record_of(store, "ann").lapsed
+
+
+class TestNothingIsLeftBehind:
+    """A release says nothing to a store that was never asked; unless it was, meanwhile."""
+
+    @pytest.mark.parametrize("verb", ["create", "read", "swap"])
+    def test_by_a_confirmation_that_is_on_its_way(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+        verb: str,
+    ) -> None:
+        store.come_back()
+        if verb != "create":  # what somebody left there
+            service.acquire("ann", lock_timeout=0.001)
+            clock.advance(0.01)
+        store.before(verb, lambda: tenure.scope.release("ann"))  # type: ignore[arg-type]
+        live(service, clock, 1)
+        assert not tenure.held
+        assert store.read("ann") is None
+        assert of(Confirmed, events) == []
+
+    @pytest.mark.parametrize("how", ["lose_reply", "lose_command", "delay"])
+    @pytest.mark.parametrize("release", ["later", "meanwhile"])
+    def test_by_one_that_nobody_knows_the_end_of(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        how: str,
+        release: str,
+    ) -> None:
+        store.come_back()
+        getattr(store, how)("create")
+        if release == "meanwhile":
+            store.before("create", lambda: tenure.scope.release("ann"))
+        else:
+            store.before("create", lambda: clock.after(0.01, store.go_down))
+        live(service, clock, 1)
+        if release == "later":
+            tenure.scope.release("ann")
+            store.come_back()
+        store.arrive()
+        for _ in range(3):
+            service.release(service.acquire("bob"))  # the store answers this process
+            clock.advance(1.1)
+        assert store.read("ann") is None
+
+
+class TestFallback:
+    """Another store stands in for the time of the outage."""
+
+    @pytest.fixture
+    def other(self, clock: ManualClock) -> MemoryStore:
+        return MemoryStore(clock=clock)
+
+    @pytest.fixture(params=["optimistic", "fail"])
+    def service(
+        self,
+        request: pytest.FixtureRequest,
+        store: MemoryStore,
+        other: MemoryStore,
+        clock: ManualClock,
+        events: list[Event],
+    ) -> LockService:
+        fallback = LockService(other, clock=clock, outage="fail")
+        return LockService(
+            store,
+            clock=clock,
+            outage=request.param,
+            fallback=fallback,
+            listeners=Listeners([events.append]),
+        )
+
+    @pytest.fixture
+    def beating(self, store: MemoryStore, scope: LockScope) -> Tenure:
+        store.go_down("connection refused", sent=False)
+        return scope.acquire("ann", heartbeat=True)
+
+    def test_its_lease_is_given_back_too(
+        self, store: MemoryStore, other: MemoryStore, tenure: Tenure
+    ) -> None:
+        assert not record_of(other, "ann").free
+        tenure.scope.release("ann")
+        assert other.read("ann") is None
+
+    def test_its_lease_excludes(self, service: LockService, tenure: Tenure) -> None:
+        with pytest.raises(userlock.LockTimeout):
+            service.acquire("ann", wait_timeout=1)
+
+    def test_when_the_store_answers_again_the_lock_is_held_in_both(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        other: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+    ) -> None:
+        live(service, clock, 5)
+        store.come_back()
+        live(service, clock, 1)
+        assert not tenure.degraded
+        assert len(of(Confirmed, events)) == 1
+        assert not record_of(store, "ann").free
+        assert not record_of(other, "ann").free
+        tenure.scope.release("ann")
+        assert store.read("ann") is None
+        assert other.read("ann") is None
+
+    def test_a_heartbeat_renews_its_lease(
+        self, service: LockService, clock: ManualClock, other: MemoryStore, beating: Tenure
+    ) -> None:
+        live(service, clock, 100)
+        assert not beating.ran_out
+        assert not record_of(other, "ann").free
+        beating.scope.release("ann")
+        assert other.read("ann") is None
+
+    def test_an_extension_by_hand_too(
+        self, service: LockService, clock: ManualClock, other: MemoryStore, tenure: Tenure
+    ) -> None:
+        tenure.extend(200)
+        clock.advance(199)
+        assert tenure.remaining_seconds == 1
+        assert not record_of(other, "ann").free
+
+    def test_a_lease_that_is_lost_there_is_lost(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        other: MemoryStore,
+        beating: Tenure,
+        events: list[Event],
+    ) -> None:
+        assert service.fallback is not None
+        other.evict("ann")
+        service.fallback.acquire("ann", request="POST /theirs")
+        live(service, clock, 5)
+        assert "it is now held by POST /theirs" in beating.lost
+        assert len(of(LeaseLost, events)) == 1
+
+    def test_when_it_does_not_answer_either_the_policy_decides(
+        self, service: LockService, clock: ManualClock, other: MemoryStore, beating: Tenure
+    ) -> None:
+        other.go_down("down as well")
+        if service.outage is userlock.OutagePolicy.FAIL:
+            with pytest.raises(LockServiceUnavailable, match="down as well"):
+                beating.extend(5)
+            live(service, clock, 10)
+            assert "ran out" in beating.lost
+            assert "down as well" in beating.lost
+        else:
+            beating.extend(5)
+            live(service, clock, 100)
+            assert not beating.lost
