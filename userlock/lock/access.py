@@ -61,5 +61,5 @@ class Access:
         """The store answered."""
         if not breaker.closed:
             breaker.succeeded()
-        if self.strays:
+        if self.strays.owed:
             self.strays.collect(breaker)

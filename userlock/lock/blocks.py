@@ -18,7 +18,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
 
-_WRAPPERS = {__file__, str(Path(__file__).with_name("verbs.py")), contextlib.__file__}
+WRAPPERS = {__file__, str(Path(__file__).with_name("verbs.py")), contextlib.__file__}
 
 
 class Entries(Generic[_T]):
@@ -58,7 +58,7 @@ def place_of(frame: FrameType | None) -> Taken:
     """
     while frame is not None:
         code = frame.f_code
-        if code.co_filename not in _WRAPPERS:
+        if code.co_filename not in WRAPPERS:
             return code, frame.f_lasti
         frame = frame.f_back
     return None

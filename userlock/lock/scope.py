@@ -21,6 +21,7 @@ from userlock.errors import ConfigurationError, LockNotHeld, NoScope, NoService
 from userlock.lock.keeping import Keeping
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.order import Taken
+from userlock.lock.passing import let_people_pass
 from userlock.lock.service import LockService
 from userlock.lock.tenure import Tenure, participants, running_code
 from userlock.settings import Settings
@@ -80,7 +81,20 @@ class LockScope:
         Another thread or task that shares the scope waits for it like anybody.
         `taken` is where in the code, for reports.
         """
-        lock_id = check_lock_id(lock_id)
+        return self.take(
+            check_lock_id(lock_id), wait_timeout, lock_timeout, priority, heartbeat, taken
+        )
+
+    def take(
+        self,
+        lock_id: str,
+        wait_timeout: float | None,
+        lock_timeout: float | None,
+        priority: Priority | str | None,
+        heartbeat: bool | None,
+        taken: Taken,
+    ) -> Tenure:
+        """`acquire` for the statements, which have checked the lock id."""
         if self.closed:
             raise NoScope(f"lock {lock_id!r} cannot be taken in a scope that has ended")
         tenure = self.held.get(lock_id)
@@ -93,7 +107,7 @@ class LockScope:
         elif type(priority) is not Priority:
             priority = Priority.of(priority)
         if heartbeat is None:
-            heartbeat = service.policy.of(priority).heartbeat
+            heartbeat = service.heartbeats and service.policy.of(priority).heartbeat
         if heartbeat and service.requests_only:
             raise ConfigurationError(
                 f"heartbeat=True needs a lease store that a background thread can use; "
@@ -146,35 +160,12 @@ class LockScope:
                 yield scope
             scope = scope.outer
 
-    def yield_to_waiters(self, tenure: Tenure) -> Tenure:
+    def yield_to_waiters(self, tenure: Tenure, *, wait_timeout: float | None = None) -> Tenure:
         """Let a waiting person pass, if there is one, and take the lock back.
 
         See `Tenure.yield_to_waiters`.
         """
-        while tenure._successor is not None:
-            tenure = tenure._successor
-        if tenure._released:
-            raise LockNotHeld(
-                f"lock {tenure.lock_id!r} cannot be yielded: it has been released",
-                lock_id=tenure.lock_id,
-            )
-        if any(participant.holds(tenure) for participant in participants):
-            return tenure
-        if not self.service.people_wait_for(tenure.lock_id):
-            return tenure
-        self._finish_writes(tenure, failing=False)
-        depth, lease = tenure._depth, tenure.lease
-        self._release_now(tenure, ending=False)
-        new = self.acquire(
-            tenure.lock_id,
-            lock_timeout=lease.ttl_seconds,
-            priority=lease.priority,
-            heartbeat=tenure._keeping is not None and tenure._keeping.heartbeat,
-            taken=tenure.taken_by,
-        )
-        new._depth = depth
-        tenure._successor = new
-        return new
+        return let_people_pass(tenure, current_scope(), wait_timeout=wait_timeout)
 
     def release(self, lock_id: str | int) -> None:
         """Leave the lock; the outermost leave releases it.
@@ -276,6 +267,9 @@ class LockScope:
         What a transaction keeps is released by the transaction.
         """
         with contextlib.ExitStack() as stack:
+            if self.implicit and not self.held and not self.closed:
+                # A lock was yielded, and could not be taken back.
+                stack.callback(leave_scope, self)
             for tenure in self.held.values():
                 stack.callback(self._close_one, tenure, failing)
 
@@ -287,14 +281,15 @@ class LockScope:
 
 # --- the current scope ----------------------------------------------------------------------
 
-_current: contextvars.ContextVar[LockScope | None] = contextvars.ContextVar(
+#: The innermost scope, which may have ended; see `current_scope`.
+current: contextvars.ContextVar[LockScope | None] = contextvars.ContextVar(
     "userlock_scope", default=None
 )
 
 
 def current_scope() -> LockScope | None:
     """The scope that the running code is in, if any."""
-    scope = _current.get()
+    scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
     while scope is not None and scope.closed:
         scope = scope.outer
@@ -304,7 +299,7 @@ def current_scope() -> LockScope | None:
 def enter_scope(scope: LockScope) -> None:
     """Make `scope` the current one."""
     scope.outer = current_scope()
-    _current.set(scope)
+    current.set(scope)
 
 
 def leave_scope(scope: LockScope) -> None:
@@ -314,7 +309,7 @@ def leave_scope(scope: LockScope) -> None:
     released by the transaction, in another context than it was taken in.
     """
     scope.closed = True
-    _current.set(current_scope())
+    current.set(current_scope())
 
 
 # A forked child shares no lock with its parent: it must neither release the
@@ -325,7 +320,7 @@ _pid = os.getpid()
 def _after_fork() -> None:
     global _pid
     _pid = os.getpid()
-    _current.set(None)
+    current.set(None)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -103,6 +103,8 @@ class LockService:
         if heart is None:
             heart = SYSTEM_HEART if clock is SYSTEM_CLOCK else Heart(clock, threaded=False)
         self.heart = heart
+        #: Whether some leases are renewed unless their caller says otherwise.
+        self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
         #: Whether the store can only be used by threads that serve a request.
         self.requests_only: bool = getattr(store, "requests_only", False)
         self.leases = Leases(store, clock, quiet_release=quiet_release)
@@ -177,7 +179,8 @@ class LockService:
             LockServiceUnavailable: the store did not answer and the policy is `fail`.
             TypeError, ValueError: an argument that makes no sense.
         """
-        lock_id = check_lock_id(lock_id)
+        if type(lock_id) is not str or not lock_id:
+            lock_id = check_lock_id(lock_id)
         if type(priority) is not Priority:
             priority = Priority.of(priority)
         policy = self.policy
@@ -281,7 +284,7 @@ class LockService:
         if lease.also is not None:
             also, origin = lease.also
             origin.give_back(also)
-        if self._access.strays:
+        if self._access.strays.owed:
             self._access.strays.collect(breaker)
         return outcome
 

@@ -51,6 +51,9 @@ class Strays:
         leases: where they are from.
         clock: for the time.
         server_of: what stands for the server that has a lock.
+
+    Attributes:
+        owed: whether anything may be owed: cheap to ask with each lock.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Strays:
         self._leases = leases
         self._clock = clock
         self._server_of = server_of
+        self.owed = False
         self._owed: dict[Hashable, collections.deque[_Stray]] = {}
 
     def __len__(self) -> int:
@@ -69,12 +73,18 @@ class Strays:
         server = self._server_of(lease.lock_id)
         strays = self._owed.setdefault(server, collections.deque(maxlen=_MOST))
         strays.append(_Stray(lease, self._clock.now() + _ARRIVAL_SECONDS))
+        self.owed = True
 
     def collect(self, server: Hashable = None) -> None:
         """A server answers: give back what is owed to it, or some of it."""
         strays = self._owed.get(server)
-        if not strays:
-            return
+        if strays:
+            self._give_back(strays)
+        self.owed = False
+        if len(self):  # looked at after, so that what another thread has just added counts
+            self.owed = True
+
+    def _give_back(self, strays: collections.deque[_Stray]) -> None:
         now = self._clock.now()
         for _ in range(min(len(strays), _AT_ONCE)):
             try:

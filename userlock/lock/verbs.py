@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from userlock.errors import LockNotHeld, NoScope
-from userlock.lock.blocks import Entries, decorated, place_of
+from userlock.lock.blocks import WRAPPERS, Entries, decorated, place_of
 from userlock.lock.lease import (
     Holder,
     Priority,
@@ -21,6 +21,7 @@ from userlock.lock.lease import (
 from userlock.lock.record import Waiter
 from userlock.lock.scope import (
     LockScope,
+    current,
     current_scope,
     default_service,
     defaults,
@@ -76,19 +77,25 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         self._entries: Entries[Tenure] = Entries()
 
     def __enter__(self) -> Tenure:
-        scope = current_scope()
+        # Some of what is called elsewhere is spelled out here: each lock comes this way.
+        scope = current.get()
+        if scope is None or scope.closed:
+            scope = current_scope()
         opened = None
         if scope is None:
             scope = opened = LockScope(default_service(), defaults.settings, implicit=True)
             enter_scope(opened)
+        frame = sys._getframe(1)
+        code = frame.f_code
+        taken = (code, frame.f_lasti) if code.co_filename not in WRAPPERS else place_of(frame)
         try:
-            tenure = scope.acquire(
+            tenure = scope.take(
                 self.lock_id,
-                wait_timeout=self.wait_timeout,
-                lock_timeout=self.lock_timeout,
-                priority=self.priority,
-                heartbeat=self.heartbeat,
-                taken=place_of(sys._getframe(1)),
+                self.wait_timeout,
+                self.lock_timeout,
+                self.priority,
+                self.heartbeat,
+                taken,
             )
         except BaseException:
             if opened is not None:

@@ -72,7 +72,7 @@ class DatastoreParticipant:
 
     def holds(self, tenure: Tenure) -> bool:
         """Inside a transaction the lock stays until it is over."""
-        return hooks.current_transaction() is not None
+        return hooks.in_transaction()
 
     def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:
         """Inside a transaction: release when this attempt of it is over."""

@@ -14,6 +14,12 @@ def current_transaction() -> bytes | None:
     return None if current is None else current.transaction
 
 
+def in_transaction() -> bool:
+    """Whether the running code is in a transaction."""
+    current = context.get_context(False)
+    return current is not None and current.transaction is not None
+
+
 def current_context() -> Any:
     """The ndb context that the running code is in, or None."""
     return context.get_context(False)

@@ -22,6 +22,8 @@ from pymemcache.exceptions import MemcacheError
 
 #: What a command may fail with when the server, or the way there, is in trouble.
 TROUBLE = (OSError, MemcacheError)
+#: Room for every reply of one line; small, so that Python has such a block at hand.
+_LINE_BYTES = 256
 _MOST_LINE_BYTES = 2048
 _CHUNK = 65536
 
@@ -93,7 +95,7 @@ class Connection:
         sock.sendall(wire)
         if self._owed:
             return self._line_after_owed()
-        reply: bytes = sock.recv(4096)
+        reply: bytes = sock.recv(_LINE_BYTES)
         if reply[-2:] != b"\r\n":
             self._buffer = reply
             reply = self.read_line() + b"\r\n"
