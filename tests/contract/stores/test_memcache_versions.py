@@ -7,8 +7,9 @@ import uuid
 
 import pytest
 
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import Fault, FaultProxy
 from tests.servers import Memcached
+from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
 
 
@@ -73,3 +74,20 @@ def test_a_lock_and_its_release_are_two_round_trips(
     assert len(sent) == len(commands)
     for packet, command in zip(sent, commands, strict=True):
         assert packet.startswith(command)
+
+
+@pytest.mark.parametrize("via_proxy", [False, True])
+@pytest.mark.parametrize("protocol", ["meta", "text"])
+def test_what_a_broken_connection_may_still_do_is_said(
+    memcached: Memcached, protocol: str, via_proxy: bool
+) -> None:
+    """A proxy may hang up on us, and hand on what it was given all the same."""
+    prefix = uuid.uuid4().hex
+    with FaultProxy(memcached.port) as proxy:
+        store = MemcacheStore(proxy.address, prefix=prefix, protocol=protocol, via_proxy=via_proxy)
+        with contextlib.closing(store):
+            store.read("warm-up")
+            command = b"ms " if protocol == "meta" else b"add "
+            with proxy.fault(command, Fault.CUT_BEFORE), pytest.raises(StoreUnavailable) as caught:
+                store.create("ann", b"held", 60)
+    assert (caught.value.sent, caught.value.slow) == (True, via_proxy)

@@ -278,7 +278,8 @@ class MemcacheStore(ForOperators):
             raise self._unavailable(error, sent=connection is not None) from error
 
     def _unavailable(self, error: Exception, *, sent: bool) -> StoreUnavailable:
-        slow = isinstance(error, _SLOW)
+        # What is in between may go on by itself after it has hung up on us.
+        slow = isinstance(error, _SLOW) or (sent and self._via_proxy)
         # The kernel's own time-out has another text; a look-up's says what was looked up.
         timed_out = isinstance(error, BlockingIOError)
         what = "timed out" if timed_out else str(error) or type(error).__name__
