@@ -18,8 +18,11 @@ def register_store(scheme: str, opener: _Opener) -> None:
 
 def open_store(url: str) -> LeaseStore:
     """The store that a URL names; `ValueError` says which there are."""
-    opener = _OPENERS.get(urlsplit(url).scheme)
+    parts = urlsplit(url)
+    opener = _OPENERS.get(parts.scheme)
     if opener is None:
         known = ", ".join(f"{name}://" for name in sorted(_OPENERS))
-        raise ValueError(f"{url!r} names no lease store: it must begin with one of {known}")
+        _, at, host = parts.netloc.rpartition("@")
+        shown = parts._replace(netloc=f"***@{host}").geturl() if at else url  # no password
+        raise ValueError(f"{shown!r} names no lease store: it must begin with one of {known}")
     return opener(url)
