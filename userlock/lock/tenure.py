@@ -131,6 +131,8 @@ class Tenure:
         with self.extending:
             if self.scope._in_a_fork:
                 raise self._cannot_extend("belongs to the process that forked this one")
+            if self._successor is not None:
+                raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
             if self._released or self.lost:
                 raise self._cannot_extend(
                     f"is lost: {self.lost}" if self.lost else "has been released"
@@ -170,7 +172,7 @@ class Tenure:
             f"lock {self.lock_id!r} cannot be extended, it {why}", lock_id=self.lock_id
         )
 
-    def yield_to_waiters(self) -> Tenure:
+    def yield_to_waiters(self, *, wait_timeout: float | None = None) -> Tenure:
         """A checkpoint for long batch work: let a waiting person pass, and take the lock back.
 
         Costs one round trip when nobody waits. When an interactive request
@@ -180,14 +182,25 @@ class Tenure:
         read before must be read again. Inside a transaction nothing happens:
         its lock stays to the end.
 
+        Locks that were taken inside this one, and come after it in canonical
+        order, are given up with it and taken back with it: kept, they could
+        end in a deadlock with the person. So at a checkpoint under
+        `global_locks`, yield each, from the first to the last:
+
+            locks = [lock.yield_to_waiters() for lock in locks]
+
+        Args:
+            wait_timeout: longest wait to take it back, in seconds; by default as for any lock
+                of this priority.
+
         Returns:
             The tenure that holds the lock now: this one, or the new one.
 
         Raises:
-            LockTimeout: it could not be taken back in time; nothing is held then.
+            LockTimeout: it could not be taken back in time; nothing of it is held then.
             LockNotHeld: it had been released before.
         """
-        return self.scope.yield_to_waiters(self)
+        return self.scope.yield_to_waiters(self, wait_timeout=wait_timeout)
 
     def on_lost(self, callback: Callable[[Tenure], object]) -> None:
         """Call `callback(tenure)`, once, when the lease turns out lost while it is held.
