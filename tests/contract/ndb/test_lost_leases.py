@@ -1,0 +1,217 @@
+"""A lease that its heartbeat finds lost: nothing more is written under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.models import Learner
+from tests.unit.lock.pulse import live
+from userlock.events import Event, LeaseLost, Violation
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("context")
+
+LEASE = 10.0
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann").put()
+    context.clear_cache()
+
+
+Pass = Callable[[float], None]
+
+
+@pytest.fixture
+def live_on(service: userlock.LockService, clock: ManualClock) -> Pass:
+    """Let time pass with the heart beating."""
+    return lambda seconds: live(service, clock, seconds)
+
+
+def forget(store: MemoryStore) -> None:
+    store.evict("ann")
+
+
+def break_(store: MemoryStore) -> None:
+    userlock.break_lock("ann", by="Jo")
+
+
+def stay_away(store: MemoryStore) -> None:
+    store.go_down("connection refused")
+
+
+@pytest.fixture(params=[forget, break_, stay_away])
+def accident(request: pytest.FixtureRequest, store: MemoryStore) -> Callable[[], None]:
+    return lambda: request.param(store)
+
+
+REASONS = {
+    "forget": "the store forgot it",
+    "break_": "it was broken by Jo",
+    "stay_away": "the lease store did not answer (connection refused)",
+}
+
+
+@pytest.fixture
+def reason(request: pytest.FixtureRequest) -> str:
+    return REASONS[request.node.callspec.params["accident"].__name__]
+
+
+def test_the_next_put_is_refused_and_says_why(
+    live_on: Pass, accident: Callable[[], None], reason: str, events: list[Event]
+) -> None:
+    with userlock.global_lock("ann", heartbeat=True) as lock:
+        learner = Learner.get_by_id("ann")
+        learner.points += 1
+        learner.put()
+        live_on(5 * LEASE)
+        accident()
+        live_on(LEASE + 1)
+        learner.points += 100
+        with pytest.raises(userlock.LeaseWasLost) as caught:
+            learner.put()
+    assert stored_points() == 1
+    assert reason in lock.lost
+    assert reason in str(caught.value)
+    assert (caught.value.lock_id, caught.value.key) == ("ann", ndb.Key(Learner, "ann"))
+    assert [event.how for event in events if isinstance(event, LeaseLost)] == [lock.lost]
+    assert len([event for event in events if isinstance(event, Violation)]) == 1
+
+
+def test_a_put_before_the_heart_has_seen_it_is_still_fenced(
+    live_on: Pass, store: MemoryStore, elsewhere: Elsewhere
+) -> None:
+    """The third of a lease in which nobody knows."""
+    with userlock.global_lock("ann", heartbeat=True) as lock:
+        learner = Learner.get_by_id("ann")
+        store.evict("ann")
+        elsewhere(add_five)
+        learner.points += 100
+        with pytest.raises(userlock.StaleWriteError):
+            learner.put()
+        assert not lock.lost
+    assert stored_points() == 5
+
+
+def test_so_are_new_entities_and_deletes(live_on: Pass, store: MemoryStore) -> None:
+    with userlock.global_lock("ann", heartbeat=True):
+        learner = Learner.get_by_id("ann")
+        store.evict("ann")
+        live_on(LEASE)
+        with pytest.raises(userlock.LeaseWasLost):
+            learner.key.delete()
+        with userlock.suppress("negative control: the loss alone keeps it from being written"):
+            learner.put()
+    with userlock.global_lock("bob", heartbeat=True):
+        store.evict("bob")
+        live_on(LEASE)
+        with pytest.raises(userlock.LeaseWasLost):
+            Learner(id="bob").put()
+    assert stored_points("bob") is None
+
+
+def test_with_a_heartbeat_that_succeeds_it_is_accepted(live_on: Pass) -> None:
+    """The negative control: not every long hold is refused."""
+    with userlock.global_lock("ann", heartbeat=True):
+        learner = Learner.get_by_id("ann")
+        live_on(5 * LEASE)
+        learner.points += 100
+        learner.put()
+    assert stored_points() == 100
+
+
+def test_without_a_heartbeat_the_lease_runs_out(live_on: Pass) -> None:
+    with userlock.global_lock("ann", lock_timeout=LEASE):
+        learner = Learner.get_by_id("ann")
+        live_on(LEASE + 1)
+        with pytest.raises(userlock.LeaseRanOut):
+            learner.put()
+
+
+def test_it_can_be_read_afresh_under_a_new_lock(live_on: Pass, store: MemoryStore) -> None:
+    with userlock.global_lock("ann", heartbeat=True):
+        learner = Learner.get_by_id("ann")
+        store.evict("ann")
+        live_on(LEASE)
+        with pytest.raises(userlock.LeaseWasLost):
+            learner.put()
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        learner.points += 1
+        learner.put()
+    assert stored_points() == 1
+
+
+def test_an_extension_by_hand_finds_out_too(store: MemoryStore, clock: ManualClock) -> None:
+    with userlock.global_lock("ann") as lock:
+        learner = Learner.get_by_id("ann")
+        store.evict("ann")
+        with pytest.raises(userlock.LockNotHeld):
+            lock.extend(60)
+        with pytest.raises(userlock.LeaseWasLost, match="the store forgot it"):
+            learner.put()
+
+
+class TestTransactions:
+    def test_a_commit_is_refused_when_the_loss_is_found_before_it(
+        self, live_on: Pass, accident: Callable[[], None], reason: str
+    ) -> None:
+        """The put was all right; between it and the commit the lease was lost."""
+        attempts: list[int] = []
+
+        @ndb.transactional()
+        def work() -> None:
+            attempts.append(1)
+            with userlock.global_lock("ann", heartbeat=True):
+                learner = Learner.get_by_id("ann")
+                learner.points += 100
+                learner.put()
+                accident()
+                live_on(LEASE + 1)
+
+        with pytest.raises(userlock.LeaseWasLost, match=r".") as caught:
+            work()
+        assert reason in str(caught.value)
+        assert stored_points() == 0
+        assert attempts == [1], "to try again would not help"
+        assert userlock.current_scope() is None
+
+    def test_also_for_a_lock_that_was_taken_outside(
+        self, live_on: Pass, store: MemoryStore
+    ) -> None:
+        with userlock.global_lock("ann", heartbeat=True):
+
+            @ndb.transactional()
+            def work() -> None:
+                learner = Learner.get_by_id("ann")
+                learner.points += 100
+                learner.put()
+                store.evict("ann")
+                live_on(LEASE)
+
+            with pytest.raises(userlock.LeaseWasLost):
+                work()
+        assert stored_points() == 0
+
+    def test_a_lease_that_is_renewed_meanwhile_is_no_obstacle(self, live_on: Pass) -> None:
+        """The negative control."""
+
+        @ndb.transactional()
+        def work() -> None:
+            with userlock.global_lock("ann", heartbeat=True):
+                learner = Learner.get_by_id("ann")
+                learner.points += 100
+                learner.put()
+            live_on(LEASE * 2)
+
+        work()
+        assert stored_points() == 100
