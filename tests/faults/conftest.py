@@ -49,8 +49,12 @@ def commands(request: pytest.FixtureRequest) -> Commands:
 
 
 @pytest.fixture
-def store(proxy: FaultProxy, prefix: str, commands: Commands) -> Iterator[MemcacheStore]:
+def store(
+    proxy: FaultProxy, prefix: str, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MemcacheStore]:
     """Through the proxy, with a connection that stands already."""
+    # What follows a fault is to be answered, however busy the machine is.
+    monkeypatch.setattr("userlock.stores.memcache.store.HURRY_TIMEOUT", 2.0)
     store = MemcacheStore(proxy.address, prefix=prefix, protocol=commands.protocol)
     store.read("warm-up")
     yield store

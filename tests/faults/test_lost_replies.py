@@ -6,6 +6,7 @@ is known to be ours. Each step of each verb by itself: tests/unit/lock/test_leas
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -20,6 +21,7 @@ from userlock.lock.lease import Granted, Lost, Priority, Released
 from userlock.lock.leases import Leases
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
+from userlock.stores.memcache.store import REPLY_TIMEOUT
 from userlock.testing import make_claim
 
 #: Those after which a command has been carried out, or never will be.
@@ -47,7 +49,7 @@ class TestTaking:
         started = time.monotonic()
         with proxy.fault(commands.create, fault):
             lease = taken(leases.take(claim))
-        assert time.monotonic() - started < 0.6
+        assert time.monotonic() - started < REPLY_TIMEOUT + 0.5
         assert record_of(direct, claim.lock_id).holder == claim.holder
         assert leases.release(lease) == Released()
         assert direct.read(claim.lock_id) is None
@@ -182,8 +184,10 @@ class TestGivingBack:
         assert theirs.store.remove(lease.lock_id, mine.stored.version)
         successor = make_claim()
         theirs_to_keep = taken(theirs.take(successor))
-        with proxy.fault(commands.remove, fault):
-            assert leases.release(lease) == Lost("taken", successor.holder)
+        outcome: object = None
+        with proxy.fault(commands.remove, fault), contextlib.suppress(StoreUnavailable):
+            outcome = leases.release(lease)
+        assert outcome in (Lost("taken", successor.holder), None), "it is not known, at best"
         after = record_of(theirs.store, lease.lock_id)
         assert (after.holder, after.free) == (successor.holder, False)
         assert theirs.release(theirs_to_keep) == Released()
