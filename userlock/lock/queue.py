@@ -130,8 +130,10 @@ class HoldTimes:
         latest = self._latest.get(priority)
         if not latest:
             return _UNKNOWN_HOLD_SECONDS
-        # A middle one; a little more exact would not be worth the time.
-        return max(sorted(latest.copy())[len(latest) // 2], 0.0001)
+        # A middle one; a little more exact would not be worth the time. Other
+        # threads go on noting meanwhile, so everything is taken from one copy.
+        middle = sorted(latest.copy())
+        return max(middle[len(middle) // 2], 0.0001)
 
 
 class Look(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 
 from tests.unit.lock.logs import Log, a_holder
@@ -199,6 +201,20 @@ class TestHoldTimes:
         times.note("interactive", 0.01)
         times.note("batch", 5.0)
         assert times.typical("interactive") < 0.1 < times.typical("batch")
+
+    def test_another_thread_may_note_one_meanwhile(self) -> None:
+        """Here as soon as the first has been looked at."""
+        times = HoldTimes()
+        times.note("interactive", 0.05)
+
+        class Noted(collections.deque[float]):
+            def copy(self) -> Noted:
+                before = Noted(self)
+                times.note("interactive", 0.07)
+                return before
+
+        times._latest["interactive"] = Noted(times._latest["interactive"])
+        assert times.typical("interactive") == 0.05
 
     @pytest.mark.parametrize("hold", [0.0, 1e-9, -1.0])
     def test_a_hold_of_no_time_is_no_reason_to_spin(self, hold: float) -> None:
