@@ -69,13 +69,18 @@ class Connection:
         Seen before anything is sent, a dead connection is simply replaced,
         and nobody need wonder whether a command on it was carried out.
         """
-        if self._owed:
-            return False  # a reply is expected
         if self._poll is None:
             poll = select.poll()  # unlike select.select, for any file number
             poll.register(self._sock, select.POLLIN)
             self._poll = poll.poll
-        return bool(self._poll(0))
+        if self._owed and self._poll(0):
+            # What quiet commands answered; after it the end may have come.
+            try:
+                self._drain()
+                self.finish()
+            except (*TROUBLE, Refused):
+                return True
+        return not self._owed and bool(self._poll(0))
 
     def close(self) -> None:
         """Close it. It cannot be used again."""
