@@ -276,13 +276,17 @@ class Leases:
         if not trouble.sent:
             raise trouble
         record = self.look(lease.lock_id, hurry=trouble.slow)
-        if record is None and removing:
+        if record is None and removing and self._clock.now() < lease.deadline:
             return RELEASED  # the remove whose reply was lost did its work
         if record is not None and record.holder.token == lease.token:
             return self._end(lease)
         if record is not None and record.succeeds_released(lease.token):
             return RELEASED  # and whoever was next has seen it
-        return self._lost(lease, record)
+        if record is not None and record.succeeds_broken(lease.token):
+            return self._lost(lease, record)
+        # Either the store had forgotten it, or our command has ended it and
+        # others have come and gone since: not known.
+        raise trouble
 
     def _lost(self, lease: Lease, record: Record | None) -> Lost:
         """What became of a lease, as far as the record tells."""
