@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from userlock.errors import LockNotHeld, NoScope
+from userlock.errors import LockNotHeld, LockTimeout, NoScope
 from userlock.lock.blocks import WRAPPERS, Entries, decorated, place_of
 from userlock.lock.lease import (
     Holder,
@@ -130,15 +130,18 @@ class global_locks:  # noqa: N801 (as above)
 
     `with userlock.global_locks([coach_id, *learner_ids]):`. They are taken in
     canonical order (of the ids as strings), whatever order they are given in,
-    so two such blocks never wait for each other in a circle.
+    so two such blocks never wait for each other in a circle. What `with` gives
+    is a tuple of tenures, in canonical order as well.
 
     Args:
-        lock_ids: what to lock; each once.
-        wait_timeout: longest wait for all of them together, in seconds.
+        lock_ids: what to lock; an id that is given twice is taken once.
+        wait_timeout: longest wait for all of them together, in seconds; by default as long as for
+            one.
         lock_timeout, priority, heartbeat: as in `global_lock`, for each.
 
     Raises:
         LockTimeout: on entry, when one of them is not free in time; none is held then.
+        DeadlockDetected: on entry, when this code holds other locks already, out of order.
         LockServiceUnavailable, TypeError, ValueError: as in `global_lock`.
     """
 
@@ -151,8 +154,11 @@ class global_locks:  # noqa: N801 (as above)
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
     ) -> None:
-        if isinstance(lock_ids, str):
-            raise TypeError("global_locks takes a list of lock ids, not one string")
+        if isinstance(lock_ids, str | bytes | int) or not isinstance(lock_ids, Iterable):
+            raise TypeError(
+                f"global_locks takes lock ids, as a list or the like, not one "
+                f"{type(lock_ids).__name__}: {lock_ids!r:.100}"
+            )
         #: In canonical order.
         self.lock_ids = tuple(sorted({check_lock_id(lock_id) for lock_id in lock_ids}))
         if not self.lock_ids:
@@ -171,14 +177,23 @@ class global_locks:  # noqa: N801 (as above)
         wait = self.wait_timeout
         if wait is None:
             wait = service.policy.of(priority).wait_timeout
-        ends = service.clock.now() + wait
+        started = service.clock.now()
         with contextlib.ExitStack() as stack:
-            tenures = tuple(
-                stack.enter_context(
-                    self._one(lock_id, wait_timeout=max(0.0, ends - service.clock.now()))
+            try:
+                tenures = tuple(
+                    stack.enter_context(
+                        self._one(
+                            lock_id,
+                            wait_timeout=max(0.0, started + wait - service.clock.now()),
+                        )
+                    )
+                    for lock_id in self.lock_ids
                 )
-                for lock_id in self.lock_ids
-            )
+            except LockTimeout as error:
+                waited = service.clock.now() - started  # for this lock and those before it
+                raise LockTimeout(
+                    lock_id=error.lock_id, waited_seconds=waited, holder=error.holder
+                ) from None
             self._entries.push(running_code(), stack.pop_all())
         return tenures
 

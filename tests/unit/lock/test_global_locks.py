@@ -1,0 +1,373 @@
+"""`global_locks`: in order, all or none, within one wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+
+import userlock
+from userlock import LockService, LockServiceUnavailable, LockTimeout
+from userlock.events import Acquired, Event
+from userlock.lock.scope import current_scope
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture(autouse=True)
+def _configured(service: LockService) -> None:
+    userlock.configure(service=service)
+
+
+def held(service: LockService, names: Iterable[str] = "abcde") -> str:
+    """Which of these locks somebody has."""
+    return "".join(name for name in names if service.holder(name) is not None)
+
+
+class TestOrder:
+    @pytest.mark.parametrize("given", ["abc", "cba", "bca", "bbaacc"])
+    def test_canonical_whatever_is_given(self, events: list[Event], given: str) -> None:
+        with userlock.global_locks(list(given)) as locks:
+            assert [lock.lock_id for lock in locks] == ["a", "b", "c"]
+        taken = [event.lock_id for event in events if isinstance(event, Acquired)]
+        assert taken == ["a", "b", "c"]
+
+    def test_ints_are_ids_like_their_strings(self) -> None:
+        with userlock.global_locks([10, "9", 9, "10"]) as locks:
+            assert [lock.lock_id for lock in locks] == ["10", "9"]
+
+    def test_any_iterable(self, service: LockService) -> None:
+        for ids in ({"a", "b"}, {"a": 1, "b": 2}, (name for name in "ab"), ("b", "a")):
+            with userlock.global_locks(ids):
+                assert held(service) == "ab"
+        assert held(service) == ""
+
+    @pytest.mark.parametrize(
+        ("ids", "error", "message"),
+        [
+            ([], ValueError, "at least one"),
+            (set(), ValueError, "at least one"),
+            ("ann", TypeError, "not one str: 'ann'"),
+            (b"ann", TypeError, "not one bytes"),
+            (7, TypeError, "not one int: 7"),
+            (None, TypeError, "not one NoneType"),
+            (["a", ""], ValueError, "must not be empty"),
+            (["a", None], TypeError, "lock id must be"),
+            (["a", True], TypeError, "lock id must be"),
+        ],
+    )
+    def test_what_makes_no_sense_is_said_at_once(
+        self, ids: list[str], error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            userlock.global_locks(ids)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"wait_timeout": -1}, {"lock_timeout": 0}, {"priority": "urgent"}]
+    )
+    def test_so_are_other_arguments(self, wrong: dict[str, object]) -> None:
+        with pytest.raises(ValueError, match=next(iter(wrong)).partition("_")[2] or "priority"):
+            userlock.global_locks(["a"], **wrong)  # type: ignore[arg-type]
+
+
+class TestAllOrNone:
+    def test_a_time_out(self, service: LockService, clock: ManualClock) -> None:
+        theirs = service.acquire("c", request="POST /c")
+        with pytest.raises(LockTimeout) as caught:
+            userlock.global_locks(["a", "b", "c", "d"], wait_timeout=2).__enter__()
+        assert caught.value.lock_id == "c"
+        assert caught.value.holder is not None
+        assert caught.value.holder.request == "POST /c"
+        assert held(service) == "c"
+        assert current_scope() is None
+        service.release(theirs)
+
+    def test_what_was_held_before_stays(self, service: LockService) -> None:
+        service.acquire("c")
+        with userlock.global_lock("a") as outer:
+            with pytest.raises(LockTimeout):
+                userlock.global_locks(["a", "b", "c"], wait_timeout=0).__enter__()
+            assert outer.held
+            assert held(service) == "ac"
+        assert held(service) == "c"
+
+    def test_a_store_that_goes_away(self, store: MemoryStore, clock: ManualClock) -> None:
+        service = LockService(store, clock=clock, outage="fail")
+        create = store.create
+
+        def only_the_first(lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+            if lock_id == "b":
+                store.go_down()
+            return create(lock_id, record, ttl_seconds)
+
+        store.create = only_the_first  # type: ignore[method-assign]
+        with userlock.scope(service) as scope:
+            with pytest.raises(LockServiceUnavailable):
+                userlock.global_locks(["a", "b"]).__enter__()
+            assert scope.held == {}
+        store.come_back()
+        clock.advance(5)
+        service.release(service.acquire("z"))
+        assert held(service) == "", "given back as soon as it answered"
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+    def test_an_interrupt(
+        self, service: LockService, clock: ManualClock, error: type[BaseException]
+    ) -> None:
+        def interrupt() -> None:
+            raise error
+
+        service.acquire("c")
+        clock.after(1.0, interrupt)
+        with pytest.raises(error):
+            userlock.global_locks(["a", "b", "c"]).__enter__()
+        assert held(service) == "c"
+        assert service.waiters("c") == []
+        assert current_scope() is None
+
+    def test_an_error_inside(self, service: LockService) -> None:
+        with pytest.raises(ZeroDivisionError), userlock.global_locks(["a", "b"]):
+            raise ZeroDivisionError
+        assert held(service) == ""
+        assert current_scope() is None
+
+    def test_a_release_that_fails_does_not_keep_the_others(
+        self, service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        remove = store.remove
+
+        def failing(lock_id: str, version: object) -> bool:
+            if lock_id == "b":
+                raise ZeroDivisionError
+            return remove(lock_id, version)
+
+        monkeypatch.setattr(store, "remove", failing)
+        with pytest.raises(ZeroDivisionError), userlock.global_locks(["a", "b", "c"]):
+            pass
+        assert held(service, "ac") == ""
+
+
+class TestOneWait:
+    def test_is_shared(self, service: LockService, clock: ManualClock) -> None:
+        """The first is free after 3 s, so 2 s are left for the second."""
+        first = service.acquire("a")
+        service.acquire("b")
+        clock.after(3.0, lambda: service.release(first))
+        started = clock.now()
+        with pytest.raises(LockTimeout) as caught:
+            userlock.global_locks(["a", "b"], wait_timeout=5).__enter__()
+        assert clock.now() - started == pytest.approx(5, abs=0.05)
+        assert caught.value.lock_id == "b"
+        assert caught.value.waited_seconds == pytest.approx(5, abs=0.05), "for all of them"
+        assert "after 5" in str(caught.value)
+
+    @pytest.mark.parametrize(("priority", "seconds"), [("interactive", 10), ("batch", 60)])
+    def test_by_default_as_long_as_for_one(
+        self, service: LockService, clock: ManualClock, priority: str, seconds: float
+    ) -> None:
+        service.acquire("b", lock_timeout=1000)
+        started = clock.now()
+        with userlock.scope(priority=priority), pytest.raises(LockTimeout):
+            userlock.global_locks(["a", "b"], lock_timeout=100).__enter__()
+        assert clock.now() - started == pytest.approx(seconds)
+
+    def test_none_at_all_tries_each_once(self, service: LockService, clock: ManualClock) -> None:
+        with userlock.global_locks(["a", "b", "c"], wait_timeout=0):
+            assert held(service) == "abc"
+        service.acquire("b")
+        with pytest.raises(LockTimeout):
+            userlock.global_locks(["a", "b", "c"], wait_timeout=0).__enter__()
+        assert clock.sleeps == []
+
+    def test_what_is_free_is_taken_when_the_wait_is_used_up(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        first = service.acquire("a")
+        clock.after(1.9999, lambda: service.release(first))
+        with userlock.global_locks(["a", "b"], wait_timeout=2):
+            assert held(service) == "ab"
+
+
+class TestUse:
+    def test_options_are_for_each(self, service: LockService) -> None:
+        with userlock.global_locks(["a", "b"], lock_timeout=7, priority="batch") as locks:
+            assert [lock.lease.ttl_seconds for lock in locks] == [7, 7]
+            assert [lock.lease.priority for lock in locks] == ["batch", "batch"]
+        with userlock.global_locks(["a", "b"], heartbeat=True) as locks:
+            assert [lock.lease.ttl_seconds for lock in locks] == [10, 10]
+
+    def test_re_entrant(self, service: LockService) -> None:
+        with userlock.global_lock("a") as a:
+            with userlock.global_locks(["b", "a"]) as (again, _):
+                assert again is a
+                with userlock.global_locks(["a", "b", "c"]) as locks:
+                    assert locks[0] is a
+                assert held(service) == "ab"
+            assert held(service) == "a"
+        assert held(service) == ""
+
+    def test_one_object_may_be_entered_again(self, service: LockService) -> None:
+        both = userlock.global_locks(["a", "b"])
+        with both, both:
+            assert held(service) == "ab"
+        with both:
+            assert held(service) == "ab"
+        assert held(service) == ""
+
+    def test_as_a_decorator(self, service: LockService) -> None:
+        @userlock.global_locks(["a", "b"])
+        def report(depth: int) -> str:
+            """Writes it."""
+            return held(service) if depth == 0 else report(depth - 1)
+
+        assert report(0) == "ab"
+        assert report(3) == "ab"
+        assert held(service) == ""
+        assert report.__doc__ == "Writes it."
+
+    def test_it_cannot_decorate_what_would_run_later(self) -> None:
+        async def later() -> None:
+            pass
+
+        with pytest.raises(TypeError, match=r"global_locks cannot decorate .*later"):
+            userlock.global_locks(["a", "b"])(later)
+
+    def test_exit_stack_and_acquire_lock_among_them(self, service: LockService) -> None:
+        with userlock.scope(), contextlib.ExitStack() as stack:
+            stack.enter_context(userlock.global_lock("a"))
+            stack.enter_context(userlock.global_locks(["b", "c"]))
+            userlock.acquire_lock("c")
+            stack.enter_context(userlock.acquire_lock("d"))
+            userlock.acquire_lock("e")
+            assert held(service) == "abcde"
+            stack.close()
+            assert held(service) == "ce", "those that acquire_lock took last until the scope ends"
+        assert held(service) == ""
+
+    def test_generators_that_are_left_in_any_order(self, service: LockService) -> None:
+        def work(names: str) -> Iterable[None]:
+            with userlock.global_locks(list(names)):
+                yield
+
+        first, second = iter(work("ab")), iter(work("cd"))
+        next(first)
+        next(second)
+        assert list(first) == []
+        assert held(service) == "cd"
+        assert list(second) == []
+        assert held(service) == ""
+        assert current_scope() is None
+
+    def test_threads_with_one_object(self) -> None:
+        real = LockService(MemoryStore())
+        userlock.configure(service=real)
+        both = userlock.global_locks(["b", "a"])
+        together = Together()
+
+        @both
+        def decorated() -> None:
+            together.inside()
+
+        def work() -> None:
+            for _ in range(5):
+                with both:
+                    together.inside()
+                decorated()
+
+        run_threads(work, 6)
+        assert together.most == 1
+        assert together.count == 60
+        assert held(real) == ""
+
+    def test_threads_that_name_them_the_other_way_round(self) -> None:
+        """They wait for each other, and never in a circle."""
+        real = LockService(MemoryStore())
+        userlock.configure(service=real)
+        together = Together()
+
+        def work(names: list[str]) -> None:
+            for _ in range(20):
+                with userlock.global_locks(names):
+                    together.inside()
+
+        run_threads(lambda: work(["a", "b"]), 2, lambda: work(["b", "a"]), 2)
+        assert (together.most, together.count) == (1, 80)
+
+    def test_nested_the_other_way_round_they_do_meet_in_one(self) -> None:
+        """The control: without the order. One gives way, at once, and both could go on."""
+        real = LockService(MemoryStore())
+        userlock.configure(service=real)
+        both_inside = threading.Barrier(2)
+        given_way: list[userlock.DeadlockDetected] = []
+
+        def work(one: str, other: str) -> None:
+            with userlock.global_lock(one):
+                both_inside.wait(10)
+                try:
+                    with userlock.global_lock(other):
+                        pass
+                except userlock.DeadlockDetected as error:
+                    given_way.append(error)
+
+        run_threads(lambda: work("a", "b"), 1, lambda: work("b", "a"), 1)
+        assert len(given_way) == 1
+
+    def test_tasks(self, clock: ManualClock) -> None:
+        order: list[str] = []
+
+        async def work(name: str) -> None:
+            try:
+                with userlock.global_locks(["b", "a"], wait_timeout=0):
+                    order.append(f"{name} in")
+                    await asyncio.sleep(0)
+                    order.append(f"{name} out")
+            except LockTimeout:
+                order.append(f"{name} waits")
+
+        async def both() -> None:
+            await asyncio.gather(work("1"), work("2"))
+
+        asyncio.run(both())
+        assert order == ["1 in", "2 waits", "1 out"]
+
+
+class Together:
+    """How many are inside at once, at most."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self.count = 0
+        self._now = 0
+
+    def inside(self) -> None:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        threading.Event().wait(0.0001)  # lets the others in, if they can
+        self.count += 1
+        self._now -= 1
+
+
+def run_threads(*works: Callable[[], object] | int) -> None:
+    """Each function in so many threads; what they raise is raised."""
+    errors: list[BaseException] = []
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=guarded, args=(work,))
+        for work, count in zip(works[::2], works[1::2], strict=True)
+        for _ in range(count)  # type: ignore[arg-type]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
