@@ -1,0 +1,214 @@
+"""`yield_to_waiters` and the model layer: what was read before a person passed is outdated."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.models import Learner
+from userlock.stores import MemoryStore
+from userlock.testing import make_claim
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+@pytest.fixture
+def service() -> userlock.LockService:
+    """With real time: a person really waits."""
+    service = userlock.LockService(MemoryStore())
+    userlock.configure(service=service)
+    return service
+
+
+@pytest.fixture
+def ann() -> ndb.Key:
+    with userlock.global_lock("ann"):
+        return Learner(id="ann", points=1).put()
+
+
+class Person:
+    """Somebody who adds five points to ann's, in another thread."""
+
+    def __init__(self, client: ndb.Client) -> None:
+        self.errors: list[BaseException] = []
+        self._client = client
+        self._thread = threading.Thread(target=self._run)
+        self.comes = self._thread.start
+
+    def _run(self) -> None:
+        try:
+            with self._client.context():
+                add_five()
+        except BaseException as error:
+            self.errors.append(error)
+
+    def is_in_line(self) -> None:
+        """Returns when it is."""
+        deadline = time.monotonic() + 10
+        while not userlock.waiters("ann"):
+            assert time.monotonic() < deadline
+            assert self.errors == []
+
+    def is_served(self) -> None:
+        """Returns when it has been."""
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        assert self.errors == []
+
+
+@pytest.fixture
+def person(ndb_client: ndb.Client, ann: ndb.Key) -> Iterator[Person]:
+    person = Person(ndb_client)
+    yield person
+    person.is_served()
+
+
+def test_what_was_read_before_cannot_be_put(ann: ndb.Key, person: Person) -> None:
+    with userlock.global_lock("ann", priority="batch") as lock:
+        learner = ann.get()
+        person.comes()
+        person.is_in_line()
+        assert lock.yield_to_waiters() is not lock
+        person.is_served()
+        learner.points += 100
+        with pytest.raises(userlock.ReadUnderEarlierTenure) as caught:
+            learner.put()
+        assert "test_yield.py" in str(caught.value.read_at)
+        assert "read it again" in str(caught.value)
+    assert stored_points() == 6
+
+
+def test_what_is_read_again_can(ann: ndb.Key, person: Person) -> None:
+    with userlock.global_lock("ann", priority="batch") as lock:
+        ann.get()
+        person.comes()
+        person.is_in_line()
+        lock.yield_to_waiters()
+        learner = ann.get()
+        assert learner.points == 6, "not from ndb's context cache"
+        learner.points += 100
+        learner.put()
+    assert stored_points() == 106
+
+
+def test_if_nobody_waits_nothing_is_outdated(ann: ndb.Key) -> None:
+    with userlock.global_lock("ann", priority="batch") as lock:
+        learner = ann.get()
+        lock.yield_to_waiters()
+        learner.points += 100
+        learner.put()
+    assert stored_points() == 101
+
+
+def test_behind_the_check_stands_the_fence(ann: ndb.Key, person: Person) -> None:
+    """The control: without the check the write is sent, and refused by Datastore."""
+    with userlock.global_lock("ann", priority="batch") as lock:
+        learner = ann.get()
+        person.comes()
+        person.is_in_line()
+        lock.yield_to_waiters()
+        person.is_served()
+        learner.points += 100
+        with (
+            userlock.suppress("to see what else there is"),
+            pytest.raises(userlock.StaleWriteError),
+        ):
+            learner.put()
+    assert stored_points() == 6
+
+
+def test_writes_that_were_begun_have_landed_before_the_person_reads(
+    ann: ndb.Key, person: Person
+) -> None:
+    with userlock.global_lock("ann", priority="batch") as lock:
+        learner = ann.get()
+        learner.points = 50
+        begun = learner.put_async()
+        person.comes()
+        person.is_in_line()
+        lock.yield_to_waiters()
+        assert begun.done()
+        person.is_served()
+    assert stored_points() == 55
+
+
+def test_a_write_that_fails_keeps_the_lock(ann: ndb.Key, elsewhere: Elsewhere) -> None:
+    """The batch learns of it at the checkpoint, before anybody builds on it."""
+    with userlock.global_lock("ann", priority="batch") as lock:
+        learner = ann.get()
+        elsewhere(behind_the_lock)
+        learner.points = 50
+        learner.put_async()
+        userlock.current_scope().service.leases.join(make_claim("ann"))  # type: ignore[union-attr]
+        with pytest.raises(userlock.StaleWriteError):
+            lock.yield_to_waiters()
+        assert lock.held
+    assert stored_points() == 1000
+
+
+def behind_the_lock() -> None:
+    """What a script does that knows nothing of locks."""
+    with userlock.suppress("a script"):
+        other = Learner.get_by_id("ann")
+        other.points = 1000
+        other.put()
+
+
+def test_in_nested_blocks(ann: ndb.Key, person: Person) -> None:
+    with userlock.global_lock("ann") as outer:
+        with userlock.global_lock("ann") as inner:
+            learner = ann.get()
+            person.comes()
+            person.is_in_line()
+            inner.yield_to_waiters()
+            with pytest.raises(userlock.ReadUnderEarlierTenure):
+                learner.put()
+        assert not outer.held
+        again = ann.get()
+        again.points += 100
+        again.put()
+    assert stored_points() == 106
+    with pytest.raises(userlock.PutAfterRelease):
+        again.put()
+
+
+def test_in_a_transaction_the_person_waits_to_its_end(ann: ndb.Key, person: Person) -> None:
+    def in_transaction() -> None:
+        with userlock.global_lock("ann", priority="batch") as lock:
+            learner = ann.get()
+            person.comes()
+            person.is_in_line()
+            assert lock.yield_to_waiters() is lock
+            learner.points += 100
+            learner.put()
+
+    ndb.transaction(in_transaction)
+    person.is_served()
+    assert stored_points() == 106
+
+
+def test_steps_of_a_batch_among_people_lose_nothing(ann: ndb.Key, ndb_client: ndb.Client) -> None:
+    steps = 10
+    people = [Person(ndb_client) for _ in range(3)]
+    passed = 0
+    with userlock.global_lock("ann", priority="batch") as lock:
+        for number in range(steps):
+            learner = ann.get()
+            learner.points += 1
+            learner.put()
+            if number < len(people):
+                people[number].comes()
+                people[number].is_in_line()
+            new = lock.yield_to_waiters()
+            passed += new is not lock
+            lock = new
+    for person in people:
+        person.is_served()
+    assert passed == len(people)
+    assert stored_points() == 1 + steps + 5 * len(people)
