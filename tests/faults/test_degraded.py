@@ -1,0 +1,257 @@
+"""What a lock is worth while memcached does not answer, and how it gets its worth back."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+import userlock
+from tests.faults.tidy import tidy_up
+from tests.faults.watching import Watched, wait_until
+from tests.leases import record_of
+from tests.servers import Memcached
+from userlock import LockService, LockServiceUnavailable
+from userlock.clock import SYSTEM_CLOCK
+from userlock.events import Confirmed, Conflict, Degraded, LeaseLost, Listeners, Released
+from userlock.lock.heart import Heart
+from userlock.stores import MemcacheStore, MemoryStore
+
+#: What a busy machine of two cores may add to any bound.
+SLACK_SECONDS = 0.1
+
+
+@contextmanager
+def killed(server: Memcached) -> Iterator[None]:
+    server.kill()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+def stopped(server: Memcached) -> AbstractContextManager[None]:
+    return server.paused()
+
+
+OUTAGES = pytest.mark.parametrize("outage", [killed, stopped])
+Outage = Callable[[Memcached], AbstractContextManager[None]]
+
+
+def timed(action: Callable[[], object]) -> tuple[float, object]:
+    """How long it took, in seconds, and what came of it, be it raised or returned."""
+    started = time.monotonic()
+    try:
+        outcome = action()
+    except userlock.LockError as error:
+        outcome = error
+    return time.monotonic() - started, outcome
+
+
+@pytest.fixture(params=["optimistic", "fail", "fallback"])
+def policy(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def standing_in() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def watched(own_memcached: Memcached, policy: str, standing_in: MemoryStore) -> Watched:
+    """A service that has been in use, with each of the policies."""
+    fallback = LockService(standing_in, outage="fail", listeners=Listeners())
+    watched = Watched(
+        own_memcached.address,
+        outage="optimistic" if policy == "optimistic" else "fail",
+        fallback=fallback if policy == "fallback" else None,
+    )
+    for number in range(3):
+        watched.service.release(watched.service.acquire(f"warm-up-{number}"))
+    return watched
+
+
+class TestAnswers:
+    def test_a_killed_server_is_answered_for_within_50_ms(
+        self, own_memcached: Memcached, watched: Watched, policy: str, standing_in: MemoryStore
+    ) -> None:
+        service = watched.service
+        own_memcached.kill()
+        times = []
+        for number in range(20):
+            took, outcome = timed(lambda number=number: service.acquire(f"learner-{number}"))  # type: ignore[misc]
+            times.append(took)
+            self.assert_as_the_policy_says(policy, outcome, standing_in)
+        print(
+            f"\nkilled, {policy}: first {times[0] * 1000:.1f} ms, most {max(times) * 1000:.1f} ms"
+        )
+        assert max(times) < 0.05
+
+    def test_a_stopped_one_costs_one_timeout_and_then_next_to_nothing(
+        self, own_memcached: Memcached, watched: Watched, policy: str, standing_in: MemoryStore
+    ) -> None:
+        service = watched.service
+        with own_memcached.paused():
+            first, outcome = timed(lambda: service.acquire("first"))
+            self.assert_as_the_policy_says(policy, outcome, standing_in)
+            times = [timed(lambda n=n: service.acquire(f"x{n}"))[0] for n in range(50)]  # type: ignore[misc]
+        median = statistics.median(times)
+        print(f"\nstopped, {policy}: first {first:.3f} s, then median {median * 1000:.2f} ms")
+        assert first < 0.5 + SLACK_SECONDS
+        assert median <= 0.002
+
+    @staticmethod
+    def assert_as_the_policy_says(policy: str, outcome: object, standing_in: MemoryStore) -> None:
+        if policy == "fail":
+            assert isinstance(outcome, LockServiceUnavailable)
+            assert "memcached at 127.0.0.1" in str(outcome)
+            return
+        assert isinstance(outcome, userlock.Lease)
+        assert outcome.degraded
+        if policy == "fallback":
+            assert not record_of(standing_in, outcome.lock_id).free
+
+
+class TestConfirmation:
+    @pytest.fixture
+    def policy(self) -> str:
+        return "optimistic"
+
+    @OUTAGES
+    def test_the_next_ones_are_confirmed_within_two_seconds(
+        self, own_memcached: Memcached, watched: Watched, outage: Outage
+    ) -> None:
+        service = watched.service
+        with outage(own_memcached):
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                timed(lambda: service.acquire("during", wait_timeout=0))
+
+        def confirmed() -> bool:
+            _, outcome = timed(lambda: service.acquire("after", wait_timeout=0))
+            if not isinstance(outcome, userlock.Lease):
+                return False
+            service.release(outcome)
+            return not outcome.degraded
+
+        took = wait_until(confirmed)
+        print(f"\nconfirmed again after {took:.2f} s")
+        assert took < 2
+
+    @OUTAGES
+    @pytest.mark.parametrize("heartbeat", [True, False])
+    def test_they_are_confirmed_within_two_seconds(
+        self, own_memcached: Memcached, watched: Watched, outage: Outage, heartbeat: bool
+    ) -> None:
+        with userlock.scope(watched.service) as scope:
+            with outage(own_memcached):
+                tenures = [
+                    scope.acquire(f"learner-{number}", heartbeat=heartbeat) for number in range(20)
+                ]
+                assert all(tenure.degraded for tenure in tenures)
+            took = wait_until(lambda: not any(tenure.degraded for tenure in tenures))
+            print(f"\n20 held locks confirmed after {took:.2f} s")
+            assert took < 2
+            assert len(watched.of(Confirmed)) == 20
+            other = Watched(own_memcached.address).service
+            for tenure in tenures:
+                with pytest.raises(userlock.LockTimeout):
+                    other.acquire(tenure.lock_id, wait_timeout=0)
+        tidy_up(watched.service)
+        for tenure in tenures:
+            assert other.look(tenure.lock_id) is None
+        assert {event.outcome for event in watched.of(Released)} <= {
+            "released",
+            "released (degraded)",
+        }
+        assert watched.of(LeaseLost) == []
+
+    @OUTAGES
+    def test_one_that_another_has_by_then_is_in_conflict(
+        self, own_memcached: Memcached, outage: Outage
+    ) -> None:
+        """Its heart beats when it is told to, so that the other is there first."""
+        heart = Heart(SYSTEM_CLOCK, threaded=False)
+        watched = Watched(own_memcached.address, heart=heart)
+        other = Watched(own_memcached.address)
+        with userlock.scope(watched.service) as scope:
+            with outage(own_memcached):
+                scope.acquire("first")  # what is sent to a stopped server is carried out later
+                tenure = scope.acquire("learner-1")
+                assert tenure.degraded
+            tidy_up(other.service)
+            theirs = other.service.acquire("learner-1", request="POST /theirs", wait_timeout=0)
+
+            def found_out() -> bool:
+                heart.beat()
+                return bool(tenure.conflict)
+
+            wait_until(found_out)
+            assert tenure.conflict.startswith("POST /theirs (interactive, lease of 60 s")
+            assert Conflict("learner-1", tenure.conflict) in watched.events
+            assert tenure.degraded
+        tidy_up(watched.service)
+        record = record_of(other.service.store, "learner-1")
+        assert (record.holder.token, record.free) == (theirs.token, False)
+
+    def test_a_release_at_the_moment_of_confirmation_leaves_nothing_behind(
+        self, own_memcached: Memcached, watched: Watched
+    ) -> None:
+        """Locks that end all the time while the server comes back."""
+        other = MemcacheStore(own_memcached.address, prefix="test")
+        number = 0
+        own_memcached.kill()
+        with userlock.scope(watched.service) as scope:
+            held = []
+            for number in range(200):
+                held.append(scope.acquire(f"learner-{number}").lock_id)
+            own_memcached.start()
+            for lock_id in held:
+                scope.release(lock_id)
+        tidy_up(watched.service)
+        wait_until(lambda: all(other.read(f"learner-{n}") is None for n in range(number + 1)), 5)
+
+    def test_each_degraded_lock_is_told(self, own_memcached: Memcached, watched: Watched) -> None:
+        own_memcached.kill()
+        for number in range(10):
+            watched.service.release(watched.service.acquire(f"learner-{number}"))
+        assert len(watched.of(Degraded)) == 10
+        assert all("memcached at" in event.reason for event in watched.of(Degraded))
+
+
+class TestFallback:
+    @pytest.fixture
+    def policy(self) -> str:
+        return "fallback"
+
+    @OUTAGES
+    def test_it_excludes_while_memcached_is_away_and_is_given_back_in_both(
+        self, own_memcached: Memcached, watched: Watched, outage: Outage, standing_in: MemoryStore
+    ) -> None:
+        other = Watched(
+            own_memcached.address, outage="fail", fallback=LockService(standing_in, outage="fail")
+        ).service
+        with userlock.scope(watched.service) as scope:
+            with outage(own_memcached):
+                tenure = scope.acquire("learner-1", heartbeat=True)
+                with pytest.raises(userlock.LockTimeout):
+                    other.acquire("learner-1", wait_timeout=0.1)
+            took = wait_until(lambda: not tenure.degraded)
+            assert took < 2
+            assert not record_of(watched.service.store, "learner-1").free
+            assert not record_of(standing_in, "learner-1").free
+        tidy_up(watched.service)
+        assert watched.service.store.read("learner-1") is None
+        assert standing_in.read("learner-1") is None
+
+    def test_without_it_two_have_the_lock(self, own_memcached: Memcached) -> None:
+        """The negative control: two optimists."""
+        one, two = Watched(own_memcached.address), Watched(own_memcached.address)
+        own_memcached.kill()
+        assert one.service.acquire("learner-1").degraded
+        assert two.service.acquire("learner-1").degraded

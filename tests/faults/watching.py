@@ -1,0 +1,38 @@
+"""A service whose events are seen, and waiting for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import userlock
+from userlock.events import Event, Listeners
+from userlock.stores import MemcacheStore
+
+_E = TypeVar("_E", bound=Event)
+
+
+class Watched:
+    """A lock service on memcached, as a process of its own would have it."""
+
+    def __init__(self, *addresses: str, prefix: str = "test", **options: Any) -> None:
+        self.events: list[Event] = []
+        servers = [MemcacheStore(address, prefix=prefix) for address in addresses]
+        store = servers[0] if len(servers) == 1 else userlock.stores.ShardedMemcacheStore(servers)
+        self.service = userlock.LockService(
+            store, listeners=Listeners([self.events.append]), **options
+        )
+
+    def of(self, kind: type[_E]) -> list[_E]:
+        """The events of a kind, so far."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 10) -> float:
+    """Look again and again; how long it took, in seconds."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < seconds, "it has not come about"
+        time.sleep(0.002)
+    return time.monotonic() - started
