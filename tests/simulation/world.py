@@ -1,0 +1,269 @@
+"""Simulated processes that share one store: each with clocks, a way to it, and a service.
+
+Every command is a point of the scheduler, before it reaches the store and
+(where it is asked for) before its answer is back. So a process can be paused
+or killed on either side of each, others can act in between, and time can pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import TypeVar
+from unittest import mock
+
+from tests.simulation.faults import REPEATABLE, REPLY_TIMEOUT, Fault
+from tests.simulation.scheduler import Actor, Scheduler
+from tests.simulation.watch import Watch
+from userlock import LockService
+from userlock.events import Listeners
+from userlock.lock import service as service_module
+from userlock.lock.policy import LockPolicy, OutagePolicy
+from userlock.lock.store import Stored, StoreUnavailable
+from userlock.testing import ManualClock
+
+_Answer = TypeVar("_Answer")
+_ROUNDING = 1e-9
+
+
+class ProcessClock:
+    """The clocks of one process: they run like everybody's, but begin elsewhere.
+
+    Args:
+        scheduler: where it sleeps.
+        clock: the time.
+        ahead: by how much its monotonic clock is ahead of it, in seconds.
+        wall_ahead: by how much its wall clock is.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, clock: ManualClock, ahead: float, wall_ahead: float
+    ) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._ahead = ahead
+        self._wall_ahead = wall_ahead
+
+    def now(self) -> float:
+        return self._clock.now() + self._ahead
+
+    def wall(self) -> float:
+        return self._clock.wall() + self._wall_ahead
+
+    def sleep(self, seconds: float) -> None:
+        # No sleep is shorter than this, and the manual clock knows no shorter times.
+        self._scheduler.point("sleep", sleep_seconds=max(seconds, 1e-6))
+
+
+class Process:
+    """One simulated process.
+
+    Attributes:
+        name: its label, as in records.
+        paused: it does not run (SIGSTOP, a long garbage collection).
+        dead: it was killed.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        ahead: float,
+        wall_ahead: float,
+        outage: OutagePolicy,
+    ) -> None:
+        self.name = name
+        self.paused = False
+        self.dead = False
+        self.clock = ProcessClock(world.scheduler, world.clock, ahead, wall_ahead)
+        self.wire = Wire(world, self)
+        self.listeners = Listeners()
+        self.service = LockService(
+            self.wire,
+            policy=world.policy,
+            outage=outage,
+            listeners=self.listeners,
+            clock=self.clock,
+            random=Random(name),
+        )
+
+
+class World:
+    """Processes, one store, one time. Use as a context manager.
+
+    Args:
+        watch: the store.
+        policy: of every process's service.
+        latency: how long a command takes to the store, in seconds; each time anew.
+        both_ways: whether there is a point on an answer's way back, too.
+    """
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        watch: Watch,
+        *,
+        policy: LockPolicy | None = None,
+        latency: Callable[[], float] = lambda: 0.0,
+        both_ways: bool = True,
+    ) -> None:
+        self.clock = clock
+        self.watch = watch
+        self.policy = policy or LockPolicy()
+        self.latency = latency
+        self.both_ways = both_ways
+        self.scheduler = Scheduler(clock.now)
+        #: Called after each step of an actor.
+        self.after_step: Callable[[], object] = lambda: None
+        self.processes: list[Process] = []
+        #: What shall happen to the next command of an actor.
+        self.faults: dict[Actor, Fault] = {}
+        #: Whose commands have met a fault.
+        self.met: set[Actor] = set()
+        #: Commands that are still on their way, although nobody waits for them any more.
+        self.late: list[Callable[[], object]] = []
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[World]:
+        """While it runs, each simulated process has a label of its own."""
+        with mock.patch.object(service_module, "process_label", self._label):
+            try:
+                yield self
+            finally:
+                self.scheduler.close()
+
+    def _label(self) -> str:
+        actor = self.scheduler.current
+        assert actor is not None
+        assert isinstance(actor.owner, Process)
+        return actor.owner.name
+
+    def process(
+        self,
+        name: str,
+        *,
+        ahead: float = 0.0,
+        wall_ahead: float = 0.0,
+        outage: OutagePolicy = OutagePolicy.FAIL,
+    ) -> Process:
+        """A new one, with `ahead` and `wall_ahead` as in `ProcessClock`."""
+        process = Process(self, name, ahead=ahead, wall_ahead=wall_ahead, outage=outage)
+        self.processes.append(process)
+        return process
+
+    def spawn(self, process: Process, name: str, function: Callable[[], object]) -> Actor:
+        """A new thread of that process."""
+        return self.scheduler.spawn(f"{process.name}: {name}", function, process)
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL: none of its threads comes any further."""
+        process.dead = True
+        for actor in self.scheduler.actors:
+            if actor.owner is process:
+                actor.kill()
+
+    # --- running ----------------------------------------------------------------------------
+
+    def alive(self) -> list[Actor]:
+        """Those who can run, now or later."""
+        return [
+            actor
+            for actor in self.scheduler.actors
+            if isinstance(actor.owner, Process) and not actor.owner.paused
+        ]
+
+    def runnable(self) -> list[Actor]:
+        """Those who can run now."""
+        now = self.clock.now() + _ROUNDING
+        return [actor for actor in self.alive() if actor.wake_at <= now]
+
+    def run(self, actor: Actor) -> None:
+        """One step of one actor."""
+        actor.run()
+        self.after_step()
+
+    def settle(self, *, most_steps: int = 2000) -> None:
+        """Run everybody until all of them sleep, or have ended."""
+        for _ in range(most_steps):
+            runnable = self.runnable()
+            if not runnable:
+                return
+            for actor in runnable:
+                self.run(actor)
+        raise AssertionError(f"they never rest: {self.runnable()}")
+
+    def pass_time(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass; everybody who is not paused runs when its sleep is over."""
+        end = self.clock.now() + seconds
+        self.settle()
+        while not until():
+            next_one = min((actor.wake_at for actor in self.alive()), default=math.inf)
+            self.clock.advance(max(0.0, min(next_one, end) - self.clock.now()))
+            if next_one > end:
+                return
+            self.settle()
+
+
+class Wire:
+    """One process's way to the store: a `LeaseStore` whose commands may meet a fault."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        watch, who = self._world.watch, self._process
+        return self._command(
+            "create", lambda: watch.create(who, lock_id, record, ttl_seconds), hurry=False
+        )
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        return self._command("read", lambda: self._world.watch.read(lock_id), hurry=hurry)
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        watch, who = self._world.watch, self._process
+        return self._command(
+            "swap", lambda: watch.swap(who, lock_id, version, record, ttl_seconds), hurry=False
+        )
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        watch, who = self._world.watch, self._process
+        return self._command("remove", lambda: watch.remove(who, lock_id, version), hurry=False)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        watch, who = self._world.watch, self._process
+        return self._command("append", lambda: watch.append(who, lock_id, line), hurry=False)
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+    def _command(self, verb: str, do: Callable[[], _Answer], *, hurry: bool) -> _Answer:
+        world = self._world
+        actor = world.scheduler.current
+        assert actor is not None
+        world.scheduler.point(f"{verb}, on its way", sleep_seconds=world.latency())
+        fault = world.faults.pop(actor, Fault.NONE)
+        if fault is Fault.TWICE and verb not in REPEATABLE:
+            fault = Fault.REPLY_LOST
+        if fault is not Fault.NONE:
+            world.met.add(actor)
+        answer = [do()] if fault.carried_out else []
+        if fault is Fault.TWICE:
+            answer = [do()]
+        if fault is Fault.LATE:
+            world.late.append(do)
+        if fault.slow:
+            seconds = 0.1 if hurry else REPLY_TIMEOUT
+            world.scheduler.point(f"{verb}, waiting in vain", sleep_seconds=seconds)
+        elif world.both_ways:
+            world.scheduler.point(f"{verb}, answered")
+        if fault in (Fault.NONE, Fault.TWICE):
+            return answer[0]
+        raise StoreUnavailable(
+            f"{verb}: {fault.value}", sent=fault is not Fault.REFUSED, slow=fault.slow
+        )
