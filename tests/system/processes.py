@@ -1,0 +1,81 @@
+"""Processes that are told what to do, line by line (see `tests.system.rivals`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+#: Longer than any answer takes.
+_ANSWER_SECONDS = 60.0
+
+
+class Rival:
+    """One process.
+
+    Args:
+        url: of the lease store.
+        name: what it calls itself; one that begins with "batch" is a batch job.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.system.rivals", url, name],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        # What hangs ends, and its answer is missed.
+        self._watchdog = threading.Timer(_ANSWER_SECONDS, self._process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def tell(self, *words: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Its next answer."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"{self.name} has ended without an answer"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, *words: object) -> dict[str, Any]:
+        self.tell(*words)
+        return self.answer()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Its input ends: it releases what it has, and ends."""
+        try:
+            self._process.communicate(timeout=10)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            self.kill()
+        self._watchdog.cancel()
+
+
+@contextlib.contextmanager
+def rivals(url: str, *names: str) -> Iterator[list[Rival]]:
+    """So many processes, each with a connection that stands."""
+    started = [Rival(url, name) for name in names]
+    try:
+        for each in started:
+            assert each.answer() == {"ready": each.name}
+        yield started
+    finally:
+        for each in started:
+            each.close()
