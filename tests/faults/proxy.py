@@ -28,12 +28,26 @@ class Fault(enum.Enum):
     CUT_REPLY = "cut reply"
 
 
+class ReplyFault(enum.Enum):
+    """What happens to one reply. The server has carried the command out."""
+
+    #: It arrives after `LATE_SECONDS`, on the same connection.
+    LATE = "late reply"
+    #: The proxy says that it will send nothing more, and goes on to take commands.
+    HALF_CLOSE = "half close"
+
+
+#: Later than any store waits for a reply.
+LATE_SECONDS = 0.5
+
+
 class FaultProxy:
     """Stands between a client and `127.0.0.1:target_port`. Use as a context manager.
 
     `faults` maps the first bytes of a command to what happens to the next
-    command that begins so; each entry is used once. `seen` lists the
-    commands that came.
+    command that begins so; each entry is used once. `plan` does the same by
+    number, whatever the command: 0 is the next one to come after `arm`. `seen`
+    lists the commands that came.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -41,7 +55,10 @@ class FaultProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.faults: dict[bytes, Fault] = {}
+        self.plan: dict[int, Fault | ReplyFault] = {}
         self.seen: list[bytes] = []
+        self._armed_at = 0
+        self._counting = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
@@ -71,6 +88,16 @@ class FaultProxy:
         self.faults[command] = fault
         yield
         assert command not in self.faults, f"no {command!r} came: {self.seen}"
+
+    def arm(self, plan: dict[int, Fault | ReplyFault]) -> None:
+        """Let this happen to the commands that come from now on, by their numbers."""
+        self._armed_at = len(self.seen)
+        self.plan = dict(plan)
+
+    @property
+    def passed(self) -> int:
+        """How many commands have come since `arm`."""
+        return len(self.seen) - self._armed_at
 
     def deliver(self) -> None:
         """Let what was delayed arrive now."""
@@ -120,8 +147,15 @@ class FaultProxy:
 
     def _pass(self, data: bytes, client: socket.socket, server: socket.socket) -> bool:
         """Send a command on, with its fault. False: close both ends."""
-        self.seen.append(data)
-        fault = next((self.faults.pop(c) for c in list(self.faults) if data.startswith(c)), None)
+        with self._counting:
+            fault = self.plan.pop(self.passed, None)
+            self.seen.append(data)
+        if isinstance(fault, ReplyFault):
+            self._fail_reply(fault, data, client, server)
+            return True
+        if fault is None:
+            matching = (self.faults.pop(c) for c in list(self.faults) if data.startswith(c))
+            fault = next(matching, None)
         if fault is Fault.CUT_BEFORE:
             return False
         if fault is Fault.SWALLOW:
@@ -138,6 +172,18 @@ class FaultProxy:
                 client.sendall(reply[: len(reply) // 2])
             return fault is Fault.DROP_REPLY
         return True
+
+    def _fail_reply(
+        self, fault: ReplyFault, data: bytes, client: socket.socket, server: socket.socket
+    ) -> None:
+        server.sendall(data)
+        reply = server.recv(65536)
+        with contextlib.suppress(OSError):
+            if fault is ReplyFault.HALF_CLOSE:
+                client.shutdown(socket.SHUT_WR)
+            else:
+                self._stopping.wait(LATE_SECONDS)
+                client.sendall(reply)
 
     @staticmethod
     def _close(sock: socket.socket) -> None:

@@ -1,0 +1,67 @@
+"""The stores whose every step is driven through the proxy, each against its real server."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.faults.proxy import Fault, FaultProxy, ReplyFault
+from tests.servers import Memcached, RedisServer
+from userlock.lock.store import LeaseStore
+from userlock.stores import MemcacheStore
+from userlock.stores.redis import RedisStore
+
+AnyFault = Fault | ReplyFault
+ALL_FAULTS: list[AnyFault] = [*Fault, *ReplyFault]
+#: Those after which the caller has to wait for as long as it ever does.
+SLOW: list[AnyFault] = [Fault.DROP_REPLY, Fault.SWALLOW, Fault.DELAY, ReplyFault.LATE]
+QUICK = [fault for fault in ALL_FAULTS if fault not in SLOW]
+
+
+class Kind(NamedTuple):
+    """A kind of store, and the port of its server."""
+
+    name: str
+    port: int
+    open: Callable[[str, str], LeaseStore]
+
+    @contextlib.contextmanager
+    def proxied(self) -> Iterator[tuple[FaultProxy, LeaseStore, LeaseStore]]:
+        """A proxy, a store through it, and one past it, for keys that nobody else has."""
+        prefix = uuid.uuid4().hex
+        with FaultProxy(self.port) as proxy:
+            store = self.open(proxy.address, prefix)
+            direct = self.open(f"127.0.0.1:{self.port}", prefix)
+            try:
+                yield proxy, store, direct
+            finally:
+                store.close()
+                direct.close()
+
+
+def _meta(address: str, prefix: str) -> LeaseStore:
+    return MemcacheStore(address, prefix=prefix, protocol="meta")
+
+
+def _text(address: str, prefix: str) -> LeaseStore:
+    return MemcacheStore(address, prefix=prefix, protocol="text")
+
+
+def _redis(address: str, prefix: str) -> LeaseStore:
+    return RedisStore.from_url(f"redis://{address}/0?prefix={prefix}")
+
+
+KINDS = ("memcached, meta", "memcached, text", "redis")
+
+
+def kind_of(request: pytest.FixtureRequest, name: str) -> Kind:
+    """The kind of that name; its server is started if need be."""
+    if name == "redis":
+        redis: RedisServer = request.getfixturevalue("redis_server")
+        return Kind(name, redis.port, _redis)
+    memcached: Memcached = request.getfixturevalue("memcached")
+    return Kind(name, memcached.port, _meta if name.endswith("meta") else _text)

@@ -1,0 +1,257 @@
+"""Each verb of each store, with each fault at each packet that it sends.
+
+Whatever happens, an answer is true, a record that is another's stays as it is,
+the caller waits no longer than is documented, and the next commands on the
+same store get their own replies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+from tests.faults.kinds import KINDS, QUICK, SLOW, AnyFault, Kind, kind_of
+from tests.faults.proxy import Fault, ReplyFault
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
+from userlock.stores import MemcacheStore
+
+OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"somebody else's"
+LINE = b"\na line"
+#: Connecting and one reply, and for a machine that is busy.
+MOST_SECONDS = 0.1 + 0.3 + 0.6
+_AT_ONCE = 8
+
+
+class Run(NamedTuple):
+    """What a verb was told, and what there was before and afterwards, past the proxy."""
+
+    answer: object
+    before: bytes | None
+    after: bytes | None
+
+
+class Scenario(NamedTuple):
+    """One verb in one situation.
+
+    Attributes:
+        prepare: makes the situation; what it gives is handed to `act`.
+        act: the verb.
+        is_right: whether the answer goes with what there is.
+        ours: whether there is anything of ours that may change.
+    """
+
+    name: str
+    prepare: Callable[[LeaseStore, LeaseStore], object]
+    act: Callable[[LeaseStore, object], object]
+    is_right: Callable[[Run], bool]
+    ours: bool
+
+
+def _nothing(store: LeaseStore, direct: LeaseStore) -> object:
+    return None
+
+
+def _their_record(store: LeaseStore, direct: LeaseStore) -> object:
+    assert direct.create("ann", THEIRS, 60) is not None
+    return None
+
+
+def _our_record(store: LeaseStore, direct: LeaseStore) -> object:
+    version = store.create("ann", OURS, 60)
+    assert version is not None
+    return version
+
+
+def _a_version_of_before(store: LeaseStore, direct: LeaseStore) -> object:
+    """Ours was there, and has given way to theirs."""
+    version = _our_record(store, direct)
+    stored = direct.read("ann")
+    assert stored is not None
+    assert direct.remove("ann", stored.version)
+    _their_record(store, direct)
+    return version
+
+
+def _read(run: Run) -> bool:
+    return isinstance(run.answer, Stored) and run.answer.record == run.after == run.before
+
+
+def _appended(run: Run) -> bool:
+    assert run.before is not None
+    return (
+        isinstance(run.answer, Stored)
+        and run.answer.record == run.after
+        # It may have been sent again.
+        and run.after in (run.before + LINE, run.before + 2 * LINE)
+    )
+
+
+SCENARIOS = [
+    Scenario(
+        "create, and nobody has it",
+        _nothing,
+        lambda store, _: store.create("ann", OURS, 60),
+        lambda run: run.answer is not None and run.after == OURS,
+        ours=True,
+    ),
+    Scenario(
+        "create, and somebody has it",
+        _their_record,
+        lambda store, _: store.create("ann", OURS, 60),
+        lambda run: run.answer is None,
+        ours=False,
+    ),
+    Scenario("read", _their_record, lambda store, _: store.read("ann"), _read, ours=False),
+    Scenario(
+        "read in a hurry",
+        _their_record,
+        lambda store, _: store.read("ann", hurry=True),
+        _read,
+        ours=False,
+    ),
+    Scenario(
+        "swap",
+        _our_record,
+        lambda store, version: store.swap("ann", version, NEXT, 60),
+        lambda run: run.answer is not None and run.after == NEXT,
+        ours=True,
+    ),
+    Scenario(
+        "swap what is another's by now",
+        _a_version_of_before,
+        lambda store, version: store.swap("ann", version, NEXT, 60),
+        lambda run: run.answer is None,
+        ours=False,
+    ),
+    Scenario(
+        "remove",
+        _our_record,
+        lambda store, version: store.remove("ann", version),
+        lambda run: run.answer is True and run.after is None,
+        ours=True,
+    ),
+    Scenario(
+        "remove what is another's by now",
+        _a_version_of_before,
+        lambda store, version: store.remove("ann", version),
+        lambda run: run.answer is False,
+        ours=False,
+    ),
+    Scenario(
+        "append",
+        _their_record,
+        lambda store, _: store.append("ann", LINE),
+        _appended,
+        ours=True,
+    ),
+]
+
+
+def _record(direct: LeaseStore) -> bytes | None:
+    stored = direct.read("ann")
+    return None if stored is None else stored.record
+
+
+def _run(kind: Kind, scenario: Scenario, plan: dict[int, AnyFault], *, cold: bool) -> int:
+    """One scenario with that plan; how many packets the verb has sent."""
+    with kind.proxied() as (proxy, store, direct):
+        store.read("warm-up")
+        prepared = scenario.prepare(store, direct)
+        if cold:
+            store.close()  # the verb has to connect first
+        before = _record(direct)
+        proxy.arm(plan)
+        started = time.monotonic()
+        answer: object
+        try:
+            answer = scenario.act(store, prepared)
+        except StoreUnavailable as trouble:
+            answer = trouble
+        seconds = time.monotonic() - started
+        packets = proxy.passed
+        proxy.arm({})
+        where = f"{kind.name}: {scenario.name}, {plan}, cold: {cold}, was told {answer!r}"
+        assert seconds < MOST_SECONDS, f"{where}: took {seconds:.2f} s"
+        run = Run(answer, before, _record(direct))
+        if isinstance(answer, StoreUnavailable):
+            # A tenth of a second may be too short on a busy machine, without any fault.
+            assert plan or answer.slow, where
+        else:
+            assert scenario.is_right(run), f"{where}: {run}"
+        if not scenario.ours:
+            assert run.after == run.before, f"{where}: {run}"
+        _assert_in_step(store, where)
+        proxy.deliver()
+        if not scenario.ours:
+            assert _record(direct) == run.before, f"{where}, and arrived late"
+        return packets
+
+
+def _assert_in_step(store: LeaseStore, where: str) -> None:
+    """The next commands get their own replies."""
+    for number in range(3):
+        lock_id, record = f"probe {number}", b"probe %d" % number
+        version = store.create(lock_id, record, 60)
+        assert version is not None, where
+        assert store.create(lock_id, b"another", 60) is None, where
+        stored = store.read(lock_id)
+        assert stored is not None, where
+        assert stored.record == record, where
+        assert store.remove(lock_id, version) is True, where
+        assert store.read(lock_id) is None, where
+
+
+def _drive(kind: Kind, fault: AnyFault) -> int:
+    """The fault at every step of every scenario; how many runs that were."""
+    plans = []
+    for scenario in SCENARIOS:
+        for cold in (False, True):
+            steps = _run(kind, scenario, {}, cold=cold)
+            assert steps >= 1
+            # One more, for what is only sent after a fault.
+            plans += [(scenario, {step: fault}, cold) for step in range(steps)]
+            plans.append((scenario, {0: Fault.CUT_BEFORE, 1: fault}, cold))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        runs = [
+            pool.submit(_run, kind, scenario, plan, cold=cold) for scenario, plan, cold in plans
+        ]
+        for run in runs:
+            run.result()
+    return len(runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.value)
+def test_a_connection_that_breaks(
+    request: pytest.FixtureRequest, kind: str, fault: AnyFault
+) -> None:
+    assert _drive(kind_of(request, kind), fault) >= 2 * len(SCENARIOS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", SLOW, ids=lambda fault: fault.value)
+def test_a_reply_that_does_not_come_in_time(
+    request: pytest.FixtureRequest, kind: str, fault: AnyFault
+) -> None:
+    assert _drive(kind_of(request, kind), fault) >= 2 * len(SCENARIOS)
+
+
+def test_a_connection_that_is_kept_after_a_time_out_is_found(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: its late reply is taken for the next command's."""
+
+    def kept(self: MemcacheStore, connection: object, error: BaseException) -> None:
+        self._connections.give_back(connection)  # type: ignore[arg-type]
+        raise StoreUnavailable("kept", slow=True) from error
+
+    monkeypatch.setattr(MemcacheStore, "_broken", kept)
+    monkeypatch.setattr("userlock.stores.memcache.wire.Connection.stale", property(lambda _: False))
+    with pytest.raises((AssertionError, StoreUnavailable)):
+        _run(kind_of(request, KINDS[0]), SCENARIOS[0], {0: ReplyFault.LATE}, cold=False)
