@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
+from tests.simulation.watch import Watch
+from tests.simulation.world import World
 from userlock import LockService
 from userlock.events import Event, Listeners, log_event
 from userlock.stores import MemoryStore
@@ -27,3 +30,10 @@ def service(store: MemoryStore, clock: ManualClock, events: list[Event]) -> Lock
     return LockService(
         store, clock=clock, random=Random(1), listeners=Listeners([events.append, log_event])
     )
+
+
+@pytest.fixture
+def world(clock: ManualClock, store: MemoryStore) -> Iterator[World]:
+    """Simulated processes that share the store."""
+    with World(clock, Watch(store, clock)).running() as world:
+        yield world

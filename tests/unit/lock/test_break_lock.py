@@ -1,0 +1,219 @@
+"""`holder`, `waiters` and `break_lock`: what an operator sees and does."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import userlock
+from tests.simulation.rivals import Rival, Step
+from tests.simulation.world import World
+from userlock import LockNotHeld, LockService, LockServiceUnavailable
+from userlock.events import Broken, Event, LeaseLost
+from userlock.lock.lease import process_label
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+FOREIGN = [b"", b"\x00\xff", b"1", b"[]", b'{"token": "x"}', b"[1,2,3,4,5,6]", b"plain text"]
+
+
+@pytest.fixture(autouse=True)
+def _configured(service: LockService) -> None:
+    userlock.configure(service=service)
+
+
+class TestLooking:
+    def test_nobody(self) -> None:
+        assert userlock.holder("ann") is None
+        assert userlock.waiters("ann") == []
+
+    def test_who_it_is(self, service: LockService, clock: ManualClock) -> None:
+        with userlock.scope(priority="batch", request="nightly"), userlock.global_lock("ann"):
+            found = userlock.holder("ann")
+            assert found is not None
+            assert (found.priority, found.request) == ("batch", "nightly")
+            assert found.process == process_label()
+            assert found.since == pytest.approx(clock.wall(), abs=0.01)
+
+    def test_those_in_line_in_the_order_in_which_they_will_be_served(
+        self, service: LockService
+    ) -> None:
+        with userlock.global_lock(7):
+            for request, priority in (("1", "batch"), ("2", "interactive"), ("3", "interactive")):
+                claim = make_claim("7", request=request, priority=userlock.Priority.of(priority))
+                service.leases.join(claim)
+            line = userlock.waiters(7)
+            assert [waiter.request for waiter in line] == ["2", "3", "1"]
+            assert [waiter.priority for waiter in line] == ["interactive", "interactive", "batch"]
+
+    def test_a_lease_that_is_over_holds_nobody_out(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        service.acquire("ann", lock_timeout=3)
+        clock.advance(3)
+        assert userlock.holder("ann") is None
+
+    def test_the_scope_says_where_to_look(self, clock: ManualClock) -> None:
+        other = LockService(MemoryStore(clock=clock), clock=clock)
+        other.acquire("ann")
+        assert userlock.holder("ann") is None
+        with userlock.scope(other):
+            assert userlock.holder("ann") is not None
+            assert userlock.break_lock("ann") is not None
+            assert userlock.holder("ann") is None
+
+    @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
+    def test_a_store_that_does_not_answer(self, store: MemoryStore, ask: object) -> None:
+        store.go_down("connection refused")
+        with pytest.raises(LockServiceUnavailable, match="connection refused"):
+            ask("ann")  # type: ignore[operator]
+
+    @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
+    def test_without_a_service_it_says_how_to_get_one(self, ask: object) -> None:
+        userlock.lock.scope.defaults.service = None
+        with pytest.raises(userlock.NoService):
+            ask("ann")  # type: ignore[operator]
+
+
+class TestBreaking:
+    def test_nobody_holds_it(self, store: MemoryStore, events: list[Event]) -> None:
+        assert userlock.break_lock("ann") is None
+        assert store.read("ann") is None
+        assert events == []
+
+    def test_the_holder_is_named_to_whoever_breaks_it_and_to_the_log(
+        self, events: list[Event], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with userlock.scope(request="POST /slow") as scope:
+            lock = userlock.acquire_lock("ann").tenure
+            with caplog.at_level(logging.WARNING, "userlock"):
+                broken = userlock.break_lock("ann", by="Jo")
+            assert broken is not None
+            assert broken.request == "POST /slow"
+            assert broken.token == lock.lease.token
+            assert events[-1] == Broken("ann", broken.describe(), "Jo")
+            assert "lock 'ann' broken by Jo; it was held by POST /slow" in caplog.text
+            assert scope.held, "its holder does not know yet"
+
+    def test_by_default_this_process_is_named(self, events: list[Event]) -> None:
+        with userlock.global_lock("ann"):
+            userlock.break_lock("ann")
+        broken = next(event for event in events if isinstance(event, Broken))
+        assert broken.by == process_label()
+
+    def test_the_holder_learns_it_at_its_release(self, events: list[Event]) -> None:
+        with userlock.global_lock("ann"):
+            userlock.break_lock("ann", by="Jo")
+        lost = events[-1]
+        assert isinstance(lost, LeaseLost)
+        assert "broken by Jo" in lost.how
+
+    def test_or_when_it_extends(self) -> None:
+        told: list[str] = []
+        with userlock.global_lock("ann") as lock:
+            lock.on_lost(lambda tenure: told.append(tenure.lost))
+            userlock.break_lock("ann", by="Jo")
+            with pytest.raises(LockNotHeld, match="broken by Jo"):
+                lock.extend(10)
+        assert told == ["it was broken by Jo"]
+
+    def test_or_at_its_next_heartbeat(self, service: LockService, clock: ManualClock) -> None:
+        with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
+            userlock.break_lock("ann", by="Jo")
+            clock.advance(1)
+            service.heart.beat()
+            assert lock.lost == "it was broken by Jo"
+
+    def test_somebody_else_may_have_it_by_then(
+        self, service: LockService, events: list[Event]
+    ) -> None:
+        with userlock.global_lock("ann"):
+            userlock.break_lock("ann", by="Jo")
+            service.acquire("ann", request="POST /next")
+        lost = events[-1]
+        assert isinstance(lost, LeaseLost)
+        assert "POST /next" in lost.how
+        assert userlock.holder("ann") is not None, "the late release does them no harm"
+
+    def test_those_in_line_go_on_in_order(self, world: World, service: LockService) -> None:
+        hanging = Rival(world, "host/hanging", [Step("ann")], work=1000)
+        people = [
+            Rival(world, f"host/{number}", [Step("ann", after=0.1 * number)], work=0.2)
+            for number in (1, 2, 3)
+        ]
+        world.pass_time(5)
+        assert [person.served for person in people] == [False] * 3
+        operator = world.process("host/operator")
+        world.watch.breakers.append(operator)
+        world.spawn(operator, "break", lambda: operator.service.break_lock("ann", by="Jo"))
+        world.pass_time(0.1)
+        assert [person.served for person in people] == [True, False, False]
+        world.pass_time(2)
+        assert [person.served for person in people] == [True] * 3
+        assert not hanging.done
+        assert not world.watch.complaints
+
+    def test_those_in_line_are_not_broken_with_it(self, service: LockService) -> None:
+        with userlock.global_lock("ann"):
+            claim = make_claim("ann", request="GET /waiting")
+            service.leases.join(claim)
+            assert userlock.break_lock("ann") is not None
+            assert userlock.break_lock("ann") is None, "nobody has it"
+            assert [waiter.request for waiter in userlock.waiters("ann")] == ["GET /waiting"]
+
+    def test_twice(self, events: list[Event]) -> None:
+        with userlock.global_lock("ann"):
+            assert userlock.break_lock("ann", by="Jo") is not None
+            assert userlock.break_lock("ann", by="Al") is None
+        lost = events[-1]
+        assert isinstance(lost, LeaseLost)
+        assert "Jo" in lost.how
+
+    @pytest.mark.parametrize("foreign", FOREIGN)
+    def test_a_record_that_userlock_did_not_write(
+        self, service: LockService, store: MemoryStore, foreign: bytes
+    ) -> None:
+        store.create("ann", foreign, 60)
+        found = userlock.holder("ann")
+        assert found is not None
+        assert "did not write" in found.process
+        assert userlock.waiters("ann") == []
+        assert userlock.break_lock("ann") is not None
+        assert store.read("ann") is None
+        with userlock.global_lock("ann", wait_timeout=0) as lock:
+            assert not lock.degraded
+
+    def test_one_that_is_changed_meanwhile(self, service: LockService, store: MemoryStore) -> None:
+        """Read as foreign, and ours by the time that it is removed: broken as ours."""
+
+        def ours_now() -> None:
+            store.evict("ann")
+            service.acquire("ann", request="POST /ours")
+
+        store.create("ann", b"foreign", 60)
+        store.before("remove", ours_now)
+        broken = userlock.break_lock("ann", by="Jo")
+        assert broken is not None
+        assert broken.request == "POST /ours"
+        assert userlock.holder("ann") is None
+
+    def test_released_at_this_very_moment(self, service: LockService, store: MemoryStore) -> None:
+        lease = service.acquire("ann")
+        store.before("append", lambda: service.release(lease))
+        assert userlock.break_lock("ann") is None
+
+    def test_handed_over_at_this_very_moment(
+        self, service: LockService, store: MemoryStore, events: list[Event]
+    ) -> None:
+        """The next holder is broken, then: it has the lock that was to be free."""
+
+        def hand_over() -> None:
+            service.release(lease)
+            service.acquire("ann", request="POST /next")
+
+        lease = service.acquire("ann", request="POST /first")
+        store.before("append", hand_over)
+        broken = userlock.break_lock("ann", by="Jo")
+        assert broken is not None
+        assert broken.request == "POST /next"

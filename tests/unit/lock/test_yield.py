@@ -1,0 +1,315 @@
+"""`yield_to_waiters`: who is let pass, what becomes of the tenure, and what when it goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import userlock
+from tests.simulation.rivals import Rival, Step
+from tests.simulation.scheduler import Actor
+from tests.simulation.world import World
+from userlock import LockNotHeld, LockService, Tenure
+from userlock.events import Event, Extended
+from userlock.lock import tenure as tenure_module
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+
+@pytest.fixture(autouse=True)
+def _configured(service: LockService) -> None:
+    userlock.configure(service=service)
+
+
+def dead_person(service: LockService, lock_id: str) -> str:
+    """Somebody who stands in line, and will never take a turn. The token."""
+    claim = make_claim(lock_id)
+    assert service.leases.join(claim) is not None
+    return claim.token
+
+
+class TestNobodyWaits:
+    def test_it_is_the_same_tenure_for_one_round_trip(self, store: MemoryStore) -> None:
+        with userlock.global_lock("ann", priority="batch") as lock:
+            before = store.asked.copy()
+            assert lock.yield_to_waiters() is lock
+            assert store.asked - before == {"read": 1}
+
+    def test_nor_anybody_to_whom_it_would_give_way(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        """Another batch job waits its turn."""
+        with userlock.global_lock("ann", priority="batch") as lock:
+            service.leases.join(make_claim("ann", priority=userlock.Priority.BATCH))
+            assert lock.yield_to_waiters() is lock
+
+    def test_a_store_that_does_not_answer_is_no_reason_to_stop(self, store: MemoryStore) -> None:
+        with userlock.global_lock("ann", priority="batch") as lock:
+            store.go_down()
+            assert lock.yield_to_waiters() is lock
+            store.come_back()
+
+
+class Batch:
+    """A simulated batch job: takes a lock, works in steps, yields between them."""
+
+    def __init__(self, world: World, work: Callable[[Tenure], object], **options: object) -> None:
+        self.process = world.process("host/batch")
+        self._work = work
+        self._options = {"priority": "batch", **options}
+        self.actor: Actor = world.spawn(self.process, "job", self._run)
+
+    def _run(self) -> None:
+        with (
+            userlock.scope(self.process.service),
+            userlock.global_lock("ann", **self._options) as lock,  # type: ignore[arg-type]
+        ):
+            self._work(lock)
+
+    def step(self, seconds: float = 0.1) -> None:
+        self.process.clock.sleep(seconds)
+
+
+class TestSomebodyWaits:
+    def test_a_person_gets_it_and_the_batch_gets_it_back(self, world: World) -> None:
+        seen: list[object] = []
+
+        def work(lock: Tenure) -> None:
+            batch.step()
+            new = lock.yield_to_waiters()
+            seen.extend([person.served, new is lock, lock.held, new.held])
+            seen.append(batch.process.service.holder("ann") is not None)
+            assert new.yield_to_waiters() is new
+
+        batch = Batch(world, work)
+        person = Rival(world, "host/person", [Step("ann", after=0.05)], work=0.02)
+        world.pass_time(5, until=lambda: batch.actor.finished)
+        assert seen == [True, False, False, True, True]
+        assert not world.watch.complaints
+        assert world.watch.store.read("ann") is None
+
+    def test_without_the_checkpoint_the_person_waits_to_the_end(self, world: World) -> None:
+        served: list[bool] = []
+
+        def work(lock: Tenure) -> None:
+            for _ in range(10):
+                batch.step()
+                served.append(person.served)
+
+        batch = Batch(world, work)
+        person = Rival(world, "host/person", [Step("ann", after=0.05)], work=0.02)
+        world.pass_time(5, until=lambda: person.done)
+        assert served == [False] * 10
+
+    def test_all_people_who_wait_are_served_first(self, world: World) -> None:
+        served: list[int] = []
+
+        def work(lock: Tenure) -> None:
+            batch.step()
+            lock.yield_to_waiters()
+            served.append(sum(person.served for person in people))
+
+        batch = Batch(world, work)
+        people = [
+            Rival(world, f"host/{number}", [Step("ann", after=0.01 * number)], work=0.02)
+            for number in range(1, 5)
+        ]
+        world.pass_time(5, until=lambda: batch.actor.finished)
+        assert served == [4]
+
+    def test_so_is_batch_that_has_waited_long(self, world: World) -> None:
+        """It ranks with people then, and the one that yields is behind it in line."""
+        first: list[bool] = []
+
+        def work(lock: Tenure) -> None:
+            for _ in range(40):
+                batch.step(1.0)
+                lock.extend(60)
+                lock = lock.yield_to_waiters()
+                first.append(other.served)
+
+        batch = Batch(world, work)
+        other = Rival(world, "host/other", [Step("ann", after=0.05)], priority="batch", work=0.02)
+        world.pass_time(60, until=lambda: batch.actor.finished)
+        assert sum(first) in (10, 11), "after its 30 s"
+
+    def test_an_interactive_holder_lets_pass_as_well(self, world: World) -> None:
+        seen: list[bool] = []
+
+        def work(lock: Tenure) -> None:
+            batch.step()
+            new = lock.yield_to_waiters()
+            seen.append(person.served)
+            assert new.lease.priority == "interactive"
+
+        batch = Batch(world, work, priority="interactive")
+        person = Rival(world, "host/person", [Step("ann", after=0.05)])
+        world.pass_time(5, until=lambda: batch.actor.finished)
+        assert seen == [True]
+
+    def test_one_who_died_in_line_costs_its_patience_once(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        with userlock.global_lock("ann", priority="batch") as lock:
+            dead_person(service, "ann")
+            before = clock.now()
+            new = lock.yield_to_waiters()
+            assert new is not lock
+            assert clock.now() - before < 0.4
+            assert new.yield_to_waiters() is new
+
+
+class TestTheNewTenure:
+    def test_it_is_asked_for_like_the_old_one(self, service: LockService) -> None:
+        with userlock.global_lock("ann", lock_timeout=7, priority="batch") as lock:
+            dead_person(service, "ann")
+            new = lock.yield_to_waiters()
+            assert (new.lease.ttl_seconds, new.lease.priority) == (7, "batch")
+            assert (new.taken_by, new.owner) == (lock.taken_by, lock.owner)
+            assert new.lease.token != lock.lease.token
+
+    def test_nested_blocks_leave_it(self, service: LockService, store: MemoryStore) -> None:
+        with userlock.global_lock("ann") as outer:
+            with userlock.global_lock("ann") as inner:
+                dead_person(service, "ann")
+                new = inner.yield_to_waiters()
+                with userlock.global_lock("ann") as again:
+                    assert again is new
+                held = [new.held]
+            held.append(new.held)
+            assert outer.yield_to_waiters() is new, "through the old one as well"
+        assert [*held, new.held] == [True, True, False]
+        assert store.read("ann") is None
+
+    def test_acquire_lock_and_release_lock(self, service: LockService) -> None:
+        with userlock.scope():
+            lock = userlock.acquire_lock("ann")
+            dead_person(service, "ann")
+            new = lock.tenure.yield_to_waiters()
+            userlock.release_lock("ann")
+            assert not new.held
+            with lock:
+                pass
+
+    def test_the_scope_ends_it(self, service: LockService, store: MemoryStore) -> None:
+        with userlock.scope():
+            lock = userlock.acquire_lock("ann").tenure
+            dead_person(service, "ann")
+            new = lock.yield_to_waiters()
+        assert not new.held
+        assert store.read("ann") is None
+
+    def test_the_old_one_says_what_to_use(self, service: LockService) -> None:
+        with userlock.global_lock("ann") as lock:
+            dead_person(service, "ann")
+            lock.yield_to_waiters().extend(5)
+            with pytest.raises(LockNotHeld, match=r"what yield_to_waiters\(\) returned"):
+                lock.extend(5)
+
+    def test_the_heartbeat_goes_on(
+        self, service: LockService, clock: ManualClock, events: list[Event]
+    ) -> None:
+        with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
+            dead_person(service, "ann")
+            new = lock.yield_to_waiters()
+            assert new.lease.ttl_seconds == 3
+            for _ in range(20):
+                clock.advance(0.5)
+                service.heart.beat()
+            assert not new.ran_out
+            assert not new.lost
+        assert sum(isinstance(event, Extended) for event in events) == pytest.approx(10, abs=2)
+
+    def test_a_longer_end_by_hand_does_not_make_its_heartbeat_slow(
+        self, service: LockService
+    ) -> None:
+        with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
+            lock.extend(100)
+            dead_person(service, "ann")
+            assert lock.yield_to_waiters().lease.ttl_seconds == 3
+
+    def test_without_a_heartbeat_there_is_none_afterwards(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        with userlock.global_lock("ann", lock_timeout=3) as lock:
+            dead_person(service, "ann")
+            new = lock.yield_to_waiters()
+            clock.advance(2)
+            service.heart.beat()
+            assert new.remaining_seconds <= 1
+
+    def test_who_wants_to_know_of_its_loss_is_told(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        told: list[Tenure] = []
+        with userlock.global_lock("ann", lock_timeout=5) as lock:
+            lock.on_lost(told.append)
+            dead_person(service, "ann")
+            new = lock.yield_to_waiters()
+            store.evict("ann")
+            with pytest.raises(LockNotHeld):
+                new.extend(5)
+        assert told == [new]
+
+
+class TestParticipants:
+    @pytest.fixture
+    def participant(self, monkeypatch: pytest.MonkeyPatch) -> Writes:
+        participant = Writes()
+        monkeypatch.setattr(tenure_module, "participants", [participant])
+        for module in ("scope", "passing"):
+            monkeypatch.setattr(f"userlock.lock.{module}.participants", [participant])
+        return participant
+
+    def test_what_was_begun_is_finished_before_the_release(
+        self, service: LockService, participant: Writes
+    ) -> None:
+        with userlock.global_lock("ann") as lock:
+            dead_person(service, "ann")
+            participant.at_the_end = lambda tenure: tenure.held
+            lock.yield_to_waiters()
+            assert participant.log == [(lock, True)]
+
+    def test_if_that_fails_the_lock_stays(self, service: LockService, participant: Writes) -> None:
+        def fail(tenure: Tenure) -> object:
+            raise ZeroDivisionError
+
+        with userlock.global_lock("ann") as lock:
+            dead_person(service, "ann")
+            participant.at_the_end = fail
+            with pytest.raises(ZeroDivisionError):
+                lock.yield_to_waiters()
+            assert lock.held
+            participant.at_the_end = lambda tenure: None
+
+    def test_in_a_transaction_nothing_happens(
+        self, service: LockService, store: MemoryStore, participant: Writes
+    ) -> None:
+        with userlock.scope():
+            lock = userlock.acquire_lock("ann").tenure
+            dead_person(service, "ann")
+            participant.transaction = True
+            before = store.asked.copy()
+            assert lock.yield_to_waiters() is lock
+            assert store.asked == before, "and nobody is asked"
+            participant.transaction = False
+            assert lock.yield_to_waiters() is not lock
+
+
+class Writes:
+    """A participant that can be told what to do."""
+
+    def __init__(self) -> None:
+        self.transaction = False
+        self.log: list[tuple[Tenure, object]] = []
+        self.at_the_end: Callable[[Tenure], object] = lambda tenure: None
+
+    def leaving(self, tenure: Tenure) -> None:
+        self.log.append((tenure, self.at_the_end(tenure)))
+
+    def holds(self, tenure: Tenure) -> bool:
+        return self.transaction
+
+    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:
+        release()

@@ -1,0 +1,268 @@
+"""`yield_to_waiters` among several locks, and when the lock does not come back."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import userlock
+from tests.simulation.rivals import Rival, Step
+from tests.simulation.world import World
+from userlock import DeadlockDetected, LockNotHeld, LockService, LockTimeout, Tenure
+from userlock.events import Event, OutOfOrder
+from userlock.lock.scope import current_scope
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+
+@pytest.fixture(autouse=True)
+def _configured(service: LockService) -> None:
+    userlock.configure(service=service)
+
+
+def dead_person(service: LockService, lock_id: str) -> str:
+    """Somebody who stands in line, and will never take a turn. The token."""
+    claim = make_claim(lock_id)
+    assert service.leases.join(claim) is not None
+    return claim.token
+
+
+def snatch(service: LockService, lock_id: str, token: str) -> None:
+    """Let the person take its turn after all, and keep the lock for long."""
+    claim = make_claim(lock_id)
+    claim = claim._replace(holder=claim.holder._replace(token=token), ttl_seconds=1000)
+    record = service.look(lock_id)
+    assert record is not None
+    assert service.leases.claim(claim, record, passing=False) is not None
+
+
+class TestNotTakenBack:
+    def person_keeps(self, service: LockService, clock: ManualClock, lock_id: str) -> None:
+        token = dead_person(service, lock_id)
+        clock.after(0.0001, lambda: snatch(service, lock_id, token))
+
+    def test_a_time_out_leaves_nothing_held(self, service: LockService, clock: ManualClock) -> None:
+        with userlock.scope() as scope, userlock.global_lock("ann", priority="batch") as lock:
+            self.person_keeps(service, clock, "ann")
+            started = clock.now()
+            with pytest.raises(LockTimeout) as caught:
+                lock.yield_to_waiters()
+            assert clock.now() - started == pytest.approx(60, abs=0.1)
+            assert caught.value.holder is not None
+            assert scope.held == {}
+            assert not lock.held
+            with pytest.raises(LockNotHeld):
+                lock.yield_to_waiters()
+        assert service.holder("ann") is not None, "the person's, still"
+        assert service.waiters("ann") == []
+
+    def test_the_wait_can_be_bounded(self, service: LockService, clock: ManualClock) -> None:
+        with userlock.scope(), userlock.global_lock("ann") as lock:
+            self.person_keeps(service, clock, "ann")
+            started = clock.now()
+            with pytest.raises(LockTimeout):
+                lock.yield_to_waiters(wait_timeout=2)
+            assert clock.now() - started == pytest.approx(2, abs=0.1)
+
+    def test_blocks_without_a_scope_of_their_own_end_theirs(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        def work() -> None:
+            with userlock.global_lock("ann") as lock, userlock.global_lock("ann"):
+                self.person_keeps(service, clock, "ann")
+                lock.yield_to_waiters(wait_timeout=1)
+
+        with pytest.raises(LockTimeout):
+            work()
+        assert current_scope() is None
+        with userlock.global_lock("bob"):
+            assert current_scope() is not None
+        assert current_scope() is None
+
+    def test_a_block_may_go_on_with_other_locks(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        with userlock.global_lock("ann") as lock:
+            self.person_keeps(service, clock, "ann")
+            with pytest.raises(LockTimeout):
+                lock.yield_to_waiters(wait_timeout=1)
+            with userlock.global_lock("bob"):
+                assert service.holder("bob") is not None
+        assert service.holder("bob") is None
+        assert current_scope() is None
+
+    def test_an_interrupt(self, service: LockService, clock: ManualClock) -> None:
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        def work() -> None:
+            with userlock.global_lock("ann") as lock:
+                self.person_keeps(service, clock, "ann")
+                clock.after(0.5, interrupt)
+                lock.yield_to_waiters()
+
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert current_scope() is None
+        assert service.waiters("ann") == []
+
+    def test_the_store_goes_away_meanwhile(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """As for any lock: the outage policy, and no stale read is written."""
+        with userlock.global_lock("ann") as lock:
+            dead_person(service, "ann")
+            clock.after(0.1, store.go_down)
+            new = lock.yield_to_waiters()
+            assert new.degraded
+            assert new is not lock
+            store.come_back()
+
+
+class TestReleased:
+    def test_what_has_been_released_cannot_be_yielded(self) -> None:
+        with userlock.global_lock("ann") as lock:
+            pass
+        with pytest.raises(LockNotHeld, match="has been released"):
+            lock.yield_to_waiters()
+
+    def test_a_lease_that_was_lost_is_taken_anew(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        """Somebody waits: then it is not ours to keep anyway."""
+        with userlock.global_lock("ann") as lock:
+            service.break_lock("ann")
+            dead_person(service, "ann")
+            new = lock.yield_to_waiters()
+            assert new is not lock
+            assert service.holder("ann") is not None
+
+    def test_a_forked_child_does_not_yield_its_parents_lock(self, store: MemoryStore) -> None:
+        with userlock.global_lock("ann") as lock:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    lock.yield_to_waiters()
+                except LockNotHeld as error:
+                    code = 0 if "forked" in str(error) else 2
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0
+            assert lock.held
+
+
+class TestSeveralLocks:
+    def test_locks_inside_that_come_after_it_go_with_it(
+        self, service: LockService, events: list[Event]
+    ) -> None:
+        with userlock.scope() as scope:
+            a, b, c = (userlock.acquire_lock(name).tenure for name in "abc")
+            dead_person(service, "b")
+            new = b.yield_to_waiters()
+            assert a.held
+            assert (b.held, c.held) == (False, False)
+            assert list(scope.held) == ["a", "b", "c"]
+            assert scope.held["b"] is new
+            assert c.yield_to_waiters() is scope.held["c"]
+        assert not any(isinstance(event, OutOfOrder) for event in events)
+
+    def test_locks_inside_that_come_before_it_stay(self, service: LockService) -> None:
+        """Taking it back is in order then."""
+        with userlock.scope() as scope:
+            b, a, c = (userlock.acquire_lock(name).tenure for name in "bac")
+            dead_person(service, "b")
+            b.yield_to_waiters()
+            assert a.held
+            assert not c.held
+            assert list(scope.held) == ["a", "b", "c"]
+
+    def test_locks_around_it_stay(self, service: LockService) -> None:
+        """Wherever they come: it was taken under them before."""
+        with userlock.global_lock("nightly-job") as outer, userlock.global_lock("ann") as lock:
+            dead_person(service, "ann")
+            assert lock.yield_to_waiters() is not lock
+            assert outer.held
+
+    def test_scopes_inside(self, service: LockService) -> None:
+        with userlock.global_lock("a") as a, userlock.scope(), userlock.global_lock("b") as b:
+            dead_person(service, "a")
+            new = a.yield_to_waiters()
+            assert not b.held
+            inside = current_scope()
+            assert inside is not None
+            assert inside.held["b"].held
+            assert new.scope is a.scope
+        assert (service.holder("a"), service.holder("b")) == (None, None)
+
+    def test_locks_of_another_service_stay(self, service: LockService, clock: ManualClock) -> None:
+        other = LockService(MemoryStore(clock=clock), clock=clock)
+        with userlock.global_lock("a") as a, userlock.scope(other), userlock.global_lock("b") as b:
+            dead_person(service, "a")
+            a.yield_to_waiters()
+            assert b.held
+
+    def test_all_are_taken_back_or_none(self, service: LockService, clock: ManualClock) -> None:
+        with userlock.scope() as scope:
+            a, b = (userlock.acquire_lock(name).tenure for name in "ab")
+            dead_person(service, "a")
+            token = dead_person(service, "b")
+            clock.after(0.0001, lambda: snatch(service, "b", token))
+            with pytest.raises(LockTimeout):
+                a.yield_to_waiters(wait_timeout=1)
+            assert scope.held == {}
+            assert (a.held, b.held) == (False, False)
+        assert service.holder("a") is None
+
+    def test_a_checkpoint_under_global_locks(self, world: World) -> None:
+        """People wait for one, or for all; whoever it is passes, and nobody deadlocks."""
+        served: list[list[bool]] = []
+
+        def job() -> None:
+            with (
+                userlock.scope(process.service, priority="batch"),
+                userlock.global_locks(["c", "a", "b"]) as locks,
+            ):
+                tenures: list[Tenure] = list(locks)
+                for _ in range(4):
+                    process.clock.sleep(0.1)
+                    tenures = [lock.yield_to_waiters() for lock in tenures]
+                    served.append([person.served for person in people])
+                assert [tenure.held for tenure in tenures] == [True] * 3
+
+        process = world.process("host/batch")
+        actor = world.spawn(process, "job", job)
+        people = [
+            Rival(world, "host/1", [Step("b", after=0.05)]),
+            Rival(world, "host/2", [Step("a", after=0.15), Step("c")]),
+            Rival(world, "host/3", [Step("c", after=0.45)]),
+        ]
+        world.pass_time(20, until=lambda: actor.finished)
+        assert served == [
+            [True, False, False],
+            [True, True, False],
+            [True, True, False],
+            [True, True, True],
+        ]
+
+    def test_if_later_locks_were_kept_a_person_could_be_refused(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Why they are not."""
+        monkeypatch.setattr("userlock.lock.passing._taken_after", lambda *args: ())
+
+        def job() -> None:
+            with (
+                userlock.scope(process.service, priority="batch"),
+                userlock.global_locks(["a", "b"]) as (a, _),
+            ):
+                process.clock.sleep(0.1)
+                a.yield_to_waiters()
+
+        process = world.process("host/batch")
+        actor = world.spawn(process, "job", job)
+        person = Rival(world, "host/1", [Step("a", after=0.05), Step("b")])
+        world.pass_time(20, until=lambda: actor.finished and person.done)
+        assert isinstance(person.error, DeadlockDetected)
