@@ -46,7 +46,8 @@ class Acquisition:
         self._holder: Holder | None = None
         self._in_the_way = ""
         self._seen: Record | None = None
-        self._saw_it_begin: float | None = None
+        #: Before which and after which look the present holder got the lock, if we saw it change.
+        self._began: tuple[float, float] | None = None
         self._looked = self._looked_before = started
         self._joined = False
         self._aged = False
@@ -244,7 +245,7 @@ class Acquisition:
         if record is None:
             return
         if self._seen is not None and self._seen.holder.token != record.holder.token:
-            self._saw_it_begin = self._service.clock.now()
+            self._began = (self._looked_before, self._service.clock.now())
         self._seen = record
 
     def _pause(self) -> bool:
@@ -272,10 +273,12 @@ class Acquisition:
 
     def _held(self, record: Record, typical: float, now: float) -> float:
         """For how long the holder has had the lock, as far as can be told."""
-        if self._saw_it_begin is not None:
-            return now - self._saw_it_begin
-        watched = now - self._started
         said = self._service.clock.wall() - record.holder.since
+        if self._began is not None:
+            # Between two of our looks; within that its own word is taken.
+            earliest, latest = self._began
+            return now - min(max(now - said, earliest), latest)
+        watched = now - self._started
         if 0 <= said <= record.holder.lock_timeout:
             return max(watched, said)
         return max(watched, typical)  # its clock is not ours

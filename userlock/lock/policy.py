@@ -23,7 +23,7 @@ class Polling:
     `userlock.lock.queue.delay`.
     """
 
-    least_seconds: float = 0.00025
+    least_seconds: float = 0.0001
     most_seconds: float = 0.025
 
     def __post_init__(self) -> None:

@@ -31,6 +31,8 @@ PATIENCE_SECONDS = 0.25
 _COURTESY_SECONDS = 0.05
 #: What a hold is taken to last as long as none has been seen.
 _UNKNOWN_HOLD_SECONDS = 0.01
+#: What a look itself takes.
+_LOOK_SECONDS = 0.0001
 #: Who is not first looks at least this often, in seconds; see `Pace.delay`.
 _MOST_SECONDS_SECOND = 0.1
 _MOST_SECONDS_BEHIND = 0.25
@@ -168,7 +170,7 @@ def delay(look: Look, polling: Polling) -> float:
         if held < 0.88 * typical:
             seconds = min(0.45 * typical, 0.9 * typical - held)
         elif held < 1.1 * typical:
-            seconds = typical / 25
+            seconds = typical / 25 - _LOOK_SECONDS
         elif held < 2 * typical:
             seconds = typical / 20
         else:
@@ -176,4 +178,4 @@ def delay(look: Look, polling: Polling) -> float:
         return max(polling.least_seconds, min(seconds, polling.most_seconds))
     seconds = position * max(typical, held / 6) / 2
     most = _MOST_SECONDS_SECOND if position == 1 else _MOST_SECONDS_BEHIND
-    return max(4 * polling.least_seconds, min(seconds, most))
+    return max(10 * polling.least_seconds, min(seconds, most))
