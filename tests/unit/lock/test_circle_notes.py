@@ -12,7 +12,7 @@ from userlock.lock import circle as circle_module
 from userlock.lock.record import BlockedOn, Record, blocked
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
+from userlock.testing import ManualClock, make_claim
 
 
 def blocked_on(world: World, lock_id: str) -> BlockedOn | None:
@@ -35,9 +35,12 @@ class TestNoCircle:
 
     def test_a_circle_of_others_that_nobody_ends(self, world: World) -> None:
         """They are paused. Following it ends, each time."""
-        rivals = chain(world, "ab")
-        world.pass_time(0.205)
-        for rival in rivals:
+        a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wall_ahead=60)
+        b = Rival(world, "host/b", [Step("b"), Step("a", after=0.2)])
+        world.pass_time(0.211)
+        assert blocked_on(world, "b") is not None
+        for rival in (a, b):
+            assert rival.waits_for is not None
             rival.process.paused = True
         third = Rival(world, "host/c", [Step("c"), Step("a")], wait_timeout=2.0)
         run(world, third)
@@ -55,6 +58,20 @@ class TestNoCircle:
         world.kill(a.process)
         run(world, b)
         assert type(b.error) is error
+
+    def test_nor_is_it_one_afterwards_for_those_whose_turn_it_is_not_yet(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """The lock is free, and another one is first in line, who takes its time."""
+        with userlock.scope(service):
+            userlock.acquire_lock("b")
+            dead = service.acquire("a", lock_timeout=1)
+            store.append("b", b'\n+i dead-waits 7.000 ["host/1","GET /"]')
+            store.append("a", blocked(dead.token, BlockedOn("b", 7.0, "dead-waits")))
+            service.leases.join(make_claim("a"))
+            clock.advance(1)
+            with userlock.global_lock("a", wait_timeout=1):
+                pass
 
     def test_the_note_of_one_that_died_is_no_link_once_it_was_passed_over(
         self, world: World
@@ -260,7 +277,7 @@ class TestOutages:
 
     def test_a_server_that_does_not_answer_for_a_lock_that_is_held(self, world: World) -> None:
         """What could not be said is said when it answers again; and all else meanwhile."""
-        b = Rival(world, "host/b", [Step("b"), Step("aa", after=0.5)])
+        b = Rival(world, "host/b", [Step("b"), Step("aa", after=1.5)])
         a = Rival(world, "host/a", [Step("a"), Step("aa"), Step("b", after=0.1)], wall_ahead=60)
         append = a.process.wire.append
 
@@ -273,6 +290,8 @@ class TestOutages:
         world.pass_time(0.4)
         assert blocked_on(world, "a") is None
         assert blocked_on(world, "aa") is not None
+        world.pass_time(0.8)
+        assert blocked_on(world, "a") is not None
         run(world, a, b)
         assert isinstance(a.error, DeadlockDetected)
         assert b.served

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -26,6 +29,13 @@ def dead_person(service: LockService, lock_id: str) -> str:
     claim = make_claim(lock_id)
     assert service.leases.join(claim) is not None
     return claim.token
+
+
+def in_a_thread(work: Callable[[], object]) -> None:
+    """In another one that shares the scope."""
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+    thread.start()
+    thread.join()
 
 
 def snatch(service: LockService, lock_id: str, token: str) -> None:
@@ -203,6 +213,47 @@ class TestSeveralLocks:
             dead_person(service, "a")
             a.yield_to_waiters()
             assert b.held
+
+    def test_if_one_of_those_inside_has_to_stay_all_do(
+        self, service: LockService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In a transaction that has begun since."""
+
+        class Keeper:
+            def leaving(self, tenure: Tenure) -> None:
+                """Nothing to finish."""
+
+            def holds(self, tenure: Tenure) -> bool:
+                return tenure.lock_id == "b"
+
+            def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:
+                release()
+
+        with userlock.scope():
+            a, b = (userlock.acquire_lock(name).tenure for name in "ab")
+            dead_person(service, "a")
+            monkeypatch.setattr("userlock.lock.passing.participants", [Keeper()])
+            assert a.yield_to_waiters() is a
+            assert (a.held, b.held) == (True, True)
+
+    def test_what_another_thread_of_the_scope_has_taken_stays(self, service: LockService) -> None:
+        with userlock.scope() as scope:
+            a = userlock.acquire_lock("a").tenure
+            in_a_thread(lambda: userlock.acquire_lock("b"))
+            theirs = scope.held["b"]
+            dead_person(service, "a")
+            assert a.yield_to_waiters() is not a
+            assert theirs.held
+
+    def test_another_thread_may_yield_for_the_one_that_has_it(self, service: LockService) -> None:
+        """Which enters it again afterwards without waiting for itself."""
+        with userlock.scope() as scope:
+            a = userlock.acquire_lock("a").tenure
+            dead_person(service, "a")
+            in_a_thread(lambda: a.yield_to_waiters())
+            assert not a.held
+            with userlock.global_lock("a", wait_timeout=0) as again:
+                assert again is scope.held["a"]
 
     def test_all_are_taken_back_or_none(self, service: LockService, clock: ManualClock) -> None:
         with userlock.scope() as scope:
