@@ -26,6 +26,7 @@ class Access:
     def __init__(self, leases: Leases, clock: Clock) -> None:
         self._clock = clock
         self.strays = Strays(leases, clock, self.breaker_of)
+        leases.late = self.strays.remember
         self._only = CircuitBreaker(clock)
         # One that is down must not keep us from asking the others.
         self._shard_of = leases.store.shard_of if isinstance(leases.store, ShardedStore) else None

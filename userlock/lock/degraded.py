@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from userlock.lock.lease import Granted, Lease, Lost, Unavailable
+from userlock.clock import Clock
+from userlock.lock.lease import Granted, Held, Lease, Lost, Unavailable
+from userlock.lock.leases import Leases
 from userlock.lock.policy import OutagePolicy
 
 
@@ -37,3 +39,41 @@ def extended(
                 if outage is OutagePolicy.FAIL:
                     return unavailable
     return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
+
+
+def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held:
+    """Ask for a lock that was taken while the store did not answer.
+
+    Its record is created under the lease's own token, so it does not
+    matter if an earlier attempt has landed meanwhile. Its time to live
+    begins anew all the same: the holder counts from now.
+
+    Raises:
+        StoreUnavailable: it still does not answer.
+    """
+    while True:
+        asked_at = clock.now()
+        record, contended = lease.record, False
+        version = leases.store.create(lease.lock_id, record, lease.ttl_seconds)
+        if version is None:
+            found = leases.look(lease.lock_id)
+            if found is None:
+                continue  # released at this very moment
+            if found.holder.token == lease.token and not found.free:
+                record, contended = found.compacted(), not found.empty
+            elif not (found.free and found.empty):
+                return Held(None if found.free else found.holder)
+            version = leases.store.swap(
+                lease.lock_id, found.stored.version, record, lease.ttl_seconds
+            )
+            if version is None:
+                continue
+        return Granted(
+            lease._replace(
+                deadline=asked_at + lease.ttl_seconds,
+                degraded=False,
+                record=record,
+                version=version,
+                contended=contended,
+            )
+        )

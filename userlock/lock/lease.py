@@ -183,6 +183,11 @@ class Claim(NamedTuple):
     def token(self) -> str:
         return self.holder.token
 
+    def afresh(self) -> Claim:
+        """The same with another token."""
+        holder = self.holder._replace(token=new_token())
+        return self._replace(holder=holder, record=holder.encode())
+
 
 def claim_of(lock_id: str, record: bytes, ttl_seconds: float) -> Claim:
     """The claim that a record of ours was made for."""

@@ -22,13 +22,13 @@ be read either.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from userlock.clock import Clock
 from userlock.lock.lease import (
     RELEASED,
     Claim,
     Granted,
-    Held,
     Lease,
     Lost,
     Released,
@@ -47,6 +47,8 @@ class Leases:
     def __init__(self, store: LeaseStore, clock: Clock, *, quiet_release: bool = False) -> None:
         self.store = store
         self._clock = clock
+        #: Told of a lease that nobody wants any more, and that may yet be granted.
+        self.late: Callable[[Lease], object] = lambda _: None
         if quiet_release and not isinstance(store, QuietStore):
             raise ValueError(
                 f"{type(store).__name__} cannot release quietly; memcached can (quiet_release=True)"
@@ -81,7 +83,13 @@ class Leases:
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            return self._take_after(trouble, claim_of(lock_id, record, ttl_seconds), asked_at)
+            claim = claim_of(lock_id, record, ttl_seconds)
+            lease = self._take_after(trouble, claim, asked_at)
+            if lease is None and trouble.slow:
+                # Refused now; but when whoever has the lock has gone, it may
+                # arrive, and be granted to nobody.
+                self.late(self._lease(claim, asked_at, record, None, unsettled=True))
+            return lease
         if version is None:
             return None
         # Counted from before the question, so that ours ends first.
@@ -171,7 +179,10 @@ class Leases:
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            return self._take_after(trouble, claim, asked_at)
+            lease = self._take_after(trouble, claim, asked_at)
+            if lease is None and trouble.slow:
+                raise  # it may still be carried out
+            return lease
         if version is None:
             return None
         return self._lease(claim, asked_at, record, version, contended=True)
@@ -337,40 +348,6 @@ class Leases:
         else:
             raise StoreUnavailable("others changed the record all the time", sent=False)
         return self._lost(lease, None)
-
-    def confirm(self, lease: Lease) -> Granted | Held:
-        """Ask for a lock that was taken while the store did not answer.
-
-        Its record is created under the lease's own token, so it does not
-        matter if an earlier attempt has landed meanwhile. Its time to live
-        begins anew all the same: the holder counts from now.
-        """
-        while True:
-            asked_at = self._clock.now()
-            record, contended = lease.record, False
-            version = self.store.create(lease.lock_id, record, lease.ttl_seconds)
-            if version is None:
-                found = self.look(lease.lock_id)
-                if found is None:
-                    continue  # released at this very moment
-                if found.holder.token == lease.token and not found.free:
-                    record, contended = found.compacted(), not found.empty
-                elif not (found.free and found.empty):
-                    return Held(None if found.free else found.holder)
-                version = self.store.swap(
-                    lease.lock_id, found.stored.version, record, lease.ttl_seconds
-                )
-                if version is None:
-                    continue
-            return Granted(
-                lease._replace(
-                    deadline=asked_at + lease.ttl_seconds,
-                    degraded=False,
-                    record=record,
-                    version=version,
-                    contended=contended,
-                )
-            )
 
     def write_line(self, lock_id: str, line: bytes) -> None:
         """Append a line to the record, if there is one."""

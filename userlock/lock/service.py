@@ -209,7 +209,8 @@ class LockService:
             raise
         access.answered(breaker)
         if lease is None:
-            claim = claim_of(lock_id, record, ttl)
+            # With a token of its own: what was sent with the first one may be late.
+            claim = claim_of(lock_id, record, ttl).afresh()
             return Acquisition(self, claim, wait, started, holding).contended()
         if self.listeners.watched():
             waited = clock.now() - started
@@ -316,7 +317,7 @@ class LockService:
         Granted, if it is ours now; held, by whom, if others have it or wait for it.
         """
         try:
-            return self.ask(lease.lock_id, self.leases.confirm, lease)
+            return self.ask(lease.lock_id, degraded.confirm, self.leases, lease, self.clock)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 

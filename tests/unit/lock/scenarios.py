@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tests.leases import taken
 from tests.unit.lock.shaky import ShakyStore
+from userlock.lock.degraded import confirm
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.leases import Leases
 from userlock.lock.record import Record
@@ -198,21 +199,21 @@ def extend_forgotten(world: World) -> Callable[[], Outcome]:
 
 def confirm_free(world: World) -> Callable[[], Outcome]:
     lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    return lambda: confirm(world.leases, lease, world.clock)
 
 
 def confirm_held(world: World) -> Callable[[], Outcome]:
     world.take(world.other())
     world.join(world.other())
     lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    return lambda: confirm(world.leases, lease, world.clock)
 
 
 def confirm_lapsed(world: World) -> Callable[[], Outcome]:
     world.take(world.other(ttl_seconds=1))
     world.clock.advance(1)
     lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    return lambda: confirm(world.leases, lease, world.clock)
 
 
 def stand_in_line(world: World) -> Callable[[], Outcome]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.leases import record_of, taken
+from userlock.lock.degraded import confirm
 from userlock.lock.lease import Granted, Held, Lease, Lost, Released, describe_loss
 from userlock.lock.leases import Leases
 from userlock.lock.record import Record, done
@@ -164,7 +165,7 @@ class TestKeeping:
     ) -> None:
         lease = degraded(leases, clock)
         clock.advance(5)
-        outcome = leases.confirm(lease)
+        outcome = confirm(leases, lease, clock)
         assert isinstance(outcome, Granted)
         assert (outcome.lease.degraded, outcome.lease.deadline) == (False, clock.now() + 60)
         assert found(leases).holder.token == lease.token
@@ -174,7 +175,7 @@ class TestKeeping:
         lease = degraded(leases, clock)
         other = make_claim()
         taken(leases.take(other))
-        assert leases.confirm(lease) == Held(other.holder)
+        assert confirm(leases, lease, clock) == Held(other.holder)
         assert found(leases).holder == other.holder
 
     def test_or_is_next(self, leases: Leases, clock: ManualClock) -> None:
@@ -183,14 +184,14 @@ class TestKeeping:
         waiter = make_claim()
         leases.join(waiter)
         leases.release(other_lease)
-        assert leases.confirm(lease) == Held(None)
+        assert confirm(leases, lease, clock) == Held(None)
         assert found(leases).position_of(waiter.token) == 0
 
     def test_what_nobody_waits_for_is_taken_over(self, leases: Leases, clock: ManualClock) -> None:
         lease = degraded(leases, clock)
         taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(10)
-        assert isinstance(leases.confirm(lease), Granted)
+        assert isinstance(confirm(leases, lease, clock), Granted)
         assert found(leases).holder.token == lease.token
 
 

@@ -260,12 +260,13 @@ class TestOutages:
         service.release(service.acquire("bob"))
         assert record_of(store, "ann").empty
 
-    def test_a_lock_that_comes_to_us_late_is_ours(
+    def test_a_command_that_is_late_does_not_keep_us_waiting(
         self, service: LockService, store: MemoryStore, clock: ManualClock, others: Leases
     ) -> None:
         """The first command was late, and arrives when the holder has gone, as we stand in line.
 
-        The lease begins when it has arrived, not when it was sent: it would be over by now.
+        We stand there under another token, so what it has stored is a stray,
+        and is looked for once a second.
         """
         taken(others.take(make_claim("ann")))
 
@@ -274,31 +275,11 @@ class TestOutages:
             store.arrive()
 
         store.delay("create")
-        clock.after(7.0, evicted)
+        clock.after(3.0, evicted)
+        started = clock.now()
         lease = service.acquire("ann", lock_timeout=5)
+        assert 3 <= clock.now() - started <= 4.2
         assert record_of(store, "ann").holder.token == lease.token
-        assert lease.deadline > clock.now() + 4
-        clock.advance(4)
-        assert not record_of(store, "ann").lapsed
+        assert lease.deadline > clock.now() + 4.9
         service.release(lease)
         assert store.read("ann") is None
-
-    def test_one_that_was_broken_before_we_saw_it_is_waited_for_no_longer_than_asked(
-        self, service: LockService, store: MemoryStore, clock: ManualClock, others: Leases
-    ) -> None:
-        """What ended our claim ended our place in line: it cannot be won any more."""
-        taken(others.take(make_claim("ann")))
-
-        def broken() -> None:
-            store.evict("ann")
-            store.arrive()
-            others.break_("ann", "ops")
-
-        store.delay("create")
-        clock.after(1.0, broken)
-        started = clock.now()
-        with pytest.raises(LockTimeout):
-            service.acquire("ann", wait_timeout=3)
-        assert clock.now() - started == pytest.approx(3, abs=0.1)
-        assert sum(store.asked.values()) < 1000
-        assert len(record_of(store, "ann").stored.record) < 100_000
