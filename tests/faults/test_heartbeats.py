@@ -1,0 +1,243 @@
+"""Heartbeats in real time, on a real memcached, in processes that fork, stop and die."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import userlock
+from tests.faults.watching import Watched, wait_until
+from tests.leases import record_of
+from tests.servers import Memcached
+from userlock.events import LeaseLost
+from userlock.lock.record import Record
+
+ROOT = Path(__file__).resolve().parents[2]
+#: memcached keeps a lease for up to two seconds longer than its holder believes in it.
+STORE_SLACK_SECONDS = 2.1
+
+
+def heart_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("userlock")]
+
+
+def in_a_process_of_its_own(target: Callable[..., Any], *args: object) -> Any:
+    """What `target` sends back from a new interpreter."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_send, args=(theirs, target, *args))
+    process.start()
+    theirs.close()
+    try:
+        answer = ours.recv()
+    finally:
+        process.join()
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _send(pipe: Connection, target: Callable[..., Any], *args: object) -> None:
+    try:
+        pipe.send(target(*args))
+    except BaseException as error:
+        pipe.send(error)
+
+
+# --- many -----------------------------------------------------------------------------------
+
+
+def _hold_many(address: str, prefix: str, count: int, seconds: float) -> dict[str, Any]:
+    """Each lock in a scope of its own, as so many requests at once would have them."""
+    watched = Watched(address, prefix=prefix)
+    scopes = [userlock.LockScope(watched.service, userlock.Settings()) for _ in range(count)]
+    tenures = [
+        scope.acquire(f"learner-{number}", heartbeat=True) for number, scope in enumerate(scopes)
+    ]
+    before, started = _cpu_seconds(), time.monotonic()
+    least = 10.0
+    while (took := time.monotonic() - started) < seconds:
+        time.sleep(0.25)
+        least = min(least, *(tenure.remaining_seconds for tenure in tenures))
+    store = watched.service.store
+    seen = {
+        "cpu": (_cpu_seconds() - before) / took,
+        "threads": heart_threads(),
+        "lost": sum(1 for tenure in tenures if tenure.lost or tenure.ran_out),
+        "least": least,
+        "held": sum(not record_of(store, tenure.lock_id).free for tenure in tenures),
+    }
+    for scope in scopes:
+        scope.close()
+    return seen
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+@pytest.mark.slow
+def test_one_thread_renews_five_thousand_leases(memcached: Memcached, prefix: str) -> None:
+    """For more than three times their length, in one thread, and in time."""
+    seen = in_a_process_of_its_own(_hold_many, memcached.address, prefix, 5000, 32.0)
+    print(
+        f"\n5,000 leases of 10 s, renewed for 32 s: {seen['cpu']:.1%} of one core, never less "
+        f"than {seen['least']:.1f} s left"
+    )
+    assert seen["threads"] == ["userlock-heart"]
+    assert seen["lost"] == 0
+    assert seen["held"] == 5000
+    assert seen["least"] > 4, "renewals are behind"
+
+
+# --- forks ----------------------------------------------------------------------------------
+
+
+def _life_of_a_child(tenure: userlock.Tenure, name: str) -> list[Any]:
+    """What the child has to say after two leases' length."""
+    service = tenure.scope.service
+    inherited = tenure.lease
+    with userlock.scope(service) as scope:
+        own = scope.acquire(name, heartbeat=True, lock_timeout=1)
+        start = own.lease.deadline
+        wait_until(lambda: own.lease.deadline > start + 2)
+        return [
+            os.getpid(),
+            heart_threads(),
+            tenure.lease is inherited,
+            own.lost,
+            len(service.heart),
+        ]
+
+
+def _parent(address: str, prefix: str, how: str) -> dict[str, Any]:
+    """As a gunicorn that loads the app, and locks, before it forks its workers."""
+    watched = Watched(address, prefix=prefix)
+    look = Watched(address, prefix=prefix).service.store
+    with userlock.scope(watched.service) as scope:
+        tenure = scope.acquire("parents", heartbeat=True, lock_timeout=1)
+        token = tenure.lease.token
+        wait_until(lambda: tenure.remaining_seconds < 0.7)
+        wait_until(lambda: tenure.remaining_seconds > 0.9)  # the heart is at work
+        fork = multiprocessing.get_context("fork")
+        said: list[Any] = []
+        children: list[Any] = []
+        pipes = []
+        for number in range(3):
+            read, write = multiprocessing.Pipe(duplex=False)
+            arguments = (tenure, f"child-{number}")
+            if how == "os.fork":
+                child = os.fork()
+                if child == 0:
+                    try:
+                        write.send(_life_of_a_child(*arguments))
+                    finally:
+                        os._exit(0)
+                children.append(child)
+            else:
+                process = fork.Process(target=_send, args=(write, _life_of_a_child, *arguments))
+                process.start()
+                children.append(process)
+            pipes.append(read)
+        said = [pipe.recv() for pipe in pipes]
+        for child in children:
+            if how == "os.fork":
+                os.waitpid(child, 0)
+            else:
+                child.join()
+        stored = look.read("parents")
+        return {
+            "said": said,
+            "own": [os.getpid(), heart_threads(), tenure.lost, len(watched.service.heart)],
+            "held": stored is not None
+            and Record(stored).holder.token == token
+            and not Record(stored).free,
+            "events": [event for event in watched.events if isinstance(event, LeaseLost)],
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
+def test_after_a_fork_each_process_renews_its_own(
+    memcached: Memcached, prefix: str, how: str
+) -> None:
+    seen = in_a_process_of_its_own(_parent, memcached.address, prefix, how)
+    pid, threads, lost, wards = seen["own"]
+    assert (threads, lost, wards) == (["userlock-heart"], "", 1)
+    assert seen["held"]
+    assert seen["events"] == []
+    assert len({said[0] for said in seen["said"]} | {pid}) == 4
+    for _, threads, untouched, lost, wards in seen["said"]:
+        assert threads == ["userlock-heart"]
+        assert untouched, "the child has renewed its parent's lease"
+        assert lost == ""
+        assert wards == 1
+    watched = Watched(memcached.address, prefix=prefix)
+    assert [watched.service.holder(f"child-{number}") for number in range(3)] == [None] * 3
+
+
+# --- deaths ---------------------------------------------------------------------------------
+
+_HOLD = """
+import sys, threading
+import userlock
+service = userlock.LockService.from_url(sys.argv[1])
+with userlock.scope(service) as scope:
+    tenure = scope.acquire("learner-1", heartbeat=sys.argv[2] == "beats", lock_timeout=2)
+    print("held", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_dies_frees_its_lock_with_the_lease(
+    memcached: Memcached, prefix: str, death: signal.Signals
+) -> None:
+    """It is held for twice its lease first, so that only its death can be the reason."""
+    url = memcached.url(prefix)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, url, "beats"], stdout=subprocess.PIPE, cwd=ROOT
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        service = userlock.LockService.from_url(url)
+        with pytest.raises(userlock.LockTimeout):
+            service.acquire("learner-1", wait_timeout=4.5)
+        process.send_signal(death)
+        process.wait()
+    died = time.monotonic()
+    lease = service.acquire("learner-1", wait_timeout=20)
+    took = time.monotonic() - died
+    service.release(lease)
+    print(f"\nlease of 2 s, {death.name}: free {took:.2f} s after the death")
+    assert took <= 2 + STORE_SLACK_SECONDS
+
+
+@pytest.mark.slow
+def test_without_a_heartbeat_a_living_process_loses_it(memcached: Memcached, prefix: str) -> None:
+    """The negative control."""
+    url = memcached.url(prefix)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, url, "does not"], stdout=subprocess.PIPE, cwd=ROOT
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        service = userlock.LockService.from_url(url)
+        service.release(service.acquire("learner-1", wait_timeout=4.5))
+        process.kill()
