@@ -92,8 +92,9 @@ class Strays:
             except IndexError:  # another thread took the last one
                 return
             lease = stray.lease
-            if now >= lease.deadline:
-                continue  # over by itself
+            if now >= lease.deadline and not (lease.unsettled and now < stray.until):
+                # Over by itself. A place in line is not, nor what arrives late.
+                continue
             if now < stray.next_look:
                 strays.append(stray)
                 continue
