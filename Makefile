@@ -1,6 +1,6 @@
 # make run    the sample app with all that it needs, on this machine
 # make test   everything that is tested
-# make check  what is quick: lint, types, unit and contract tests
+# make check  what is quick: lint, types, unit tests
 # make bench  what it costs
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -19,12 +19,12 @@ run: $(VENV)/.ready-run
 	@$(PY) -m sample_app run
 
 .PHONY: test
-test: $(VENV)/.ready-dev servers check test-slow
+test: $(VENV)/.ready-dev servers check test-servers test-slow
 
 # --- parts --------------------------------------------------------------------------------
 
 .PHONY: check
-check: lint types test-quick
+check: lint types test-unit
 
 .PHONY: lint
 lint: $(VENV)/.ready-dev
@@ -35,10 +35,17 @@ lint: $(VENV)/.ready-dev
 types: $(VENV)/.ready-dev
 	$(VENV)/bin/mypy
 
-.PHONY: test-quick
-test-quick: $(VENV)/.ready-dev
-	$(PYTEST) -m 'not slow'
+# No server, no real time: under a minute.
+.PHONY: test-unit
+test-unit: $(VENV)/.ready-dev
+	$(PYTEST) -m 'not slow' tests/unit tests/property
 
+# Real servers, official clients, faults: a few minutes.
+.PHONY: test-servers
+test-servers: $(VENV)/.ready-dev
+	$(PYTEST) -m 'not slow' tests/contract tests/faults tests/system
+
+# Whole stacks, load, long waits.
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow
