@@ -43,7 +43,9 @@ class SystemClock:
         else functools.partial(time.clock_gettime, _BOOTTIME)
     )
     wall = staticmethod(time.time)
-    sleep = staticmethod(time.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 SYSTEM_CLOCK: Clock = SystemClock()

@@ -212,7 +212,9 @@ class TestInStep:
     ) -> None:
         lease = taken(leases.take(make_claim()))
         if not ours:
-            theirs.break_(lease.lock_id, "Jo")
+            seen = theirs.look(lease.lock_id)
+            assert seen is not None
+            assert theirs.break_(lease.lock_id, seen, "Jo")
         for verb in ("extend", "release"):
             before = taken(leases.take(make_claim(verb)))
             theirs.join(make_claim(verb))

@@ -20,7 +20,7 @@ from userlock.cli.command import (
 )
 from userlock.cli.console import shown
 from userlock.cli.holder import look, seconds_left
-from userlock.lock.record import Record, done
+from userlock.lock.record import Record
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 
@@ -87,19 +87,9 @@ def _agreed(setting: Setting, service: LockService, lock_id: str, record: Record
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
     """End the lease that the record shows, and no other; whether that was done."""
     try:
-        if locks.is_foreign(record):
-            return service.ask(
-                lock_id, service.store.remove, lock_id, record.stored.version
-            )  # only if it is still the same
-        # The line names the lease by its token, and means nothing to the next one.
-        line = done(record.holder.token, by=by)
-        stored = service.ask(lock_id, service.store.append, lock_id, line)
+        return service.ask(lock_id, service.leases.break_, lock_id, record, by)
     except StoreUnavailable as trouble:
         raise unreachable(trouble.reason) from trouble
-    if stored is None:
-        return False
-    after = Record(stored)
-    return after.holder.token == record.holder.token and bool(after.broken_by)
 
 
 def _nothing(setting: Setting, lock_id: str, record: Record | None, why: str) -> int:

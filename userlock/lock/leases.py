@@ -353,21 +353,19 @@ class Leases:
         """Append a line to the record, if there is one."""
         self.store.append(lock_id, line)
 
-    def break_(self, lock_id: str, by: str) -> Record | None:
-        """End whoever's lease it is. The record as it was, or None if there was nobody's."""
-        record = self.look(lock_id)
-        while record is not None and not record.free:
-            if not record.holder.token:
-                # Not one of ours: there is nobody to tell.
-                if self.store.remove(lock_id, record.stored.version):
-                    return record
-                record = self.look(lock_id)
-                continue
-            stored = self.store.append(lock_id, done(record.holder.token, by=by))
-            if stored is None:
-                return None
-            after = Record(stored)
-            if after.holder.token == record.holder.token:
-                return record
-            record = after
-        return None
+    def break_(self, lock_id: str, record: Record, by: str) -> bool:
+        """End the lease that the record shows, and no other; whether that was done.
+
+        The line names the lease by its token, and means nothing to the next
+        one. A record that is none of ours names nobody: it is removed.
+        """
+        token = record.holder.token
+        if not token:
+            return self.store.remove(lock_id, record.stored.version)
+        stored = self.store.append(lock_id, done(token, by=by))
+        if stored is None:
+            return False
+        after = Record(stored)
+        if after.holder.token != token:  # the next one may have been quick
+            return bool(after.succeeds_broken(token))
+        return bool(after.broken_by)

@@ -334,7 +334,7 @@ class LockService:
         self.listeners.emit(LeaseLost(lock_id, held_seconds, how))
 
     def break_lock(self, lock_id: str | int, *, by: str = "") -> Holder | None:
-        """End whoever's lease it is. For an operator, when a holder hangs.
+        """End the lease of whoever has the lock now. For an operator, when a holder hangs.
 
         The holder finds out at its next heartbeat, extension or release; until
         then it goes on, and what it writes on outdated reads is refused at the
@@ -345,21 +345,24 @@ class LockService:
             by: who does it, for the log and for the holder; by default this process.
 
         Returns:
-            Whose it was; None if nobody had it.
+            Whose it was; None if nobody had it, or it changed hands at that very moment.
 
         Raises:
             LockServiceUnavailable: the store did not answer.
         """
         lock_id = check_lock_id(lock_id)
         by = by or process_label()
+        record = self.look(lock_id)
+        if record is None or record.free or not self._break(lock_id, record, by):
+            return None
+        self.listeners.emit(Broken(lock_id, record.holder.describe(), by))
+        return record.holder
+
+    def _break(self, lock_id: str, record: Record, by: str) -> bool:
         try:
-            broken = self.ask(lock_id, self.leases.break_, lock_id, by)
+            return self.ask(lock_id, self.leases.break_, lock_id, record, by)
         except StoreUnavailable as trouble:
             raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
-        if broken is None:
-            return None
-        self.listeners.emit(Broken(lock_id, broken.holder.describe(), by))
-        return broken.holder
 
     def holder(self, lock_id: str | int) -> Holder | None:
         """Who holds the lock now, or None.

@@ -72,7 +72,7 @@ class TestLosses:
 
     def test_somebody_broke_it(self, leases: Leases) -> None:
         lease = taken(leases.take(make_claim()))
-        assert leases.break_("learner-1", "ops") is not None
+        assert leases.break_("learner-1", found(leases), "ops") is not None
         assert leases.release(lease) == Lost("broken", None, "ops")
         assert describe_loss(Lost("broken", None, "ops"), lease) == "it was broken by ops"
 
@@ -81,7 +81,7 @@ class TestLosses:
         lease = taken(leases.take(make_claim()))
         successor = make_claim(request="POST /next")
         leases.join(successor)
-        leases.break_("learner-1", "ops")
+        leases.break_("learner-1", found(leases), "ops")
         taken(leases.claim(successor, found(leases), passing=False))
         holder = found(leases).holder
         outcome = leases.release(lease) if verb == "release" else leases.extend(lease, 60)
@@ -205,42 +205,41 @@ def degraded(leases: Leases, clock: ManualClock) -> Lease:
 
 class TestBreaking:
     def test_whoever_waits_is_next(self, leases: Leases) -> None:
-        holder = make_claim()
-        taken(leases.take(holder))
+        taken(leases.take(make_claim()))
         waiter = make_claim()
         leases.join(waiter)
-        broken = leases.break_("learner-1", "ops")
-        assert broken is not None
-        assert broken.holder == holder.holder
+        assert leases.break_("learner-1", found(leases), "ops")
         record = found(leases)
         assert (record.free, record.broken_by, record.position_of(waiter.token)) == (True, "ops", 0)
 
-    def test_nobodys_lock_cannot_be_broken(self, leases: Leases) -> None:
-        assert leases.break_("learner-1", "ops") is None
+    def test_one_that_has_been_released_cannot_be_broken(self, leases: Leases) -> None:
         lease = taken(leases.take(make_claim()))
+        seen = found(leases)
         leases.join(make_claim())
         leases.release(lease)
-        assert leases.break_("learner-1", "ops") is None
+        assert not leases.break_("learner-1", seen, "ops")
+        leases.break_("learner-1", found(leases), "ops")
+        assert not found(leases).broken_by
+
+    def test_one_that_is_gone_cannot_be_broken(self, leases: Leases) -> None:
+        lease = taken(leases.take(make_claim()))
+        seen = found(leases)
+        leases.release(lease)
+        assert not leases.break_("learner-1", seen, "ops")
 
     def test_what_others_wrote_is_removed(self, leases: Leases, store: MemoryStore) -> None:
         store.create("learner-1", b"nonsense", 60)
-        assert leases.break_("learner-1", "ops") is not None
+        assert leases.break_("learner-1", found(leases), "ops")
         assert store.read("learner-1") is None
 
-    def test_one_that_changes_hands_at_that_moment_is_broken_all_the_same(
-        self, leases: Leases, store: MemoryStore
-    ) -> None:
-        """Whoever has the lock: that is what the operator has asked for."""
+    def test_the_next_holder_is_spared(self, leases: Leases, store: MemoryStore) -> None:
+        """The one that hung has let go at that very moment: nobody asked for the next one."""
         lease = taken(leases.take(make_claim()))
         successor = make_claim()
         leases.join(successor)
-
-        def change_hands() -> None:
-            leases.release(lease)
-            taken(leases.claim(successor, found(leases), passing=False))
-
-        store.before("append", change_hands)
-        broken = leases.break_("learner-1", "ops")
-        assert broken is not None
-        assert broken.holder.token == successor.token
-        assert record_of(store, "learner-1").broken_by == "ops"
+        seen = found(leases)
+        leases.release(lease)
+        taken(leases.claim(successor, found(leases), passing=False))
+        assert not leases.break_("learner-1", seen, "ops")
+        record = record_of(store, "learner-1")
+        assert (record.holder.token, record.free) == (successor.token, False)
