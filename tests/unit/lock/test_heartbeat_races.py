@@ -13,7 +13,7 @@ from tests.leases import record_of
 from tests.unit.lock.pulse import live
 from userlock import LockService, Tenure
 from userlock.events import Event, Extended, LeaseLost, Released
-from userlock.lock.keeping import Keeping
+from userlock.lock.lease import Granted, Lease, Lost
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -158,38 +158,52 @@ def events_of_end(events: list[Event]) -> int:
 
 
 class TestExtensionByHand:
+    @pytest.fixture(params=["before", "after"])
+    def meeting(
+        self, request: pytest.FixtureRequest, service: LockService, clock: ManualClock
+    ) -> Iterator[None]:
+        """The heart beats while an extension is asked for, or when it has been carried out."""
+        extend = service.leases.extend
+        met: list[bool] = []
+
+        def meet(lease: Lease, seconds: float) -> Granted | Lost:
+            if met:  # the heart's own
+                return extend(lease, seconds)
+            met.append(True)
+            if request.param == "before":
+                service.heart.beat()
+            outcome = extend(lease, seconds)
+            if request.param == "after":
+                service.heart.beat()
+            return outcome
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(service.leases, "extend", meet)
+            yield
+
+    @pytest.mark.usefixtures("meeting")
     def test_the_renewal_lets_it_finish(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
     ) -> None:
         """Both would be granted; the holder must not believe in the longer of the two."""
         clock.advance(LEASE / 2)
-        store.before("swap", service.heart.beat)
         tenure.extend(60)
         assert tenure.remaining_seconds == 60
         live(service, clock, 50)
         assert not record_of(store, "ann").lapsed
 
+    @pytest.mark.parametrize("meeting", ["after"], indirect=True)
+    @pytest.mark.usefixtures("meeting")
     def test_side_by_side_the_store_would_end_it_before_the_holder(
         self,
         service: LockService,
         clock: ManualClock,
-        store: MemoryStore,
         tenure: Tenure,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: nobody lets the other finish."""
         monkeypatch.setattr(Tenure, "extending", property(lambda _: threading.Lock()))
-        monkeypatch.setattr(Keeping, "extended", lambda *_: None)
         clock.advance(LEASE / 2)
-        extend = service.leases.extend
-
-        def slowly(*args: object) -> object:
-            outcome = extend(*args)  # type: ignore[arg-type]
-            monkeypatch.undo()
-            service.heart.beat()
-            return outcome
-
-        monkeypatch.setattr(service.leases, "extend", slowly)
         tenure.extend(60)
         clock.advance(30)
         assert not tenure.ran_out
