@@ -1,0 +1,147 @@
+"""Processes that are killed or stopped at a lock: what it costs the others.
+
+The figures that are claimed: a waiter that dies, anywhere in line, alone or
+with a whole process of them, delays the others by half a second at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.history import Attempt
+from tests.servers import Memcached
+from tests.system.crowd import Crowd, Member, gaps, gathered, without_the_killed
+from userlock import LockTimeout
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def prefix() -> str:
+    return uuid.uuid4().hex
+
+
+CLAIMED_SECONDS = 0.5
+#: The hand-offs themselves, on a busy machine, for each who is served.
+SLACK_SECONDS = 0.06
+#: For how long memcached may keep a record longer than its lease.
+STORE_SLACK_SECONDS = 2.1
+
+
+def _served(crowd: Crowd, killed: list[Member], *, each: int = 1) -> tuple[list[Attempt], float]:
+    """All line up, some are killed, the lock is released; who was served, and the total delay."""
+    lease = crowd.service.acquire(crowd.lock_id)
+    for member in crowd.members:
+        crowd.line_up(member, each=each if member.name == "many" else 1)
+    for member in killed:
+        member.kill()
+    released = time.monotonic()
+    crowd.service.release(lease)
+    attempts = without_the_killed(crowd.finish(), *killed)
+    return attempts, sum(gaps(attempts, released))
+
+
+@pytest.mark.parametrize("position", [0, 2, 4], ids=["first", "middle", "last"])
+def test_a_waiter_that_is_killed(
+    memcached: Memcached, tmp_path: Path, position: int, prefix: str
+) -> None:
+    with gathered(memcached.url(prefix), tmp_path) as crowd:
+        names = [f"waiter-{number}" for number in range(5)]
+        killed = crowd.enlist(*names, at_least=0.02)[position]
+        attempts, delay = _served(crowd, [killed])
+    assert [a.who.partition("/")[0] for a in attempts] == [n for n in names if n != killed.name]
+    print(f"\nnumber {position} of 5 killed: the lock lay free for {delay:.3f} s in all")
+    assert delay <= CLAIMED_SECONDS + len(attempts) * SLACK_SECONDS
+    if position == 4:
+        assert delay <= len(attempts) * SLACK_SECONDS, "nobody stood behind it"
+
+
+def test_a_process_with_25_waiting_threads_that_is_killed(
+    memcached: Memcached, tmp_path: Path, prefix: str
+) -> None:
+    with gathered(memcached.url(prefix), tmp_path) as crowd:
+        crowd.enlist("early", at_least=0.02)
+        (many,) = crowd.enlist("many", threads=25, at_least=0.02)
+        crowd.enlist("late-0", "late-1", at_least=0.02)
+        attempts, delay = _served(crowd, [many], each=25)
+    assert [a.who for a in attempts] == ["early/0", "late-0/0", "late-1/0"]
+    print(f"\n25 threads killed: the lock lay free for {delay:.3f} s in all")
+    assert delay <= CLAIMED_SECONDS + len(attempts) * SLACK_SECONDS
+
+
+def test_a_waiter_that_is_stopped_past_its_turn_lines_up_again(
+    memcached: Memcached, tmp_path: Path, prefix: str
+) -> None:
+    """It is passed by the next one, and goes before those who came after it, once it goes on."""
+    with gathered(memcached.url(prefix), tmp_path) as crowd:
+        (stopped,) = crowd.enlist("stopped")
+        crowd.enlist("next", at_least=1.5)
+        crowd.enlist("later")
+        lease = crowd.service.acquire(crowd.lock_id)
+        crowd.line_up(*crowd.members)
+        stopped.stop()
+        crowd.service.release(lease)
+        released = time.monotonic()
+        crowd.until(lambda: _holder(crowd) == "next/0")
+        passed = time.monotonic() - released
+        assert [w.request for w in crowd.service.waiters(crowd.lock_id)] == ["later/0"]
+        stopped.go_on()
+        crowd.until(lambda: len(crowd.service.waiters(crowd.lock_id)) == 2)
+        attempts = crowd.finish()
+    print(f"\nstopped at its turn: passed after {passed:.3f} s")
+    assert passed <= CLAIMED_SECONDS + SLACK_SECONDS
+    assert [a.who for a in attempts] == ["next/0", "stopped/0", "later/0"]
+
+
+def test_a_holder_that_is_killed(memcached: Memcached, tmp_path: Path, prefix: str) -> None:
+    """Its lease ends, not earlier; then the first in line has the lock, and nobody before it."""
+    lease_seconds = 1.0
+    with gathered(memcached.url(prefix), tmp_path) as crowd:
+        (holder,) = crowd.enlist("holder", at_least=30, lock_timeout=lease_seconds)
+        names = [f"waiter-{number}" for number in range(3)]
+        waiters = crowd.enlist(*names, at_least=0.1)
+        holder.go()
+        crowd.until(lambda: _holder(crowd) == "holder/0")
+        taken = time.monotonic()
+        crowd.line_up(*waiters)
+        holder.kill()
+        done = threading.Event()
+        taken_by_newcomer: list[float] = []
+
+        def hurry() -> None:
+            while not done.is_set():
+                try:
+                    lease = crowd.service.acquire(crowd.lock_id, wait_timeout=0)
+                except LockTimeout:
+                    time.sleep(0.003)
+                    continue
+                taken_by_newcomer.append(time.monotonic())
+                crowd.service.release(lease)
+                return
+
+        newcomer = threading.Thread(target=hurry)
+        newcomer.start()
+        try:
+            attempts = without_the_killed(crowd.finish(), holder)
+        finally:
+            done.set()
+            newcomer.join()
+    assert [a.who.partition("/")[0] for a in attempts] == names
+    assert attempts[0].granted is not None
+    waited = attempts[0].granted - taken
+    print(f"\nholder killed: the first in line has the lock after {waited:.2f} s")
+    assert lease_seconds - 0.1 <= waited <= lease_seconds + STORE_SLACK_SECONDS
+    last = attempts[-1].released
+    assert last is not None
+    assert all(at >= last for at in taken_by_newcomer), "somebody overtook those in line"
+    assert sum(gaps(attempts, attempts[0].granted)) <= len(attempts) * SLACK_SECONDS
+
+
+def _holder(crowd: Crowd) -> str:
+    holder = crowd.service.holder(crowd.lock_id)
+    return "" if holder is None else holder.request
