@@ -301,10 +301,9 @@ class LockService:
         A degraded one goes on without the store's word, as it was taken.
         """
         seconds = check_lock_timeout(seconds)
-        now = self.clock.now()
         if lease.degraded:
-            return degraded.extended(lease, seconds, now, self.outage)
-        if now >= lease.deadline:
+            return degraded.extended(lease, seconds, self.clock.now(), self.outage)
+        if self.clock.now() >= lease.deadline:
             return Lost("ran out")  # the store need not be asked
         try:
             return self.ask(lease.lock_id, self.leases.extend, lease, seconds)
