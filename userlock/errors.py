@@ -125,7 +125,7 @@ class LockServiceUnavailable(LockError):
 
     def __init__(self, *, lock_id: str, reason: str) -> None:
         super().__init__(
-            f"lock {lock_id!r} could not be taken: the lease store is unavailable ({reason})",
+            f"lock {lock_id!r}: the lease store is unavailable ({reason})",
             lock_id=lock_id,
         )
         self.reason = reason
@@ -155,7 +155,7 @@ class DeadlockDetected(LockError):
 
 
 class LockNotHeld(LockError):
-    """The lock to release is not held by this scope."""
+    """The lock to release, extend or yield is not held (any more)."""
 
 
 # --- writes ---------------------------------------------------------------------------------

@@ -299,9 +299,13 @@ class Acquisition:
         return self._service.clock.now() - self._started
 
     def _note_holder(self, record: Record) -> None:
-        if record.free and not record.empty:
-            first = record.waiters()[0]
-            self._in_the_way = f"{first.request or first.process} (next in line)"
+        if record.free:
+            others = [each for each in record.waiters() if each.token != self._claim.token]
+            self._in_the_way = (
+                f"{others[0].request or others[0].process} (next in line)"
+                if others
+                else "a holder that had just left"
+            )
         else:
             self._holder = record.holder
             self._in_the_way = record.holder.describe()

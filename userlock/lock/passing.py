@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from userlock.errors import LockNotHeld
+from userlock.lock.store import StoreUnavailable
 from userlock.lock.tenure import Tenure, participants
 
 if TYPE_CHECKING:
@@ -46,12 +47,22 @@ def let_people_pass(
             f"this one",
             lock_id=tenure.lock_id,
         )
-    if _has_to_stay(tenure) or not tenure.scope.service.people_wait_for(tenure.lock_id):
+    if _has_to_stay(tenure) or not _people_wait_for(tenure):
         return tenure
     later = [each for each in _taken_after(tenure, innermost) if each.lock_id > tenure.lock_id]
     if any(_has_to_stay(each) for each in later):
         return tenure
     return _pass([tenure, *sorted(later, key=lambda each: each.lock_id)], wait_timeout=wait_timeout)
+
+
+def _people_wait_for(tenure: Tenure) -> bool:
+    """Whether a person stands in line for the lock; no, if the store does not say."""
+    service, lock_id = tenure.scope.service, tenure.lock_id
+    try:
+        record = service.ask(lock_id, service.leases.look, lock_id)
+    except StoreUnavailable:
+        return False
+    return record is not None and record.waits_for_a_person
 
 
 def _has_to_stay(tenure: Tenure) -> bool:

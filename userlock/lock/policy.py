@@ -19,7 +19,7 @@ from userlock.lock.lease import (
 class Polling:
     """How often whoever is next in line looks, within bounds in seconds.
 
-    Within them it looks about ten times in a hold of the usual length; see
+    Within them it looks half a dozen times in a hold of the usual length; see
     `userlock.lock.queue.delay`.
     """
 
@@ -41,15 +41,15 @@ class PriorityPolicy:
         polling: how often a waiter looks.
         heartbeat: whether leases are short and renewed in the background, so that a process that
             dies frees its locks within `LockPolicy.heartbeat_lock_timeout`.
-        ages_after: when it has waited so long, in seconds, it ranks with interactive requests,
-            so that a stream of people cannot keep it waiting for ever. None: never.
+        ages_after: batch that has waited so long, in seconds, ranks with interactive requests, so
+            that a stream of people cannot keep it waiting for ever. None: never.
     """
 
     lock_timeout: float = 60.0
     wait_timeout: float = 10.0
     polling: Polling = Polling()
     heartbeat: bool = False
-    ages_after: float | None = None
+    ages_after: float | None = 30.0
 
     def __post_init__(self) -> None:
         check_lock_timeout(self.lock_timeout)
@@ -63,7 +63,7 @@ class LockPolicy:
     """The defaults that follow from who asks.
 
     Batch looks less often: it is in no hurry, and stands back while a person
-    waits, for up to half of its wait.
+    waits, until it has waited for its `ages_after`.
 
     Attributes:
         interactive, batch: what goes with either priority.
@@ -74,7 +74,6 @@ class LockPolicy:
     batch: PriorityPolicy = PriorityPolicy(
         wait_timeout=60.0,
         polling=Polling(least_seconds=0.001, most_seconds=0.1),
-        ages_after=30.0,
     )
     heartbeat_lock_timeout: float = 10.0
 

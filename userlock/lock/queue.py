@@ -162,8 +162,10 @@ def delay(look: Look, polling: Polling) -> float:
         0       0.45 h    0.9 h  1.1 h                    2 h     h: the typical hold
 
     so a hand-off costs few looks and a small part of a hold, be it long or
-    short. Those behind look twice in each hold that is due before theirs: all
-    together, a line of n asks as often as 2 (1 + 1/2 + … + 1/n) per hold.
+    short; in one of more than `most_seconds` x 25 it looks every `most_seconds`.
+    Those behind look twice in the time until their turn: all together, a line
+    of n asks as often as 2 (1 + 1/2 + … + 1/n) per hold, and where that is
+    seldom, four times a second each.
     """
     position, typical, held = look
     if position == 0:
@@ -177,5 +179,6 @@ def delay(look: Look, polling: Polling) -> float:
             seconds = held / 12
         return max(polling.least_seconds, min(seconds, polling.most_seconds))
     seconds = position * max(typical, held / 6) / 2
+    # All ahead may be of one process, and dead: so nobody sleeps for longer than patience lasts.
     most = _MOST_SECONDS_SECOND if position == 1 else _MOST_SECONDS_BEHIND
     return max(10 * polling.least_seconds, min(seconds, most))

@@ -100,6 +100,8 @@ class LockScope:
         tenure = self.held.get(lock_id)
         if tenure is not None and tenure.owner == running_code():
             tenure._depth += 1
+            if heartbeat:
+                self._begin_heartbeat(tenure)
             return tenure
         service = self.service
         if priority is None:
@@ -133,6 +135,12 @@ class LockScope:
         if heartbeat or (lease.degraded and not service.requests_only):
             Keeping(tenure, service, heartbeat=heartbeat).begin()
         return tenure
+
+    def _begin_heartbeat(self, tenure: Tenure) -> None:
+        """For a lock that was taken without, and is entered again with one."""
+        if tenure._keeping is not None:
+            tenure._keeping.heartbeat = True
+        Keeping(tenure, self.service, heartbeat=True).begin()
 
     def _holding(self, lock_id: str, taken: Taken) -> Sequence[Lease]:
         """What stays held, here and in the scopes around, while this code waits for one more.

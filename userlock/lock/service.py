@@ -92,6 +92,12 @@ class LockService:
         random: Random | None = None,
         heart: Heart | None = None,
     ) -> None:
+        if isinstance(store, str):
+            raise TypeError(
+                f"for a URL use LockService.from_url(…), not LockService({store!r:.80})"
+            )
+        if not isinstance(policy, LockPolicy | None):
+            raise TypeError(f"policy must be a LockPolicy, not {policy!r:.80}")
         self.store = store
         self.policy = policy or LockPolicy()
         self.outage = OutagePolicy.of(outage)
@@ -319,14 +325,6 @@ class LockService:
             return self.ask(lease.lock_id, degraded.confirm, self.leases, lease, self.clock)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
-
-    def people_wait_for(self, lock_id: str) -> bool:
-        """Whether a person stands in line for the lock; False if the store does not say."""
-        try:
-            record = self.ask(lock_id, self.leases.look, lock_id)
-        except StoreUnavailable:
-            return False
-        return record is not None and record.waits_for_a_person
 
     def say_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
         """Tell the listeners that a lease is lost."""

@@ -51,7 +51,10 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
             others out for at most this long (memcached: up to 2 s more).
         priority: `interactive` or `batch`; by default what the scope says.
         heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
-            renewed in the background for as long as the block runs. By default as configured.
+            renewed in the background for as long as the lock is held. By default as configured.
+
+    Where the lock is held already, `lock_timeout` changes nothing, and
+    `heartbeat=True` begins one.
 
     Raises:
         LockTimeout: on entry, when somebody else holds it all the time.
@@ -73,6 +76,8 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
         self.priority = None if priority is None else Priority.of(priority)
+        if heartbeat is not None and not isinstance(heartbeat, bool):
+            raise TypeError(f"heartbeat must be True, False or None, not {heartbeat!r:.100}")
         self.heartbeat = heartbeat
         self._entries: Entries[Tenure] = Entries()
 
@@ -238,7 +243,7 @@ def acquire_lock(
     """Take the lock until `release_lock`, or until the scope ends.
 
     For code that cannot use `with global_lock(…)`. The result also works in
-    a `with`. Arguments and errors as in `global_lock`.
+    a `with`, and has the `tenure` (to extend, to yield). Arguments and errors as in `global_lock`.
 
     Raises:
         NoScope: there is no scope that would release the lock in the end.

@@ -13,7 +13,7 @@ from tests.contract.stores.datastore.conftest import read
 from userlock.stores.datastore import DatastoreStore
 
 
-class Account(ndb.Model):
+class Savings(ndb.Model):
     points = ndb.IntegerProperty()
 
 
@@ -25,7 +25,7 @@ class TestBesideNdb:
 
         def fail() -> None:
             ndb.get_context().call_on_commit(lambda: committed.append("a hook"))
-            Account(id="ann", points=1).put()
+            Savings(id="ann", points=1).put()
             assert store.create("ann", b"first", 60) is not None
             assert store.append("ann", b"\nline") is not None
             assert read(store).record == b"first\nline", "not the transaction's snapshot"
@@ -35,7 +35,7 @@ class TestBesideNdb:
             with pytest.raises(ZeroDivisionError):
                 ndb.transaction(fail)
             # The control: what ndb wrote in it has been rolled back.
-            assert ndb.Key(Account, "ann").get() is None
+            assert ndb.Key(Savings, "ann").get() is None
         assert committed == []
         assert read(store).record == b"first\nline"
 
@@ -48,7 +48,7 @@ class TestBesideNdb:
         def work() -> None:
             nonlocal attempts
             attempts += 1
-            account = Account.get_or_insert("ann", points=0)
+            account = Savings.get_or_insert("ann", points=0)
             version = store.create("ann", b"first", 60)
             assert store.append("ann", b"\nline") is not None
             assert store.remove("ann", version) is False
@@ -57,9 +57,9 @@ class TestBesideNdb:
             account.put()
 
         with client.context():
-            Account(id="ann", points=0).put()
+            Savings(id="ann", points=0).put()
             ndb.transaction(work)
-            assert ndb.Key(Account, "ann").get().points == 1
+            assert ndb.Key(Savings, "ann").get().points == 1
         assert attempts == 1
 
     def test_it_needs_no_context(self, store: DatastoreStore) -> None:
@@ -93,7 +93,7 @@ class TestBesideNdb:
     def test_in_tasklets(self, client: ndb.Client, store: DatastoreStore) -> None:
         @ndb.tasklet
         def work(number: int) -> Any:
-            account = yield Account.get_or_insert_async(f"account {number}", points=0)
+            account = yield Savings.get_or_insert_async(f"account {number}", points=0)
             version = store.create(f"ann {number}", b"first", 60)
             assert version is not None
             account.points = number
@@ -113,13 +113,13 @@ class TestBesideNdb:
         self, client: ndb.Client, store: DatastoreStore
     ) -> None:
         with client.context():
-            Account(id="ann", points=0).put()
+            Savings(id="ann", points=0).put()
 
         def work(_: int) -> None:
             with client.context():
                 while (version := store.create("ann", b"first", 60)) is None:
                     time.sleep(0)
-                account = ndb.Key(Account, "ann").get()
+                account = ndb.Key(Savings, "ann").get()
                 account.points += 1
                 account.put()
                 assert store.remove("ann", version)
@@ -127,4 +127,4 @@ class TestBesideNdb:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(12)))
         with client.context():
-            assert ndb.Key(Account, "ann").get().points == 12
+            assert ndb.Key(Savings, "ann").get().points == 12
