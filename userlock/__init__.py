@@ -7,7 +7,7 @@
 
 Layers, each importing only from those before it:
 
-    errors, clock, settings ← events ← lock ← stores, ndb, contrib
+    errors, clock, settings ← events ← lock ← stores, ndb, contrib, testing, cli
 """
 
 from __future__ import annotations
