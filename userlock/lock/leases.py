@@ -170,10 +170,10 @@ class Leases:
             claim: whose turn it is.
             seen: the record as it was last seen, if it was.
         """
-        if seen is None:
-            return self.take(claim)
         asked_at = self._clock.now()
-        record = seen.succeeded_by(self._from_now(claim), claim.token)
+        record = self._from_now(claim)
+        if seen is not None:
+            record = seen.succeeded_by(record, claim.token)
         try:
             version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
         except StoreUnavailable as trouble:
@@ -185,7 +185,7 @@ class Leases:
             return lease
         if version is None:
             return None
-        return self._lease(claim, asked_at, record, version, contended=True)
+        return self._lease(claim, asked_at, record, version, contended=seen is not None)
 
     def _from_now(self, claim: Claim) -> bytes:
         """The claim's record, with the time of the grant: those who wait go by it."""
@@ -275,10 +275,14 @@ class Leases:
             )
         if record.lapsed or record.broken_by:
             return self._lost(lease, record)
+        return self._ended(lease, record)
+
+    def _ended(self, lease: Lease, record: Record) -> Released:
+        """The record says that we are done. If nobody waits, it can go."""
         if record.empty:
             # Whatever comes of it: the record says that it is free, and ends by itself.
             with contextlib.suppress(StoreUnavailable):
-                self.store.remove(lease.lock_id, stored.version)
+                self.store.remove(lease.lock_id, record.stored.version)
         return RELEASED
 
     def _end_after(
@@ -290,6 +294,8 @@ class Leases:
         if record is None and removing and self._clock.now() < lease.deadline:
             return RELEASED  # the remove whose reply was lost did its work
         if record is not None and record.holder.token == lease.token:
+            if record.released and not record.broken_by:
+                return self._ended(lease, record)  # the line whose answer was lost is there
             return self._end(lease)
         if record is not None and record.succeeds_released(lease.token):
             return RELEASED  # and whoever was next has seen it
