@@ -23,7 +23,7 @@ OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"somebody else's"
 LINE = b"\na line"
 #: Connecting and one reply, and for a machine that is busy.
 MOST_SECONDS = 0.1 + 0.3 + 0.6
-_AT_ONCE = 8
+_AT_ONCE = 16
 
 
 class Run(NamedTuple):

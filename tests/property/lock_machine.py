@@ -113,6 +113,14 @@ class LockMachine(RuleBasedStateMachine):
         self._acquire(self._pick(process), lock_id, batch, wait, ttl)
         self._run_with(fault, steps)
 
+    @precondition(lambda self: not self.world.scheduler.actors)
+    @rule(lock_id=st.sampled_from(LOCKS), batches=st.lists(st.booleans(), min_size=2, max_size=4))
+    def line_up(self, lock_id: str, batches: list[bool]) -> None:
+        """Each in a process of its own, as far as there are enough."""
+        for number, batch in enumerate(batches):
+            self._acquire(self._pick(number), lock_id, batch, 30.0, 10.0)
+            self._run(self.calls[-1].actor, 100)
+
     @precondition(lambda self: self.tenures.idle())
     @rule(number=_numbers, fault=_faults, steps=st.sampled_from([0, 1, 2, 100, 100]))
     def release(self, number: int, fault: Fault, steps: int) -> None:
@@ -187,10 +195,15 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.kills < _MOST_KILLS)
     @rule(number=_numbers)
     def kill(self, number: int) -> None:
-        self.kills += 1
-        process = self._pick(number)
-        self.world.kill(process)
-        self._new_process()
+        self._kill(self._pick(number))
+
+    @precondition(lambda self: self.kills < _MOST_KILLS and self.world.scheduler.actors)
+    @rule(lock_id=st.sampled_from(LOCKS), position=st.integers(0, 2))
+    def kill_in_line(self, lock_id: str, position: int) -> None:
+        owners = [self.watch.owners[token] for token in self.watch.waiting(lock_id)]
+        alive = [process for process in owners if not process.dead]
+        if alive:
+            self._kill(alive[position % len(alive)])
 
     # --- what befalls the store -------------------------------------------------------------
 
@@ -265,6 +278,11 @@ class LockMachine(RuleBasedStateMachine):
             assert idle <= bound, f"nobody takes {lock_id}, free for {idle:.1f} s: {alive}"
 
     # --- within -----------------------------------------------------------------------------
+
+    def _kill(self, process: Process) -> None:
+        self.kills += 1
+        self.world.kill(process)
+        self._new_process()
 
     def _pick(self, number: int) -> Process:
         alive = [process for process in self.world.processes if not process.dead]
@@ -354,5 +372,8 @@ class LockMachine(RuleBasedStateMachine):
             case Lost():
                 self.tenures.check_lost(told, tenure.lease, tenure.process, asked_at)
                 tenure.over = True
+            case _:  # a shorter lease may have been granted; as `Tenure.extend` does
+                end = min(tenure.lease.deadline, tenure.believed)
+                tenure.lease = tenure.lease._replace(deadline=end)
         if self.calm and not tenure.over:
             self._release(tenure)

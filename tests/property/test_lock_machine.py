@@ -25,14 +25,14 @@ _SETTINGS = settings(deadline=None, print_blob=False, suppress_health_check=list
 
 def test_any_interleaving() -> None:
     run_state_machine_as_test(
-        LockMachine, settings=settings(_SETTINGS, max_examples=60, stateful_step_count=40)
+        LockMachine, settings=settings(_SETTINGS, max_examples=40, stateful_step_count=40)
     )
 
 
 @pytest.mark.slow
 def test_many_more_interleavings() -> None:
     run_state_machine_as_test(
-        LockMachine, settings=settings(_SETTINGS, max_examples=1000, stateful_step_count=70)
+        LockMachine, settings=settings(_SETTINGS, max_examples=600, stateful_step_count=60)
     )
 
 

@@ -132,7 +132,7 @@ def test_a_minute() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("locks", [1, 3])
 def test_ten_minutes(seed: int, locks: int) -> None:
     history = Simulation(Day(10, seed, locks=locks, person_thinks=1.0)).run()
@@ -143,10 +143,9 @@ def test_ten_minutes(seed: int, locks: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_batch_is_served_in_a_rush_that_lasts_for_ten_minutes(seed: int) -> None:
+def test_batch_is_served_in_a_rush_that_lasts_for_ten_minutes() -> None:
     """It stands back for `ages_after`, and from then on is passed by nobody who comes later."""
-    history = Simulation(_rush(10, seed)).run()
+    history = Simulation(_rush(10, seed=0)).run()
     _check(history)
     waits = [a.waited for a in history if a.batch and a.granted is not None]
     print(f"\n{len(waits)} batch attempts were served, the longest wait {max(waits):.2f} s")

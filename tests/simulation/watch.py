@@ -195,7 +195,7 @@ class Watch:
             if before.holder != after.holder:
                 self._succeeded(lock, lock_id, before, after)
             lost = set(before.line) - set(after.line) - {after.holder} - self.displaced
-            if lost:
+            if lost - self._passable(lock, before, after):
                 self._complain(lock_id, f"a write has lost {len(lost)} who stand in line")
         if before is None or before.holder != after.holder or before.released:
             lock.held_by.append((now, after.holder))
@@ -223,6 +223,24 @@ class Watch:
                 f"{now - lock.free_since:.3f} s after the lock was free",
             )
         self._displace(tuple(passed))
+
+    def _passable(self, lock: _Lock, before: Seen, after: Seen) -> set[str]:
+        """Batch that has aged stands somewhere among the people who came while it waited.
+
+        So it may stand ahead of the claim, or they ahead of it, and be passed after a time.
+        """
+        if before.holder == after.holder or lock.free_since is None:
+            return set()
+        if self._clock.now() - lock.free_since < PATIENCE_SECONDS - _ROUNDING:
+            return set()
+        aged = self.aged_at.get(after.holder, 0)
+        passed = {
+            token
+            for token in before.line
+            if token not in after.line and (token in self.aged_at or self.stood_at[token] < aged)
+        }
+        self._displace(tuple(passed))
+        return passed
 
     def _ahead_of(self, token: str, seen: Seen) -> list[str]:
         """Who must be served before `token`: by the order of writes, people first."""

@@ -254,6 +254,7 @@ class Wire:
             world.met.add(actor)
         answer = [do()] if fault.carried_out else []
         if fault is Fault.TWICE:
+            world.scheduler.point(f"{verb}, on its way again", sleep_seconds=world.latency())
             answer = [do()]
         if fault is Fault.LATE:
             world.late.append(do)
