@@ -224,6 +224,7 @@ class Acquisition:
 
     def _join(self) -> Record | None:
         self._attempts += 1
+        self._aged = False  # said in the record that we were in, and to be said again
         self._about_to_look()
         record = self._service.ask(
             self._claim.lock_id, self._leases.join, self._claim, again=self._joined

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import weakref
 
+from userlock.errors import ConfigurationError
 from userlock.events import Confirmed, Conflict, Extended
 from userlock.lock.lease import Granted, Held, Lost, describe_loss
 from userlock.lock.service import LockService
@@ -36,6 +37,16 @@ from userlock.lock.tenure import Tenure
 
 #: How often a degraded lease is asked for again, in seconds.
 _CONFIRM_SECONDS = 0.25
+
+
+def check_heartbeat(service: LockService) -> None:
+    """Raise `ConfigurationError` if the service's store cannot be used for heartbeats."""
+    if service.requests_only:
+        raise ConfigurationError(
+            f"heartbeat=True needs a lease store that a background thread can use; "
+            f"{type(service.store).__name__} can only be used by threads that serve a "
+            f"request. Ask for a longer lease instead, or call extend() in between"
+        )
 
 
 class Keeping:

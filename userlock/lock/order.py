@@ -16,7 +16,9 @@ nobody has been seen to take the two in order.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Iterable
 from types import CodeType
 
@@ -38,6 +40,11 @@ class OrderGraph:
         self._after: dict[str, dict[str, Taken]] = {}
         self._edges: dict[tuple[str, str], None] = {}
         self._reported: set[tuple[Taken, Taken, bool]] = set()
+        _all.add(self)
+
+    def _after_fork(self) -> None:
+        """A lock that another thread held at the fork would stay locked in the child."""
+        self._mutex = threading.Lock()
 
     def note(
         self, held: Iterable[tuple[str, Taken]], lock_id: str, taken: Taken
@@ -117,3 +124,14 @@ def describe(taken: Taken) -> str:
         code.co_firstlineno,
     )
     return f"{code.co_filename}:{line} in {code.co_qualname}"
+
+
+_all: weakref.WeakSet[OrderGraph] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for graph in list(_all):
+        graph._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -17,8 +17,8 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-from userlock.errors import ConfigurationError, LockNotHeld, NoScope, NoService
-from userlock.lock.keeping import Keeping
+from userlock.errors import LockNotHeld, NoScope, NoService
+from userlock.lock.keeping import Keeping, check_heartbeat
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.order import Taken
 from userlock.lock.passing import let_people_pass
@@ -99,9 +99,9 @@ class LockScope:
             raise NoScope(f"lock {lock_id!r} cannot be taken in a scope that has ended")
         tenure = self.held.get(lock_id)
         if tenure is not None and tenure.owner == running_code():
-            tenure._depth += 1
             if heartbeat:
                 self._begin_heartbeat(tenure)
+            tenure._depth += 1
             return tenure
         service = self.service
         if priority is None:
@@ -110,12 +110,8 @@ class LockScope:
             priority = Priority.of(priority)
         if heartbeat is None:
             heartbeat = service.heartbeats and service.policy.of(priority).heartbeat
-        if heartbeat and service.requests_only:
-            raise ConfigurationError(
-                f"heartbeat=True needs a lease store that a background thread can use; "
-                f"{type(service.store).__name__} can only be used by threads that serve a "
-                f"request. Ask for a longer lease instead, or call extend() in between"
-            )
+        if heartbeat:
+            check_heartbeat(self.service)
         if heartbeat and lock_timeout is None:
             lock_timeout = service.policy.heartbeat_lock_timeout
         lease = service.acquire(
@@ -138,9 +134,13 @@ class LockScope:
 
     def _begin_heartbeat(self, tenure: Tenure) -> None:
         """For a lock that was taken without, and is entered again with one."""
-        if tenure._keeping is not None:
-            tenure._keeping.heartbeat = True
-        Keeping(tenure, self.service, heartbeat=True).begin()
+        keeping = tenure._keeping
+        if keeping is None:
+            check_heartbeat(self.service)
+            Keeping(tenure, self.service, heartbeat=True).begin()
+        elif not keeping.heartbeat:
+            keeping.heartbeat = True
+            keeping.extended(tenure)
 
     def _holding(self, lock_id: str, taken: Taken) -> Sequence[Lease]:
         """What stays held, here and in the scopes around, while this code waits for one more.
@@ -245,10 +245,12 @@ class LockScope:
 
     def _release_now(self, tenure: Tenure, *, ending: bool = True) -> None:
         tenure._released = True
+        if self._pid != _pid:
+            self._mutex = threading.Lock()  # another thread may have held it at the fork
         with self._mutex:
             self.held = (
                 {}
-                if len(self.held) == 1 and tenure.lock_id in self.held
+                if len(self.held) == 1 and self.held.get(tenure.lock_id) is tenure
                 else {key: value for key, value in self.held.items() if value is not tenure}
             )
         if self.implicit and not self.held and ending:

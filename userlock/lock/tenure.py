@@ -128,9 +128,9 @@ class Tenure:
             TypeError, ValueError: `seconds` makes no sense.
         """
         seconds = check_seconds("seconds", seconds, least=0.001, most=MAX_LEASE_SECONDS)
+        if self.scope._in_a_fork:  # where `extending` may be locked for ever
+            raise self._cannot_extend("belongs to the process that forked this one")
         with self.extending:
-            if self.scope._in_a_fork:
-                raise self._cannot_extend("belongs to the process that forked this one")
             if self._successor is not None:
                 raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
             if self._released or self.lost:

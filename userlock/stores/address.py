@@ -58,7 +58,11 @@ class _Lookup:
         self._port = port
         self._finished = threading.Event()
         self._answer: tuple[str, int] | OSError | None = None
-        threading.Thread(target=self._run, name="userlock-resolve", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="userlock-resolve", daemon=True).start()
+        except RuntimeError as error:  # no more threads
+            self._answer = OSError(f"cannot look {host!r} up: {error}")
+            self._finished.set()
 
     @property
     def done(self) -> bool:

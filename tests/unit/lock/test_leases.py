@@ -122,8 +122,20 @@ class TestTaking:
 
     def test_one_that_was_never_seen_is_simply_taken(self, leases: Leases) -> None:
         claim = make_claim()
-        taken(leases.begin(claim, None))
-        assert found(leases).holder == claim.holder
+        lease = taken(leases.begin(claim, None))
+        assert (found(leases).holder.token, lease.contended) == (claim.token, False)
+
+    def test_one_that_was_begun_too_slowly_is_not_looked_for_behind_our_back(
+        self, leases: Leases, store: MemoryStore
+    ) -> None:
+        """Whoever stands in line goes on under the same token, and must not be tidied away."""
+        late: list[object] = []
+        leases.late = late.append
+        store.delay("create")
+        store.before("read", lambda: taken(Leases(store, store.clock).take(make_claim())))
+        with pytest.raises(StoreUnavailable):
+            leases.begin(make_claim(), None)
+        assert late == []
 
     def test_one_that_another_has_begun_is_theirs(self, leases: Leases) -> None:
         other = make_claim()

@@ -111,7 +111,10 @@ class Connections:
             server, self._connect_timeout, self._timeout if timeout is None else timeout
         )
         try:
-            connection = Connection(client, next(self.sequence), self._protocol)
+            connection = Connection(client, self._protocol)
+            # Only now that it stands: a version that was got while it was being made says
+            # nothing about the server at its other end.
+            connection.made = next(self.sequence)
             connection.dialect = _META if connection.meta else _TEXT
             return connection
         except BaseException:

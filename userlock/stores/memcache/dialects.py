@@ -125,14 +125,18 @@ class Meta:
         if line[:3] != b"VA ":
             check(line)
             raise Refused(f"memcached answered {line[:80]!r}")
-        _, size, *flags = line.split()
-        record = connection.read_data(int(size))
         cas = remaining = 0
-        for flag in flags:
-            if flag[:1] == b"c":
-                cas = int(flag[1:])
-            elif flag[:1] == b"t":
-                remaining = int(flag[1:])
+        try:
+            _, size, *flags = line.split()
+            length = int(size)
+            for flag in flags:
+                if flag[:1] == b"c":
+                    cas = int(flag[1:])
+                elif flag[:1] == b"t":
+                    remaining = int(flag[1:])
+        except ValueError:
+            raise Refused(f"memcached answered {line[:80]!r}") from None
+        record = connection.read_data(length)
         # -1 stands for an item that never ends: none of ours.
         return Item(record, cas, None if remaining < 0 else remaining)
 

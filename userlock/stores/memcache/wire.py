@@ -13,8 +13,7 @@ out of step with its commands from then on.
 from __future__ import annotations
 
 import select
-import socket
-import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,21 +45,20 @@ class Connection:
 
     dialect: Any
 
-    def __init__(self, client: Any, made: int, protocol: str | None = None) -> None:
+    def __init__(self, client: Any, protocol: str | None = None) -> None:
         """Connect, and ask the server for its version: it tells which protocol it speaks.
 
         Raises:
             OSError, MemcacheError: it cannot be reached, or does not answer.
         """
         self.client = client
-        self.made = made
+        self.made = sys.maxsize  # until its pool says: trusted with no version
         spoken = speaks_meta(client.version())
         self.meta = spoken if protocol is None else protocol == "meta"
         self._sock = client.sock
         self._buffer = b""
         self._owed = False
         self._poll: Callable[[int], object] | None = None
-        _use_system_timeouts(self._sock, client.timeout)
 
     @property
     def stale(self) -> bool:
@@ -93,7 +91,7 @@ class Connection:
 
         Raises:
             OSError: trouble on the way; the command may or may not have been carried out. A reply
-                that does not come in time is a `TimeoutError` or a `BlockingIOError`.
+                that does not come in time is a `TimeoutError`.
             Refused: the server says that something is wrong.
         """
         sock = self._sock
@@ -187,17 +185,3 @@ def speaks_meta(version: bytes) -> bool:
         return (int(numbers[0]), int(numbers[1]), int(numbers[2].split(b"-")[0])) >= (1, 6, 12)
     except (ValueError, IndexError):
         return False
-
-
-def _use_system_timeouts(sock: Any, seconds: float | None) -> None:
-    """Let the kernel time a plain socket out, which saves a `poll` for each call.
-
-    Not for TLS, whose reads may take several of the kernel's, nor for the
-    sockets of gevent and eventlet, which never block.
-    """
-    if type(sock) is not socket.socket or socket.socket.__module__ != "socket" or not seconds:
-        return
-    value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
-    sock.settimeout(None)

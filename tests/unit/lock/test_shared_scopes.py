@@ -1,0 +1,21 @@
+"""One scope, several threads: what one of them leaves is its own."""
+
+from __future__ import annotations
+
+import userlock
+from userlock.lock.store import GRACE_SECONDS
+from userlock.testing import ManualClock
+
+
+def test_a_late_leave_takes_nothing_from_the_next_tenure(
+    service: userlock.LockService, clock: ManualClock
+) -> None:
+    """The lease of one thread has run out, and another that shares the scope has the lock."""
+    with userlock.scope(service) as scope:
+        late = scope.acquire("ann", lock_timeout=1)
+        clock.advance(1 + GRACE_SECONDS)
+        late.owner = (0, 0)  # another thread's
+        tenure = scope.acquire("ann")
+        scope.leave(late)
+        assert scope.held == {"ann": tenure}
+    assert service.holder("ann") is None
