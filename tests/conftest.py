@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+# The same examples in every run, so that a red one is the doing of a change. To search for
+# others: HYPOTHESIS_PROFILE=default make test
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 pytest.register_assert_rewrite("userlock.testing")
 
