@@ -20,7 +20,12 @@ from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-_SETTINGS = settings(deadline=None, print_blob=False, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(
+    deadline=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def test_any_interleaving() -> None:
@@ -103,11 +108,13 @@ def test_a_plain_delete_at_release_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     _find_a_violation(MemoryStore, "removed|said to be released")
 
 
+@pytest.mark.slow
 def test_waiters_without_patience_for_the_dead_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PATIENCE_SECONDS", math.inf)
     _find_a_violation(MemoryStore, "nobody takes")
 
 
+@pytest.mark.slow
 def test_impatient_waiters_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PATIENCE_SECONDS", 0.1)
     _find_a_violation(MemoryStore, "went past")

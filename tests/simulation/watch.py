@@ -225,9 +225,10 @@ class Watch:
         self._displace(tuple(passed))
 
     def _passable(self, lock: _Lock, before: Seen, after: Seen) -> set[str]:
-        """Batch that has aged stands somewhere among the people who came while it waited.
+        """Those who may or may not stand ahead of the claim; in time, they may be passed.
 
-        So it may stand ahead of the claim, or they ahead of it, and be passed after a time.
+        Batch that has aged stands somewhere among the people who came while
+        it waited, and who had lost its place, where its own clock says.
         """
         if before.holder == after.holder or lock.free_since is None:
             return set()
@@ -237,7 +238,12 @@ class Watch:
         passed = {
             token
             for token in before.line
-            if token not in after.line and (token in self.aged_at or self.stood_at[token] < aged)
+            if token not in after.line
+            and (
+                token in self.aged_at
+                or self.stood_at[token] < aged
+                or after.holder in self.displaced
+            )
         }
         self._displace(tuple(passed))
         return passed
