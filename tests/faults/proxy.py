@@ -74,9 +74,9 @@ class FaultProxy:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._listener.close()
         for thread in self._threads:
             thread.join()
+        self._listener.close()  # not earlier: its thread may be about to look at it
         for sock in self._sockets:
             sock.close()
         for _data, never_sent in self._delayed:

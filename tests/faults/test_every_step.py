@@ -214,7 +214,8 @@ def _drive(kind: Kind, fault: AnyFault) -> int:
             assert steps >= 1
             # One more, for what is only sent after a fault.
             plans += [(scenario, {step: fault}, cold) for step in range(steps)]
-            plans.append((scenario, {0: Fault.CUT_BEFORE, 1: fault}, cold))
+            if not cold:
+                plans.append((scenario, {0: Fault.CUT_BEFORE, 1: fault}, cold))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         runs = [
             pool.submit(_run, kind, scenario, plan, cold=cold) for scenario, plan, cold in plans

@@ -37,8 +37,8 @@ from userlock.lock.store import LeaseStore
 _Result = TypeVar("_Result")
 
 LOCK = "ann"
-#: What A sends in all, or more.
-STEPS = 16
+#: How many of the packets that A sends are failed: after these it only looks.
+STEPS = 13
 LEASE_SECONDS = 1.0
 #: B's work.
 HOLD_SECONDS = 0.03

@@ -23,7 +23,7 @@ def test_people_and_batch_in_eight_processes(own_memcached: Memcached, tmp_path:
     with gathered(own_memcached.url(), tmp_path) as crowd:
         options: dict[str, Any] = {
             "attempts": None,
-            "seconds": 10,
+            "seconds": 8,
             "thinks": 0.2,
             "holds": 0.008,
             "wait_timeout": 10,
@@ -42,7 +42,7 @@ def test_people_and_batch_in_eight_processes(own_memcached: Memcached, tmp_path:
         f"{waited[-1]:.3f} s; {batch} of batch; {paused} paused by the machine"
     )
     check(attempts, store_seconds=STORE_SECONDS, ages_after=30)
-    assert len(waited) > 200
+    assert len(waited) > 150
     assert batch > 10
     assert paused <= len(attempts) / 50, "the machine is too busy to tell"
 
@@ -62,7 +62,7 @@ def _wait_of(crowd: Crowd, threads_each: int, server: Client) -> tuple[float, fl
         member.go()
     crowd.until(lambda: len(crowd.service.waiters(crowd.lock_id)) == 8 * threads_each)
     before, since = _commands(server), time.monotonic()
-    time.sleep(2)
+    time.sleep(1.5)
     rate = (_commands(server) - before) / (time.monotonic() - since)
     line = [waiter.request for waiter in crowd.service.waiters(crowd.lock_id)]
     before, since = _commands(server), time.monotonic()
@@ -95,4 +95,4 @@ def test_two_hundred_waiters(own_memcached: Memcached, tmp_path: Path) -> None:
     for waiters, (rate, each) in figures.items():
         # Each looks four times a second at most, but for the first two.
         assert rate <= 6 * waiters + 60
-        assert each <= 40
+        assert each <= 80
