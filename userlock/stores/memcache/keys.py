@@ -38,6 +38,8 @@ class KeySpace:
 
     def lock(self, lock_id: str) -> bytes:
         """Where the lease of `lock_id` is stored."""
+        if _PLAIN.fullmatch(lock_id):  # as in `_key`, without its call
+            return f"{self._lock}={lock_id}".encode()
         return _key(self._lock, lock_id)
 
     def waiting(self, lock_id: str) -> bytes:
