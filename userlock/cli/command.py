@@ -19,6 +19,7 @@ from userlock.lock.service import LockService
 FINE = 0
 #: The answer is no: nobody holds it, nothing was broken, something is wrong with the server.
 NO = 1
+NO_MEANS = "nobody holds it, nothing was broken, the doctor found something wrong"
 USAGE = 2
 #: The store cannot be reached.
 UNREACHABLE = 3
@@ -34,7 +35,9 @@ _EXIT_CODES = (
     "  1    the answer is no: {no}",
     "  2    the command line cannot be carried out",
     "  3    the store cannot be reached",
+    "  70   a bug in userlock, or the answer could not be written",
     "  130  interrupted",
+    "  141  whoever read the answer went away, as `head` does",
 )
 
 _EXAMPLE = "memcache://127.0.0.1:11211"
@@ -56,7 +59,7 @@ def connect(url: str, clock: Clock) -> LockService:
 
 
 def exit_codes(no: str) -> str:
-    """The exit codes of a command, for its help; `no` says what 1 means, if it can happen."""
+    """The exit codes, for a help text; `no` says what 1 means there, if it can happen."""
     return "\n".join(line.format(no=no) for line in _EXIT_CODES if no or "{no}" not in line)
 
 

@@ -16,6 +16,7 @@ from userlock.cli import bench, breaking, doctor, holder, watch
 from userlock.cli.command import (
     BUG,
     INTERRUPTED,
+    NO_MEANS,
     NO_READER,
     USAGE,
     CommandError,
@@ -92,8 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="userlock",
         description="Looks at locks, and at the server that keeps them.",
-        epilog="Every command: --store URL or USERLOCK_STORE says where the locks are; --json for "
-        "programs; `userlock COMMAND --help` has its exit codes.",
+        epilog="Every command takes --store and --json; "
+        f"`userlock COMMAND --help` says what else.\n\n{exit_codes(NO_MEANS)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"userlock {__version__}")

@@ -100,12 +100,11 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"userlock {userlock.__version__}\n"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_help_has_the_exit_codes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "--help"]) == 0
+@pytest.mark.parametrize("arguments", [[], *([name] for name in NAMES)])
+def test_help_has_the_exit_codes(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--help"]) == 0
     out = capsys.readouterr().out
-    for line in ("exit codes:", "  0    fine", "  3    the store cannot", "  130  interrupted"):
-        assert line in out
+    assert "\nexit codes:\n  0    fine\n" in out
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
