@@ -8,125 +8,35 @@
 Layers, each importing only from those before it:
 
     errors, clock, settings ← events ← lock ← stores, ndb, contrib, testing, cli
+
+The names are in `_public`, and are fetched when the first of them is used:
+the command line does without ndb, whose import takes most of its time.
 """
 
 from __future__ import annotations
 
-from userlock import stores as stores
-from userlock._version import __version__
-from userlock.configuration import configure
-from userlock.errors import (
-    ConfigurationError,
-    CreatedWithoutLock,
-    DeadlockDetected,
-    DeletedWithoutLock,
-    EntityExistsError,
-    EntityNotFound,
-    InternalStomp,
-    LeaseRanOut,
-    LeaseWasLost,
-    LockError,
-    LockIdError,
-    LockNotHeld,
-    LockServiceUnavailable,
-    LockTimeout,
-    NoScope,
-    NoService,
-    PartialEntityPut,
-    PutAfterRelease,
-    PutWithoutLock,
-    ReadUnderEarlierTenure,
-    ReadWithoutLock,
-    StaleWriteError,
-    UserLockError,
-    WriteAfterCommit,
-    WriteViolation,
-)
-from userlock.lock.lease import Holder, Lease, Priority
-from userlock.lock.policy import LockPolicy, OutagePolicy, Polling, PriorityPolicy
-from userlock.lock.record import Waiter
-from userlock.lock.scope import LockScope, current_scope, scope
-from userlock.lock.service import LockService
-from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
-from userlock.lock.tenure import Tenure
-from userlock.lock.verbs import (
-    acquire_lock,
-    break_lock,
-    global_lock,
-    global_locks,
-    holder,
-    release_lock,
-    waiters,
-    with_extension,
-)
-from userlock.ndb.model import (
-    UserModel,
-    fetch_under_user_write_lock,
-    key_id,
-    lock_id_of,
-    root_id,
-)
-from userlock.ndb.provenance import suppress
-from userlock.settings import Enforcement, Settings
+import importlib
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ConfigurationError",
-    "CreatedWithoutLock",
-    "DeadlockDetected",
-    "DeletedWithoutLock",
-    "Enforcement",
-    "EntityExistsError",
-    "EntityNotFound",
-    "Holder",
-    "InternalStomp",
-    "Lease",
-    "LeaseRanOut",
-    "LeaseStore",
-    "LeaseWasLost",
-    "LockError",
-    "LockIdError",
-    "LockNotHeld",
-    "LockPolicy",
-    "LockScope",
-    "LockService",
-    "LockServiceUnavailable",
-    "LockTimeout",
-    "NoScope",
-    "NoService",
-    "OutagePolicy",
-    "PartialEntityPut",
-    "Polling",
-    "Priority",
-    "PriorityPolicy",
-    "PutAfterRelease",
-    "PutWithoutLock",
-    "ReadUnderEarlierTenure",
-    "ReadWithoutLock",
-    "Settings",
-    "StaleWriteError",
-    "StoreUnavailable",
-    "Stored",
-    "Tenure",
-    "UserLockError",
-    "UserModel",
-    "Waiter",
-    "WriteAfterCommit",
-    "WriteViolation",
-    "__version__",
-    "acquire_lock",
-    "break_lock",
-    "configure",
-    "current_scope",
-    "fetch_under_user_write_lock",
-    "global_lock",
-    "global_locks",
-    "holder",
-    "key_id",
-    "lock_id_of",
-    "release_lock",
-    "root_id",
-    "scope",
-    "suppress",
-    "waiters",
-    "with_extension",
-]
+from userlock._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from userlock import stores as stores
+    from userlock._public import *  # noqa: F403
+    from userlock._public import __all__ as __all__
+else:
+
+    def __getattr__(name: str) -> object:
+        # All of them together: whoever takes a lock must have the hooks in ndb as
+        # well, for its plain models too (a lock that is left inside a transaction
+        # is kept until the commit).
+        if name == "__all__" or not name.startswith("_"):
+            public = importlib.import_module("userlock._public")
+            if name in vars(public):
+                globals()[name] = vars(public)[name]
+            if name in globals():  # a module, imported with them
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

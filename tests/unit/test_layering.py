@@ -44,6 +44,15 @@ FLOORS: dict[str, set[str]] = {
         "userlock.stores",
     },
     "userlock.__main__": {"userlock.cli"},
+    "userlock._public": {
+        "userlock._version",
+        "userlock.configuration",
+        "userlock.errors",
+        "userlock.settings",
+        "userlock.lock",
+        "userlock.stores",
+        "userlock.ndb",
+    },
     "userlock.testing": {"userlock.errors", "userlock.clock", "userlock.events", "userlock.lock"},
 }
 

@@ -20,6 +20,7 @@ except ImportError as error:  # pragma: no cover
 
 from google.cloud.ndb.context import get_context
 
+import userlock.ndb.model  # noqa: F401  (hooks into ndb)
 from userlock.errors import LockServiceUnavailable, LockTimeout, StaleWriteError
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, default_service, defaults, scope

@@ -6,7 +6,8 @@ hooks into the few places where that can be done, and hands what passes there
 to a `watch.Handler`. Written against google-cloud-ndb 2.3 to 2.7.
 
 `install` checks each place first. On a release of ndb that moved one, the
-import of userlock fails and says which; protection is never lost silently.
+import of any name of userlock's fails and says which; protection is never lost
+silently.
 """
 
 from __future__ import annotations
