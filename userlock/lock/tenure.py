@@ -207,7 +207,12 @@ class Tenure:
 
         From the thread that finds out, which may be the heartbeat's. At once
         if it is lost already. What it raises is logged.
+
+        Raises:
+            TypeError: `callback` cannot be called.
         """
+        if not callable(callback):
+            raise TypeError(f"callback must be callable, not {callback!r:.100}")
         self._callbacks.append(callback)
         if self.lost:
             self._call_back()

@@ -220,6 +220,10 @@ class _AcquiredLock:
     def __init__(self, tenure: Tenure) -> None:
         self.tenure = tenure
 
+    def extend(self, seconds: float) -> None:
+        """Let the lease run for `seconds` from now; errors as in `Tenure.extend`."""
+        self.tenure.extend(seconds)
+
     def __enter__(self) -> Tenure:
         return self.tenure
 
@@ -243,7 +247,8 @@ def acquire_lock(
     """Take the lock until `release_lock`, or until the scope ends.
 
     For code that cannot use `with global_lock(…)`. The result also works in
-    a `with`, and has the `tenure` (to extend, to yield). Arguments and errors as in `global_lock`.
+    a `with`; it has `extend(seconds)`, and the `tenure` for all else.
+    Arguments and errors as in `global_lock`.
 
     Raises:
         NoScope: there is no scope that would release the lock in the end.

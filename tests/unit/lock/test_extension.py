@@ -159,6 +159,30 @@ class TestErrors:
         assert store.read("ann") is None
 
 
+class TestAcquiredLock:
+    """What `acquire_lock` returns can be extended as what `with global_lock(…)` gives can."""
+
+    def test_it_runs_for_so_long_from_now(
+        self, scope: LockScope, clock: ManualClock, events: list[Event]
+    ) -> None:
+        lock = userlock.acquire_lock("ann", lock_timeout=10)
+        clock.advance(4)
+        lock.extend(30.5)
+        assert lock.tenure.remaining_seconds == 30.5
+        assert events[-1] == Extended("ann", 30.5)
+
+    def test_what_makes_no_sense_is_refused(self, scope: LockScope) -> None:
+        lock = userlock.acquire_lock("ann")
+        with pytest.raises(ValueError, match="seconds must be at least"):
+            lock.extend(0)
+
+    def test_a_released_lock_is_not(self, scope: LockScope) -> None:
+        lock = userlock.acquire_lock("ann")
+        userlock.release_lock("ann")
+        with pytest.raises(LockNotHeld, match="has been released"):
+            lock.extend(5)
+
+
 Extend = Callable[[float], None]
 
 

@@ -185,6 +185,14 @@ class TestErrorsOfOthers:
         assert "ZeroDivisionError" in caplog.text
         assert not tenure.ran_out
 
+    @pytest.mark.parametrize("wrong", [None, "print", 5, ("a", "b")])
+    def test_what_cannot_be_called_is_refused_at_once(
+        self, service: LockService, clock: ManualClock, tenure: Tenure, wrong: object
+    ) -> None:
+        """Not logged, one day, from a thread that knows nothing of who gave it."""
+        with pytest.raises(TypeError, match="callback must be callable, not"):
+            tenure.on_lost(wrong)  # type: ignore[arg-type]
+
     def test_a_callback_may_do_with_the_lock_what_it_likes(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
     ) -> None:
