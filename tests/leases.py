@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from userlock import LockService
 from userlock.lock.lease import Lease
 from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
+from userlock.testing import make_claim
 
 
 def taken(lease: Lease | None) -> Lease:
@@ -18,3 +20,10 @@ def record_of(store: LeaseStore, lock_id: str) -> Record:
     stored = store.read(lock_id)
     assert stored is not None, f"{lock_id!r} has no record"
     return Record(stored)
+
+
+def dead_person(service: LockService, lock_id: str) -> str:
+    """Somebody who stands in line, and will never take a turn. The token."""
+    claim = make_claim(lock_id)
+    assert service.leases.join(claim) is not None
+    return claim.token

@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
+import userlock
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
-from userlock import LockService
+from userlock import LockService, Tenure
 from userlock.events import Event, Listeners, log_event
+from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -30,6 +32,24 @@ def service(store: MemoryStore, clock: ManualClock, events: list[Event]) -> Lock
     return LockService(
         store, clock=clock, random=Random(1), listeners=Listeners([events.append, log_event])
     )
+
+
+@pytest.fixture
+def configured(service: LockService) -> None:
+    """For tests of the statements, which ask the configured service."""
+    userlock.configure(service=service)
+
+
+@pytest.fixture
+def scope(service: LockService) -> Iterator[LockScope]:
+    with userlock.scope(service, request="POST /mine") as scope:
+        yield scope
+
+
+@pytest.fixture
+def tenure(scope: LockScope) -> Tenure:
+    """A lock with a heartbeat, unless a file says otherwise."""
+    return scope.acquire("ann", heartbeat=True)
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
-"""Time that passes with a heart that beats in it."""
+"""What tests of heartbeats share: time that passes with a heart that beats in it."""
 
 from __future__ import annotations
 
 from userlock import LockService
+from userlock.events import Event, LeaseLost
 from userlock.testing import ManualClock
+
+#: How long a lease with a heartbeat is by default, in seconds.
+LEASE = 10.0
 
 
 def live(service: LockService, clock: ManualClock, seconds: float) -> None:
@@ -13,3 +17,8 @@ def live(service: LockService, clock: ManualClock, seconds: float) -> None:
         clock.advance(due - clock.now())
     clock.advance(end - clock.now())
     service.heart.beat()
+
+
+def told(events: list[Event]) -> list[LeaseLost]:
+    """What was said of leases that were lost."""
+    return [event for event in events if isinstance(event, LeaseLost)]

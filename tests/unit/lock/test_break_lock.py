@@ -18,9 +18,7 @@ from userlock.testing import ManualClock, make_claim
 FOREIGN = [b"", b"\x00\xff", b"1", b"[]", b'{"token": "x"}', b"[1,2,3,4,5,6]", b"plain text"]
 
 
-@pytest.fixture(autouse=True)
-def _configured(service: LockService) -> None:
-    userlock.configure(service=service)
+pytestmark = pytest.mark.usefixtures("configured")
 
 
 class TestLooking:

@@ -169,11 +169,8 @@ class TestWhoIsTheYoungest:
         assert rivals[1].failed_at - rivals[2].waits_from <= ONE_LOOK
 
 
+@pytest.mark.usefixtures("configured")
 class TestOneThread:
-    @pytest.fixture(autouse=True)
-    def _configured(self, service: LockService) -> None:
-        userlock.configure(service=service)
-
     def test_what_an_outer_scope_holds(self, clock: ManualClock, store: MemoryStore) -> None:
         with userlock.global_lock("a"), userlock.scope():
             asked = store.asked.copy()

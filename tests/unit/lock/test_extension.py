@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -13,12 +13,6 @@ from userlock.events import Event, Extended, LeaseLost
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
-
-
-@pytest.fixture
-def scope(service: LockService) -> Iterator[LockScope]:
-    with userlock.scope(service) as scope:
-        yield scope
 
 
 @pytest.fixture
@@ -186,12 +180,9 @@ class TestAcquiredLock:
 Extend = Callable[[float], None]
 
 
+@pytest.mark.usefixtures("configured")
 class TestWithExtension:
     """Work in steps of two seconds, under a lease of two and a half."""
-
-    @pytest.fixture(autouse=True)
-    def _configured(self, service: LockService) -> None:
-        userlock.configure(service=service)
 
     def test_a_short_lease_outlasts_long_work(
         self, service: LockService, clock: ManualClock, store: MemoryStore, events: list[Event]

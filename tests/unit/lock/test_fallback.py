@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import userlock
@@ -18,12 +16,6 @@ from userlock.testing import ManualClock
 
 def kinds(events: list[Event]) -> list[type[Event]]:
     return [type(event) for event in events]
-
-
-@pytest.fixture
-def scope(service: LockService) -> Iterator[LockScope]:
-    with userlock.scope(service) as scope:
-        yield scope
 
 
 @pytest.fixture

@@ -16,10 +16,7 @@ from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-
-@pytest.fixture(autouse=True)
-def _configured(service: LockService) -> None:
-    userlock.configure(service=service)
+pytestmark = pytest.mark.usefixtures("configured")
 
 
 def held(service: LockService, names: Iterable[str] = "abcde") -> str:

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
 import userlock
 from tests.leases import record_of
-from tests.unit.lock.pulse import live
+from tests.unit.lock.pulse import LEASE, live, told
 from userlock import LockService, LockTimeout, Tenure
-from userlock.events import Event, Extended, LeaseLost, Released
+from userlock.events import Event, Extended, Released
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
-
-LEASE = 10.0
-
-
-@pytest.fixture
-def scope(service: LockService) -> Iterator[LockScope]:
-    with userlock.scope(service, request="POST /mine") as scope:
-        yield scope
-
-
-@pytest.fixture
-def tenure(scope: LockScope) -> Tenure:
-    """A lock with a heartbeat."""
-    return scope.acquire("ann", heartbeat=True)
-
-
-def told(events: list[Event]) -> list[LeaseLost]:
-    return [event for event in events if isinstance(event, LeaseLost)]
 
 
 def is_held(service: LockService) -> bool:

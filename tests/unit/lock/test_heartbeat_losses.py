@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 import userlock
-from tests.unit.lock.pulse import live
+from tests.unit.lock.pulse import LEASE, live, told
 from userlock import LockService, Tenure
-from userlock.events import Event, LeaseLost
+from userlock.events import Event
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
-
-LEASE = 10.0
-
-
-@pytest.fixture
-def scope(service: LockService) -> Iterator[LockScope]:
-    with userlock.scope(service) as scope:
-        yield scope
-
-
-@pytest.fixture
-def tenure(scope: LockScope) -> Tenure:
-    """A lock with a heartbeat."""
-    return scope.acquire("ann", heartbeat=True)
-
-
-def told(events: list[Event]) -> list[LeaseLost]:
-    return [event for event in events if isinstance(event, LeaseLost)]
 
 
 def evict(store: MemoryStore, service: LockService) -> None:

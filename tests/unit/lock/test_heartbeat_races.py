@@ -10,26 +10,12 @@ import pytest
 
 import userlock
 from tests.leases import record_of
-from tests.unit.lock.pulse import live
+from tests.unit.lock.pulse import LEASE, live
 from userlock import LockService, Tenure
 from userlock.events import Event, Extended, LeaseLost, Released
 from userlock.lock.lease import Granted, Lease, Lost
-from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
-
-LEASE = 10.0
-
-
-@pytest.fixture
-def scope(service: LockService) -> Iterator[LockScope]:
-    with userlock.scope(service) as scope:
-        yield scope
-
-
-@pytest.fixture
-def tenure(scope: LockScope) -> Tenure:
-    return scope.acquire("ann", heartbeat=True)
 
 
 @pytest.fixture(params=["nobody waits", "somebody waits", "somebody comes meanwhile"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
@@ -17,12 +16,6 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
 _E = TypeVar("_E", bound=Event)
-
-
-@pytest.fixture
-def scope(service: LockService) -> Iterator[LockScope]:
-    with userlock.scope(service) as scope:
-        yield scope
 
 
 @pytest.fixture

@@ -29,12 +29,9 @@ def at(place: str, number: int) -> bool:
     return place.startswith(f"{__file__}:{number} in ")
 
 
+@pytest.mark.usefixtures("configured")
 class TestReports:
     """Through the public statements."""
-
-    @pytest.fixture(autouse=True)
-    def _configured(self, service: LockService) -> None:
-        userlock.configure(service=service)
 
     @pytest.fixture
     def reports(self, events: list[Event]) -> Reports:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import userlock
+from tests.leases import dead_person
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
@@ -16,17 +17,7 @@ from userlock.lock import tenure as tenure_module
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
-
-@pytest.fixture(autouse=True)
-def _configured(service: LockService) -> None:
-    userlock.configure(service=service)
-
-
-def dead_person(service: LockService, lock_id: str) -> str:
-    """Somebody who stands in line, and will never take a turn. The token."""
-    claim = make_claim(lock_id)
-    assert service.leases.join(claim) is not None
-    return claim.token
+pytestmark = pytest.mark.usefixtures("configured")
 
 
 class TestNobodyWaits:
