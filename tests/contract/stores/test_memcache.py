@@ -16,7 +16,8 @@ from emulator import memcache as embedded_memcached
 from tests.servers import Memcached
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
-from userlock.testing import ManualClock, RaceContract, TimeContract, VerbContract
+from userlock.stores.memcache import connections
+from userlock.testing import ForkContract, ManualClock, RaceContract, TimeContract, VerbContract
 
 
 def store_on(address: str, **options: object) -> MemcacheStore:
@@ -79,23 +80,23 @@ class _OnThree:
             yield store
 
 
-class TestMeta(_ByMeta, VerbContract, RaceContract):
+class TestMeta(_ByMeta, VerbContract, RaceContract, ForkContract):
     pass
 
 
-class TestText(_ByText, VerbContract, RaceContract):
+class TestText(_ByText, VerbContract, RaceContract, ForkContract):
     pass
 
 
-class TestViaProxy(_ViaProxy, VerbContract, RaceContract):
+class TestViaProxy(_ViaProxy, VerbContract, RaceContract, ForkContract):
     pass
 
 
-class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract):
+class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract):
     pass
 
 
-class TestSharded(_OnThree, VerbContract, RaceContract):
+class TestSharded(_OnThree, VerbContract, RaceContract, ForkContract):
     def test_the_locks_are_on_all_servers(
         self, store: ShardedMemcacheStore, three_memcacheds: list[Memcached]
     ) -> None:
@@ -105,6 +106,17 @@ class TestSharded(_OnThree, VerbContract, RaceContract):
         for server in three_memcacheds:
             with contextlib.closing(Client(server.address)) as client:
                 assert int(client.stats()[b"curr_items"]) >= 5
+
+
+@pytest.mark.parametrize("protocol", ["meta", "text"])
+def test_a_store_that_goes_on_with_its_parents_connections_is_found_out(
+    memcached: Memcached, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """The negative control of what these stores do at a fork."""
+    with contextlib.closing(store_on(memcached.address, protocol=protocol)) as store:
+        monkeypatch.setattr(connections, "_all", set())
+        with pytest.raises((AssertionError, StoreUnavailable)):
+            ForkContract().test_a_forked_child_has_a_store_of_its_own(store)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import pytest
 from userlock.lock.store import LeaseStore
 from userlock.testing.contract.base import PATIENCE, StoreContract, created, found
 
-_COMMANDS = 25
+_COMMANDS = 100
 
 
 class ForkContract(StoreContract):
@@ -29,12 +29,15 @@ class ForkContract(StoreContract):
     def test_a_forked_child_has_a_store_of_its_own(self, store: LeaseStore) -> None:
         """Nothing that it does gets in its parent's way: no reply of one goes to the other."""
         created(store.create("ann", b"first", 60))
+        # Closed by the child when it begins: one might be done before the other gets in its way.
+        beginning, begins = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # that threads do not come along
             child = os.fork()
         if child == 0:
             code = 1
             try:
+                os.close(begins)
                 good = store.create("child", b"first", 60) is not None
                 for _ in range(_COMMANDS):
                     good = good and found(store.append("child", b"\nby it")).record[:5] == b"first"
@@ -46,11 +49,16 @@ class ForkContract(StoreContract):
                 sys.stderr.flush()
             finally:
                 os._exit(code)
+        os.close(begins)
+        with os.fdopen(beginning, "rb") as pipe:
+            pipe.read()
         expected = b"first"
-        for number in range(_COMMANDS):
-            expected += b"\n%d" % number
-            assert found(store.append("ann", b"\n%d" % number)).record == expected
-        code = _exit_code(child)
+        try:
+            for number in range(_COMMANDS):
+                expected += b"\n%d" % number
+                assert found(store.append("ann", b"\n%d" % number)).record == expected
+        finally:
+            code = _exit_code(child)
         assert code != 2, "the store gave a forked child wrong answers"
         assert code == 0, "the store raised in a forked child, or kept it waiting"
         assert found(store.read("ann")).record == expected

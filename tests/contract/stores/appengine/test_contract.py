@@ -23,7 +23,10 @@ from userlock.testing import LeaseStoreContract, ManualClock
 
 
 class TestAppEngine(LeaseStoreContract):
-    """The contract, by the clock of the stub."""
+    """The contract, by the clock of the stub.
+
+    Without forks: the SDK's own threads do not survive one, and nothing here can mend that.
+    """
 
     @pytest.fixture(autouse=True)
     def _time(self, clock: ManualClock) -> None:

@@ -189,12 +189,23 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
+#: The contract's part about forks, which pytest cannot run here.
+CONTRACT = """
+from userlock.stores.datastore import DatastoreStore
+from userlock.testing import ForkContract
+
+ForkContract().test_a_forked_child_has_a_store_of_its_own(DatastoreStore())
+"""
+
+
 class TestFork:
     """In a process of its own: this one has a server's threads in it."""
 
-    def run(self, server: emulator.Emulator, *arguments: str, **environment: str) -> int:
+    def run(
+        self, server: emulator.Emulator, *arguments: str, script: str = FORK, **environment: str
+    ) -> int:
         done = subprocess.run(
-            [sys.executable, "-c", FORK, *arguments],
+            [sys.executable, "-c", script, *arguments],
             cwd=ROOT,
             env=os.environ | server.env | environment,
             timeout=30,
@@ -207,6 +218,15 @@ class TestFork:
         self, client: ndb.Client, server: emulator.Emulator, whose: str
     ) -> None:
         assert self.run(server, whose) == 0
+
+    def test_the_contract(self, client: ndb.Client, server: emulator.Emulator) -> None:
+        assert self.run(server, script=CONTRACT) == 0
+
+    def test_the_contract_where_grpc_does_not_support_it(
+        self, client: ndb.Client, server: emulator.Emulator
+    ) -> None:
+        """The negative control."""
+        assert self.run(server, script=CONTRACT, GRPC_ENABLE_FORK_SUPPORT="0") != 0
 
     @pytest.mark.parametrize("whose", ["given", "made"])
     def test_where_grpc_does_not_support_it(
