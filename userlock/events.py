@@ -64,9 +64,16 @@ class TimedOut(Event):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Degraded(Event):
-    """The store did not answer; the caller carries on without its word."""
+    """The store did not answer; the caller carries on without its word.
+
+    Attributes:
+        reason: why it did not answer, in words.
+        fallback: whether the lock was taken in the fallback store instead, which keeps out those
+            who have to go there as well.
+    """
 
     reason: str
+    fallback: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -273,9 +280,10 @@ def _timed_out(event: TimedOut) -> _Line:
 
 def _degraded(event: Degraded) -> _Line:
     return logging.WARNING, (
-        "lock %r degraded: carrying on without it, the lease store does not answer (%s); "
+        "lock %r degraded: %s, the lease store does not answer (%s); "
         "stale writes are still refused at the commit",
         event.lock_id,
+        "taken in the fallback store" if event.fallback else "carrying on without it",
         event.reason,
     )
 

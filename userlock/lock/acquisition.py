@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from userlock.errors import DeadlockDetected, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, Deadlock, Degraded, TimedOut, Unavailable
 from userlock.lock.circle import Circle
+from userlock.lock.fallback import StandIn
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import OutagePolicy
 from userlock.lock.queue import Decision, Look, Turn, delay
@@ -100,43 +101,37 @@ class Acquisition:
         """The store does not answer: what the outage policy says."""
         service = self._service
         lease = self._lease_without_the_store(unsettled=trouble.sent or self._joined)
+        reason = trouble.reason
         if service.fallback is not None:
-            other = self._from_fallback(service.fallback, lease)
+            stand_in = StandIn(service.fallback, service.listeners)
+            other = self._from_fallback(stand_in, lease)
             if other is not None:
                 lease = lease._replace(also=(other, service.fallback), deadline=other.deadline)
-                service.listeners.emit(
-                    Degraded(self._claim.lock_id, f"{trouble.reason}; locked in the fallback store")
-                )
+                service.listeners.emit(Degraded(self._claim.lock_id, reason, fallback=True))
                 self._acquired(degraded=True)
                 return lease
+            reason += f"; in the fallback store: {stand_in.reason}"
         if service.outage is OutagePolicy.FAIL:
             if lease.unsettled:
                 service.remember_stray(lease)
-            service.listeners.emit(Unavailable(self._claim.lock_id, trouble.reason))
-            raise LockServiceUnavailable(
-                lock_id=self._claim.lock_id, reason=trouble.reason
-            ) from trouble
-        service.listeners.emit(Degraded(self._claim.lock_id, trouble.reason))
+            service.listeners.emit(Unavailable(self._claim.lock_id, reason))
+            raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason) from trouble
+        service.listeners.emit(Degraded(self._claim.lock_id, reason))
         self._acquired(degraded=True)
         return lease
 
-    def _from_fallback(self, fallback: LockService, lease: Lease) -> Lease | None:
+    def _from_fallback(self, stand_in: StandIn, lease: Lease) -> Lease | None:
         """A lease of the service that stands in; None if it does not answer either."""
         try:
-            return fallback.acquire(
-                self._claim.lock_id,
-                wait_timeout=max(0.0, self._wait_seconds - self._elapsed()),
-                lock_timeout=self._claim.ttl_seconds,
-                priority=self._claim.priority,
-                request=self._claim.holder.request,
-            )
-        except LockServiceUnavailable:
-            return None
+            other = stand_in.acquire(self._claim, max(0.0, self._wait_seconds - self._elapsed()))
         except BaseException:
             # Somebody has it there, or the thread is being stopped.
             if lease.unsettled:
                 self._service.remember_stray(lease)
             raise
+        self._attempts += stand_in.attempts
+        self._in_the_way = self._in_the_way or stand_in.in_the_way
+        return other
 
     # --- waiting ----------------------------------------------------------------------------
 

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from random import Random, SystemRandom
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import LockServiceUnavailable
 from userlock.events import (
     LISTENERS,
     Acquired,
-    Broken,
     LeaseLost,
     Listeners,
     Released,
@@ -30,7 +28,6 @@ from userlock.lock.lease import (
     RELEASED,
     Granted,
     Held,
-    Holder,
     Lease,
     Lost,
     Priority,
@@ -46,15 +43,15 @@ from userlock.lock.lease import (
 )
 from userlock.lock.lease import Released as StoreReleased
 from userlock.lock.leases import Leases
+from userlock.lock.operators import ForOperators
 from userlock.lock.order import OrderGraph
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.queue import HoldTimes
-from userlock.lock.record import Record, Waiter
 from userlock.lock.registry import open_store
 from userlock.lock.store import LeaseStore, StoreUnavailable
 
 
-class LockService:
+class LockService(ForOperators):
     """Grants and takes back leases. One per process is enough; thread-safe.
 
     Guarantees: while the store keeps its data, no two confirmed (not
@@ -71,6 +68,7 @@ class LockService:
         fallback: another service, normally over Datastore leases, that is asked while the store
             does not answer. What it grants excludes those who ask it too, and is asked for again
             here when the store answers; if it does not answer either, `outage` says what then.
+            This one's listeners are told of it, once.
         quiet_release: release without waiting for the answer, which saves a round trip; whether
             the lease was still ours is not found out then. memcached only.
         listeners: who is told what happens; by default the process-wide list.
@@ -329,67 +327,6 @@ class LockService:
     def say_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
         """Tell the listeners that a lease is lost."""
         self.listeners.emit(LeaseLost(lock_id, held_seconds, how))
-
-    def break_lock(self, lock_id: str | int, *, by: str = "") -> Holder | None:
-        """End the lease of whoever has the lock now. For an operator, when a holder hangs.
-
-        The holder finds out at its next heartbeat, extension or release; until
-        then it goes on, and what it writes on outdated reads is refused at the
-        commit. Whoever waits is next.
-
-        Args:
-            lock_id: the lock.
-            by: who does it, for the log and for the holder; by default this process.
-
-        Returns:
-            Whose it was; None if nobody had it, or it changed hands at that very moment.
-
-        Raises:
-            LockServiceUnavailable: the store did not answer.
-        """
-        lock_id = check_lock_id(lock_id)
-        by = by or process_label()
-        record = self.look(lock_id)
-        if record is None or record.free or not self._break(lock_id, record, by):
-            return None
-        self.listeners.emit(Broken(lock_id, record.holder.describe(), by))
-        return record.holder
-
-    def _break(self, lock_id: str, record: Record, by: str) -> bool:
-        try:
-            return self.ask(lock_id, self.leases.break_, lock_id, record, by)
-        except StoreUnavailable as trouble:
-            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
-
-    def holder(self, lock_id: str | int) -> Holder | None:
-        """Who holds the lock now, or None.
-
-        Raises:
-            LockServiceUnavailable: the store did not answer.
-        """
-        record = self.look(lock_id)
-        return None if record is None or record.free else record.holder
-
-    def waiters(self, lock_id: str | int) -> list[Waiter]:
-        """Who waits for the lock now, in the order in which they will be served.
-
-        Raises:
-            LockServiceUnavailable: the store did not answer.
-        """
-        record = self.look(lock_id)
-        return [] if record is None else record.waiters()
-
-    def look(self, lock_id: str | int) -> Record | None:
-        """The lock's record as it is now; None when there is none.
-
-        Raises:
-            LockServiceUnavailable: the store did not answer.
-        """
-        lock_id = check_lock_id(lock_id)
-        try:
-            return self.ask(lock_id, self.leases.look, lock_id)
-        except StoreUnavailable as trouble:
-            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
 
     def close(self) -> None:
         """Give up the store's connections. Leases that are out stay out."""

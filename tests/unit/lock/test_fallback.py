@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 import userlock
-from tests.leases import record_of
+from tests.leases import dead_person, record_of
 from tests.unit.lock.pulse import live
 from userlock import LockService, LockServiceUnavailable, Tenure
-from userlock.events import Confirmed, Event, LeaseLost, Listeners
+from userlock.events import (
+    Acquired,
+    Confirmed,
+    Contended,
+    Degraded,
+    Event,
+    LeaseLost,
+    Listeners,
+    Released,
+    TimedOut,
+    Unavailable,
+    log_event,
+)
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -40,13 +54,10 @@ def service(
     clock: ManualClock,
     events: list[Event],
 ) -> LockService:
-    fallback = LockService(other, clock=clock, outage="fail")
+    listeners = Listeners([events.append, log_event])
+    fallback = LockService(other, clock=clock, outage="fail", listeners=listeners)
     return LockService(
-        store,
-        clock=clock,
-        outage=request.param,
-        fallback=fallback,
-        listeners=Listeners([events.append]),
+        store, clock=clock, outage=request.param, fallback=fallback, listeners=listeners
     )
 
 
@@ -137,3 +148,130 @@ def test_when_it_does_not_answer_either_the_policy_decides(
         beating.extend(5)
         live(service, clock, 100)
         assert not beating.lost
+
+
+class TestTold:
+    """Both services tell the same listeners. One lock that was asked for is told of once."""
+
+    @pytest.fixture(autouse=True)
+    def _lines(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "userlock")
+
+    def test_a_lock_that_is_free_there(
+        self,
+        scope: LockScope,
+        store: MemoryStore,
+        events: list[Event],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        store.go_down("connection refused", sent=False)
+        scope.acquire("ann")
+        scope.release("ann")
+        degraded, acquired, _ = events
+        assert degraded == Degraded("ann", "connection refused", fallback=True)
+        assert isinstance(acquired, Acquired)
+        assert (acquired.lock_id, acquired.degraded, acquired.in_the_way) == ("ann", True, "")
+        assert kinds(events) == [Degraded, Acquired, Released]
+        assert caplog.messages[0] == (
+            "lock 'ann' degraded: taken in the fallback store, the lease store does not answer "
+            "(connection refused); stale writes are still refused at the commit"
+        )
+
+    def test_one_that_is_waited_for_there(
+        self,
+        service: LockService,
+        scope: LockScope,
+        store: MemoryStore,
+        clock: ManualClock,
+        events: list[Event],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        fallback = service.fallback
+        assert fallback is not None
+        theirs = fallback.acquire("ann", request="POST /theirs")
+        clock.after(2, lambda: fallback.release(theirs))
+        store.go_down("connection refused", sent=False)
+        events.clear()
+        caplog.clear()
+        scope.acquire("ann")
+        assert kinds(events) == [Contended, Released, Degraded, Acquired]
+        acquired = events[-1]
+        assert isinstance(acquired, Acquired)
+        assert acquired.in_the_way.startswith("POST /theirs")
+        assert acquired.waited_seconds == pytest.approx(2, abs=0.1)
+        assert acquired.attempts > 2
+        assert "lock 'ann' acquired after 20" in caplog.messages[-1]
+        assert "in the way: POST /theirs" in caplog.messages[-1]
+
+    def test_one_that_does_not_become_free_there(
+        self, service: LockService, store: MemoryStore, events: list[Event]
+    ) -> None:
+        assert service.fallback is not None
+        service.fallback.acquire("ann", request="POST /theirs")
+        store.go_down("connection refused", sent=False)
+        events.clear()
+        with pytest.raises(userlock.LockTimeout):
+            service.acquire("ann", wait_timeout=1)
+        assert kinds(events) == [Contended, TimedOut]
+
+    @pytest.mark.parametrize("whose", ["optimistic", "fail"])
+    def test_a_fallback_that_does_not_answer_either(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        other: MemoryStore,
+        events: list[Event],
+        caplog: pytest.LogCaptureFixture,
+        whose: str,
+    ) -> None:
+        """Whatever its own policy is: what goes on without anybody's word is not locked there."""
+        assert service.fallback is not None
+        service.fallback.outage = userlock.OutagePolicy.of(whose)
+        store.go_down("connection refused", sent=False)
+        other.go_down("down as well", slow=True)
+        reason = "connection refused; in the fallback store: down as well"
+        if service.outage is userlock.OutagePolicy.FAIL:
+            with pytest.raises(LockServiceUnavailable, match=reason):
+                service.acquire("ann")
+            assert events == [Unavailable("ann", reason)]
+            assert caplog.messages == [
+                f"lock 'ann' not acquired: the lease store does not answer ({reason})"
+            ]
+        else:
+            lease = service.acquire("ann")
+            assert lease.also is None
+            assert events[0] == Degraded("ann", reason, fallback=False)
+            assert kinds(events) == [Degraded, Acquired]
+            assert "carrying on without it" in caplog.messages[0]
+            assert "fallback store: down as well" in caplog.messages[0]
+
+
+class TestHolder:
+    """Who has the lock, while only the fallback knows."""
+
+    def test_inside_a_block_that_it_granted(self, tenure: Tenure) -> None:
+        found = userlock.holder("ann")
+        assert found is not None
+        assert found.request == "POST /mine"
+        assert userlock.waiters("ann") == []
+
+    def test_who_waits_there(self, service: LockService, tenure: Tenure) -> None:
+        assert service.fallback is not None
+        token = dead_person(service.fallback, "ann")
+        assert [waiter.token for waiter in userlock.waiters("ann")] == [token]
+
+    def test_that_nobody_has_it_there_says_nothing_of_those_who_had_it_before(
+        self, service: LockService, scope: LockScope, store: MemoryStore
+    ) -> None:
+        service.acquire("ann")
+        store.go_down("connection refused")
+        for ask in (userlock.holder, userlock.waiters):
+            with pytest.raises(LockServiceUnavailable, match="connection refused"):
+                ask("ann")
+
+    def test_nor_does_a_fallback_that_does_not_answer_either(
+        self, tenure: Tenure, other: MemoryStore
+    ) -> None:
+        other.go_down("down as well")
+        with pytest.raises(LockServiceUnavailable, match="connection refused"):
+            userlock.holder("ann")

@@ -1,0 +1,94 @@
+"""What a lock service offers to those who look on: who holds a lock, who waits, ending a lease."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from userlock.errors import LockServiceUnavailable
+from userlock.events import Broken, Listeners
+from userlock.lock.access import Access
+from userlock.lock.lease import Holder, check_lock_id, process_label
+from userlock.lock.leases import Leases
+from userlock.lock.record import Record, Waiter
+from userlock.lock.store import StoreUnavailable
+
+if TYPE_CHECKING:
+    from userlock.lock.service import LockService
+
+
+class ForOperators:
+    """Looks at locks, and ends leases of others."""
+
+    leases: Leases
+    listeners: Listeners
+    fallback: LockService | None
+    _access: Access
+
+    def break_lock(self, lock_id: str | int, *, by: str = "") -> Holder | None:
+        """End the lease of whoever has the lock now. For an operator, when a holder hangs.
+
+        The holder finds out at its next heartbeat, extension or release; until
+        then it goes on, and what it writes on outdated reads is refused at the
+        commit. Whoever waits is next.
+
+        Args:
+            lock_id: the lock.
+            by: who does it, for the log and for the holder; by default this process.
+
+        Returns:
+            Whose it was; None if nobody had it, or it changed hands at that very moment.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer.
+        """
+        lock_id = check_lock_id(lock_id)
+        by = by or process_label()
+        record = self.look(lock_id)
+        if record is None or record.free:
+            return None
+        try:
+            if not self._access.ask(lock_id, self.leases.break_, lock_id, record, by):
+                return None
+        except StoreUnavailable as trouble:
+            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+        self.listeners.emit(Broken(lock_id, record.holder.describe(), by))
+        return record.holder
+
+    def holder(self, lock_id: str | int) -> Holder | None:
+        """Who holds the lock now, or None. While the store does not answer, who holds it in the
+        fallback store.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer, and nobody is known to hold it.
+        """
+        record = self._look_here_or_there(lock_id)
+        return None if record is None or record.free else record.holder
+
+    def waiters(self, lock_id: str | int) -> list[Waiter]:
+        """Who waits for the lock now, in the order in which they will be served; as `holder`."""
+        record = self._look_here_or_there(lock_id)
+        return [] if record is None else record.waiters()
+
+    def _look_here_or_there(self, lock_id: str | int) -> Record | None:
+        try:
+            return self.look(lock_id)
+        except LockServiceUnavailable:
+            with contextlib.suppress(LockServiceUnavailable):
+                record = None if self.fallback is None else self.fallback.look(lock_id)
+                # That nobody has it there says nothing of who has had it here since before.
+                if record is not None and not record.free:
+                    return record
+            raise
+
+    def look(self, lock_id: str | int) -> Record | None:
+        """The lock's record as it is now; None when there is none.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer.
+        """
+        lock_id = check_lock_id(lock_id)
+        try:
+            return self._access.ask(lock_id, self.leases.look, lock_id)
+        except StoreUnavailable as trouble:
+            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
