@@ -41,6 +41,26 @@ class TestFork:
         os.close(read)
         assert leases.release(lease) == Released()
 
+    def test_a_forked_child_may_have_as_many_connections_as_its_parent(
+        self, memcached: Memcached, prefix: str
+    ) -> None:
+        """Those that other threads were using when it forked are nobody's there."""
+        store = MemcacheStore(memcached.address, prefix=prefix)
+        held = [store._connections.take() for _ in range(32)]
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = 0 if store.create("child", b"first", 60) is not None else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        with pytest.raises(StoreUnavailable, match="all 32 connections are in use"):
+            store.create("parent", b"first", 60)
+        for connection in held:
+            connection.close()
+
     def test_a_fork_during_a_look_up_does_not_wait_for_it_for_ever(
         self, memcached: Memcached, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pymemcache.client.base import Client
@@ -272,3 +273,29 @@ class TestProtocol:
         ):
             assert store.create("ann", b"other", 60) is None
         assert "delete" not in server.seen
+
+
+# --- connections --------------------------------------------------------------------------------
+
+
+def test_many_threads_share_a_few_connections(own_memcached: Memcached) -> None:
+    """As many as there are threads would be a server's 1,024 in sixteen processes."""
+    with contextlib.closing(Client(own_memcached.address)) as client:
+
+        def made() -> int:
+            return int(client.stats()[b"total_connections"])
+
+        before = made()
+        with contextlib.closing(store_on(own_memcached.address)) as store:
+            begin = threading.Barrier(64)
+
+            def use(number: int) -> None:
+                begin.wait(10)
+                for _ in range(20):
+                    version = store.create(f"learner-{number}", b"first", 60)
+                    assert version is not None
+                    assert store.remove(f"learner-{number}", version)
+
+            with ThreadPoolExecutor(64) as threads:
+                list(threads.map(use, range(64)))
+            assert made() - before <= 32

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,40 @@ def test_a_clients_own_retries_are_not_used() -> None:
     with pytest.raises(StoreUnavailable, match="refused"):
         RedisStore(client).create("ann", b"first", 60)
     assert time.monotonic() - started < 5
+
+
+def test_many_threads_share_a_few_connections(own_redis: RedisServer) -> None:
+    client = redis.Redis(port=own_redis.port)
+
+    def made() -> int:
+        info: Any = client.info("stats")
+        return int(info["total_connections_received"])
+
+    before = made()
+    store = RedisStore(client)
+    begin = threading.Barrier(64)
+
+    def use_often(number: int) -> None:
+        begin.wait(10)
+        for _ in range(20):
+            version = store.create(f"learner-{number}", b"first", 60)
+            assert version is not None
+            assert store.remove(f"learner-{number}", version)
+
+    with ThreadPoolExecutor(64) as threads:
+        list(threads.map(use_often, range(64)))
+    assert made() - before <= 32
+    store.close()
+    client.close()
+
+
+def test_one_that_cannot_be_made_takes_no_place() -> None:
+    """Not even where its error is kept."""
+    errors = []
+    for port, store in [(1, RedisStore(redis.Redis(port=1)))] * 33:
+        with pytest.raises(StoreUnavailable, match=f":{port}.*refused") as caught:
+            store.create("ann", b"first", 60)
+        errors.append(caught)
 
 
 def test_over_tls(secured: Secured) -> None:

@@ -1,8 +1,12 @@
-"""Which connections a version's CAS number is trusted on."""
+"""How many connections there are, and on which a version's CAS number is trusted."""
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +19,7 @@ from userlock.stores.memcache.connections import Connections
 class Client:
     """As pymemcache's, as far as a connection needs it."""
 
-    def __init__(self, while_connecting: Any) -> None:
+    def __init__(self, while_connecting: Callable[[], object]) -> None:
         self.sock, self._other = socket.socketpair()
         self.timeout = 0.3
         self._while_connecting = while_connecting
@@ -29,6 +33,15 @@ class Client:
         self._other.close()
 
 
+def pool_of(client_factory: Callable[[], Client], **options: Any) -> Connections:
+    return Connections(
+        "127.0.0.1",
+        11211,
+        client_factory=lambda *_: client_factory(),
+        **{"connect_timeout": 0.1, "timeout": 10, **options},
+    )
+
+
 def test_one_that_stands_since_after_a_version_is_younger_than_it() -> None:
     """However early it was begun: the server may have been restarted while it was made.
 
@@ -39,13 +52,7 @@ def test_one_that_stands_since_after_a_version_is_younger_than_it() -> None:
     connected to the new server  version 1 is another's here
     """
     got: list[int] = []
-    pool = Connections(
-        "127.0.0.1",
-        11211,
-        connect_timeout=0.1,
-        timeout=0.3,
-        client_factory=lambda *_: Client(lambda: got.append(next(pool.sequence))),
-    )
+    pool = pool_of(lambda: Client(lambda: got.append(next(pool.sequence))))
     connection = pool.make()
     assert connection.made > got[0]
     connection.close()
@@ -60,3 +67,89 @@ def test_a_reply_that_makes_no_sense_is_refused() -> None:
     store = MemcacheStore(client_factory=lambda *_: Nonsense(lambda: None))
     with pytest.raises(StoreUnavailable, match="VA what"):
         store.read("ann")
+
+
+# --- how many there are -------------------------------------------------------------------------
+
+
+class Counted(Client):
+    """Counts those that are open, or on their way."""
+
+    open = most_open = 0
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        with Counted._lock:
+            Counted.open += 1
+            Counted.most_open = max(Counted.most_open, Counted.open)
+        super().__init__(lambda: None)
+
+    def close(self) -> None:
+        with Counted._lock:
+            Counted.open -= 1
+        super().close()
+
+
+@pytest.mark.parametrize(("most", "seen"), [(8, 8), (64, 64)], ids=["bounded", "not bounded"])
+def test_many_threads_at_once_have_no_more_than_there_may_be(
+    most: int, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not bounded by less than the number of threads, they would have one each."""
+    monkeypatch.setattr(Counted, "open", 0)
+    monkeypatch.setattr(Counted, "most_open", 0)
+    pool = pool_of(Counted, most=most)
+    all_taken = threading.Semaphore(0)
+    go_on = threading.Event()
+
+    def use(_: int) -> None:
+        for checked in (True, False):
+            connection = pool.take(checked=checked)
+            all_taken.release()
+            go_on.wait(10)
+            pool.give_back(connection)
+
+    with ThreadPoolExecutor(64) as threads:
+        done = threads.map(use, range(64))
+        for _ in range(most):
+            assert all_taken.acquire(timeout=10)
+        while len(pool._places.waiters) < 64 - most:
+            os.sched_yield()
+        go_on.set()
+        list(done)
+    assert Counted.most_open == seen
+    pool.drop_idle()
+    assert Counted.open == 0
+
+
+def test_one_that_cannot_be_made_takes_no_place() -> None:
+    """Not even where its error is kept."""
+    errors = []
+
+    class Unreachable(Client):
+        def version(self) -> bytes:
+            raise ConnectionRefusedError
+
+    pool = pool_of(lambda: Unreachable(lambda: None), most=1, timeout=0)
+    for _ in range(3):
+        with pytest.raises(ConnectionRefusedError) as caught:
+            pool.take()
+        errors.append(caught)
+
+
+def test_one_that_was_closed_takes_no_place() -> None:
+    pool = pool_of(lambda: Client(lambda: None), most=1, timeout=0)
+    closed = pool.take()
+    closed.close()
+    held = pool.take()
+    with pytest.raises(TimeoutError, match="all 1 connections are in use"):
+        pool.take()
+    held.close()
+
+
+def test_one_that_is_asked_for_afresh_takes_the_place_of_an_idle_one() -> None:
+    pool = pool_of(lambda: Client(lambda: None), most=1, timeout=0)
+    idle = pool.take()
+    pool.give_back(idle)
+    fresh = pool.make()
+    assert fresh is not idle
+    fresh.close()

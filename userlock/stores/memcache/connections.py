@@ -1,7 +1,8 @@
 """Connections to one memcached server, through pymemcache.
 
 They are kept in a stack, so that a process has about as many as it has
-threads that use the lock at one moment. What this adds to pymemcache:
+threads that use the lock at one moment, and never more than a bound; whoever
+needs one more waits. What this adds to pymemcache:
 
 - A connection knows *when* it was made, as a number from one sequence that
   versions are numbered in too. A connection older than a version proves that
@@ -24,6 +25,7 @@ from pymemcache.client.base import Client
 from userlock.stores.address import Address
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
 from userlock.stores.memcache.wire import Connection
+from userlock.stores.places import Place, Places
 
 _META: Dialect = Meta()
 _TEXT: Dialect = Text()
@@ -45,7 +47,7 @@ class Connections:
         timeout: for a reply, in seconds.
         client_factory: makes pymemcache clients, for TLS and the like.
         protocol: "meta" or "text"; None to ask the server.
-        most_idle: how many to keep open while nobody uses them.
+        most: how many there may be. Whoever needs one more waits for up to `timeout`.
     """
 
     def __init__(
@@ -57,18 +59,19 @@ class Connections:
         timeout: float,
         client_factory: ClientFactory = plain_client,
         protocol: str | None = None,
-        most_idle: int = 32,
+        most: int = 32,
     ) -> None:
         self._address = Address(host, port)
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._client_factory = client_factory
         self._protocol = protocol
-        self._most_idle = most_idle
+        self._most = most
         # Versions and connections are numbered in one sequence, so that it can
         # be told which came first. `next` on a count is atomic in CPython.
         self.sequence = itertools.count()
         self._idle: list[Connection] = []
+        self._places = Places(most, self._idle)
         # A store that is dropped leaves no open sockets behind.
         weakref.finalize(self, _close_all, self._idle)
         _all.add(self)
@@ -83,19 +86,23 @@ class Connections:
         try:
             connection = self._idle.pop()  # atomic; the latest used is the likeliest alive
         except IndexError:
-            return self.make()
+            return self._one_more()
         if not checked or not connection.stale:
             return connection
         connection.close()
         self.drop_idle()
         return self.make()
 
+    def _one_more(self) -> Connection:
+        """A new one or, where there may be no more, the next that is given back."""
+        given = self._places.take(self._timeout)
+        return self._made(given) if isinstance(given, Place) else given
+
     def give_back(self, connection: Connection) -> None:
         """Keep it for the next one."""
-        if len(self._idle) < self._most_idle:
-            self._idle.append(connection)
-        else:
-            connection.close()
+        self._idle.append(connection)
+        if self._places.waiters:
+            self._places.hand_on()
 
     def make(self, timeout: float | None = None) -> Connection:
         """A new connection.
@@ -106,6 +113,25 @@ class Connections:
         Raises:
             OSError, MemcacheError: the server cannot be reached, or does not answer.
         """
+        given = self._places.take(self._timeout)
+        if isinstance(given, Place):
+            return self._made(given, timeout)
+        place = given.place
+        assert place is not None, "it was closed, and kept"
+        given.close()
+        return self._made(place, timeout)
+
+    def _made(self, place: Place, timeout: float | None = None) -> Connection:
+        try:
+            connection = self._connected(timeout)
+        except BaseException:
+            # Whoever keeps the error keeps its frames, and the place with them.
+            self._places.free(place)
+            raise
+        connection.place = place
+        return connection
+
+    def _connected(self, timeout: float | None) -> Connection:
         server = self._address.resolve(self._connect_timeout)
         client = self._client_factory(
             server, self._connect_timeout, self._timeout if timeout is None else timeout
@@ -124,6 +150,7 @@ class Connections:
     def drop_idle(self) -> None:
         """Close what stands idle: after one has broken, the others are likely broken too."""
         _close_all(self._idle)
+        self._places.hand_on()
 
     def start_again_after_fork(self) -> None:
         """In a forked child: let go of the parent's connections, and of its look-up's thread.
@@ -131,6 +158,8 @@ class Connections:
         Closing the child's descriptors leaves the parent's open, and
         pymemcache sends nothing on close.
         """
+        # Those that were in use will not come back; nor can who waited be woken.
+        self._places = Places(self._most, self._idle)
         self.drop_idle()
         self._address = Address(self._address.host, self._address.port)
 

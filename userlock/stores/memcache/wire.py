@@ -19,6 +19,8 @@ from typing import Any
 
 from pymemcache.exceptions import MemcacheError
 
+from userlock.stores.places import Place
+
 #: What a command may fail with when the server, or the way there, is in trouble.
 TROUBLE = (OSError, MemcacheError)
 #: Room for every reply of one line; small, so that Python has such a block at hand.
@@ -39,11 +41,13 @@ class Connection:
         made: when, as a number in the sequence of its pool.
         meta: whether the server speaks the meta protocol.
         dialect: what speaks it; set by the pool.
+        place: what it occupies in its pool until it is closed.
     """
 
-    __slots__ = ("_buffer", "_owed", "_poll", "_sock", "client", "dialect", "made", "meta")
+    __slots__ = ("_buffer", "_owed", "_poll", "_sock", "client", "dialect", "made", "meta", "place")
 
     dialect: Any
+    place: Place | None
 
     def __init__(self, client: Any, protocol: str | None = None) -> None:
         """Connect, and ask the server for its version: it tells which protocol it speaks.
@@ -83,6 +87,7 @@ class Connection:
     def close(self) -> None:
         """Close it. It cannot be used again."""
         self.client.close()
+        self.place = None
 
     # --- exchanges --------------------------------------------------------------------------
 

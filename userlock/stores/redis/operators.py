@@ -131,7 +131,7 @@ class ForOperators:
             ) from error
         finally:
             if connection is not None:
-                connection.disconnect()
+                self._connections.close(connection)
 
 
 def _lock_id(name: bytes) -> str:

@@ -224,7 +224,7 @@ class RedisStore(ForOperators):
                 # a master says that is none any more, and a new connection
                 # may lead to the one that is.
                 if connection is not None:
-                    connection.disconnect()
+                    self._connections.close(connection)
                 if not isinstance(error, TROUBLE):
                     raise
                 self._connections.drop_idle()  # likely broken too
@@ -233,7 +233,7 @@ class RedisStore(ForOperators):
                 again = False
             else:
                 if hurry:
-                    connection.disconnect()
+                    self._connections.close(connection)
                 else:
                     self._connections.give_back(connection)
                 return answer

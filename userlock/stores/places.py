@@ -1,0 +1,102 @@
+"""At most so many connections at once: who needs one more waits for its turn.
+
+    A, B (have all there may be)            C                          D
+                                            none stands idle: waits
+                                                                       waits
+    A gives its connection back ──────────▶ uses that
+    B closes its, after an error ────────────────────────────────────▶ may make one
+
+Handed on in order. Were they put where anybody finds them, those that run
+would take them again and again before those that wait have been woken.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Generic, TypeVar
+
+_C = TypeVar("_C")
+
+
+class Place:
+    """Room for one connection, which is to refer to it until it is closed."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Waiter(Generic[_C]):
+    """One that waits, and what it was given."""
+
+    def __init__(self) -> None:
+        self.given: _C | Place | None = None
+        self.served = threading.Event()
+
+
+class Places(Generic[_C]):
+    """So many places for connections. Thread-safe; a forked child needs places of its own.
+
+    A place is free again when nothing refers to it any more. So none is lost
+    for ever when an interrupt makes somebody drop a connection.
+
+    Args:
+        most: how many.
+        idle: the connections that nobody uses, each in a place of its own.
+
+    Attributes:
+        waiters: those who wait, in order. Cheap to ask whether there are any.
+    """
+
+    def __init__(self, most: int, idle: list[_C]) -> None:
+        self._most = most
+        self._idle = idle
+        self._taken: weakref.WeakSet[Place] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self.waiters: dict[_Waiter[_C], None] = {}
+
+    def take(self, seconds: float) -> _C | Place:
+        """A connection that stands idle, or a place for another one.
+
+        Args:
+            seconds: how long to wait for either.
+
+        Raises:
+            TimeoutError: there was neither.
+        """
+        waiter = _Waiter[_C]()
+        try:
+            with self._lock:
+                self.waiters[waiter] = None
+                self._serve()
+            waiter.served.wait(seconds)
+        finally:
+            with self._lock:
+                self.waiters.pop(waiter, None)
+        if waiter.given is None:
+            raise TimeoutError(f"all {self._most} connections are in use")
+        return waiter.given
+
+    def free(self, place: Place) -> None:
+        """There is no connection in it after all."""
+        self._taken.discard(place)
+        self.hand_on()
+
+    def hand_on(self) -> None:
+        """A connection was put among the idle ones, or closed: give it to whoever waits."""
+        if self.waiters:
+            with self._lock:
+                self._serve()
+
+    def _serve(self) -> None:
+        while self.waiters:
+            try:
+                given: _C | Place = self._idle.pop()
+            except IndexError:
+                if len(self._taken) >= self._most:
+                    return
+                given = Place()
+                self._taken.add(given)
+            waiter = next(iter(self.waiters))
+            del self.waiters[waiter]
+            waiter.given = given
+            waiter.served.set()
