@@ -1,4 +1,4 @@
-"""What a lock is worth while memcached does not answer, and how it gets its worth back."""
+"""What a lock is worth while its server does not answer, and how it gets its worth back."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ import userlock
 from tests.faults.tidy import tidy_up
 from tests.faults.watching import Watched, wait_until
 from tests.leases import record_of
-from tests.servers import Memcached
+from tests.servers import Memcached, RedisServer
 from userlock import LockService, LockServiceUnavailable
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Confirmed, Conflict, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.heart import Heart
+from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
+from userlock.stores.redis import RedisStore
 
 #: What a busy machine of two cores may add to any bound.
 SLACK_SECONDS = 0.1
 
+Server = Memcached | RedisServer
+
 
 @contextmanager
-def killed(server: Memcached) -> Iterator[None]:
+def killed(server: Server) -> Iterator[None]:
     server.kill()
     try:
         yield
@@ -33,12 +37,12 @@ def killed(server: Memcached) -> Iterator[None]:
         server.start()
 
 
-def stopped(server: Memcached) -> AbstractContextManager[None]:
+def stopped(server: Server) -> AbstractContextManager[None]:
     return server.paused()
 
 
 OUTAGES = pytest.mark.parametrize("outage", [killed, stopped])
-Outage = Callable[[Memcached], AbstractContextManager[None]]
+Outage = Callable[[Server], AbstractContextManager[None]]
 
 
 def timed(action: Callable[[], object]) -> tuple[float, object]:
@@ -49,6 +53,20 @@ def timed(action: Callable[[], object]) -> tuple[float, object]:
     except userlock.LockError as error:
         outcome = error
     return time.monotonic() - started, outcome
+
+
+@pytest.fixture(params=["memcached", "redis"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """A real one that may be killed and stopped."""
+    server: Server = request.getfixturevalue(f"own_{request.param}")
+    return server
+
+
+def store_on(server: Server) -> LeaseStore:
+    """A store of its own, as another process has it, for the same keys."""
+    if isinstance(server, RedisServer):
+        return RedisStore.from_url(server.url)
+    return MemcacheStore(server.address)
 
 
 @pytest.fixture(params=["optimistic", "fail", "fallback"])
@@ -63,11 +81,11 @@ def standing_in() -> MemoryStore:
 
 
 @pytest.fixture
-def watched(own_memcached: Memcached, policy: str, standing_in: MemoryStore) -> Watched:
+def watched(server: Server, policy: str, standing_in: MemoryStore) -> Watched:
     """A service that has been in use, with each of the policies."""
     fallback = LockService(standing_in, outage="fail", listeners=Listeners())
     watched = Watched(
-        own_memcached.address,
+        store=store_on(server),
         outage="optimistic" if policy == "optimistic" else "fail",
         fallback=fallback if policy == "fallback" else None,
     )
@@ -78,10 +96,10 @@ def watched(own_memcached: Memcached, policy: str, standing_in: MemoryStore) -> 
 
 class TestAnswers:
     def test_a_killed_server_is_answered_for_within_50_ms(
-        self, own_memcached: Memcached, watched: Watched, policy: str, standing_in: MemoryStore
+        self, server: Server, watched: Watched, policy: str, standing_in: MemoryStore
     ) -> None:
         service = watched.service
-        own_memcached.kill()
+        server.kill()
         times = []
         for number in range(20):
             took, outcome = timed(lambda number=number: service.acquire(f"learner-{number}"))  # type: ignore[misc]
@@ -93,10 +111,10 @@ class TestAnswers:
         assert max(times) < 0.05
 
     def test_a_stopped_one_costs_one_timeout_and_then_next_to_nothing(
-        self, own_memcached: Memcached, watched: Watched, policy: str, standing_in: MemoryStore
+        self, server: Server, watched: Watched, policy: str, standing_in: MemoryStore
     ) -> None:
         service = watched.service
-        with own_memcached.paused():
+        with server.paused():
             first, outcome = timed(lambda: service.acquire("first"))
             self.assert_as_the_policy_says(policy, outcome, standing_in)
             times = [timed(lambda n=n: service.acquire(f"x{n}"))[0] for n in range(50)]  # type: ignore[misc]
@@ -109,7 +127,7 @@ class TestAnswers:
     def assert_as_the_policy_says(policy: str, outcome: object, standing_in: MemoryStore) -> None:
         if policy == "fail":
             assert isinstance(outcome, LockServiceUnavailable)
-            assert "memcached at 127.0.0.1" in str(outcome)
+            assert "at 127.0.0.1" in str(outcome)
             return
         assert isinstance(outcome, userlock.Lease)
         assert outcome.degraded
@@ -124,10 +142,10 @@ class TestConfirmation:
 
     @OUTAGES
     def test_the_next_ones_are_confirmed_within_two_seconds(
-        self, own_memcached: Memcached, watched: Watched, outage: Outage
+        self, server: Server, watched: Watched, outage: Outage
     ) -> None:
         service = watched.service
-        with outage(own_memcached):
+        with outage(server):
             until = time.monotonic() + 1
             while time.monotonic() < until:
                 timed(lambda: service.acquire("during", wait_timeout=0))
@@ -146,10 +164,10 @@ class TestConfirmation:
     @OUTAGES
     @pytest.mark.parametrize("heartbeat", [True, False])
     def test_they_are_confirmed_within_two_seconds(
-        self, own_memcached: Memcached, watched: Watched, outage: Outage, heartbeat: bool
+        self, server: Server, watched: Watched, outage: Outage, heartbeat: bool
     ) -> None:
         with userlock.scope(watched.service) as scope:
-            with outage(own_memcached):
+            with outage(server):
                 tenures = [
                     scope.acquire(f"learner-{number}", heartbeat=heartbeat) for number in range(20)
                 ]
@@ -158,7 +176,7 @@ class TestConfirmation:
             print(f"\n20 held locks confirmed after {took:.2f} s")
             assert took < 2
             assert len(watched.of(Confirmed)) == 20
-            other = Watched(own_memcached.address).service
+            other = Watched(store=store_on(server)).service
             for tenure in tenures:
                 with pytest.raises(userlock.LockTimeout):
                     other.acquire(tenure.lock_id, wait_timeout=0)
@@ -171,16 +189,25 @@ class TestConfirmation:
         }
         assert watched.of(LeaseLost) == []
 
+    def test_a_heart_that_does_not_beat_leaves_them_degraded(self, server: Server) -> None:
+        """The negative control."""
+        watched = Watched(store=store_on(server), heart=Heart(SYSTEM_CLOCK, threaded=False))
+        with userlock.scope(watched.service) as scope:
+            with killed(server):
+                tenure = scope.acquire("learner-1")
+            tidy_up(watched.service)
+            assert tenure.degraded
+
     @OUTAGES
     def test_one_that_another_has_by_then_is_in_conflict(
-        self, own_memcached: Memcached, outage: Outage
+        self, server: Server, outage: Outage
     ) -> None:
         """Its heart beats when it is told to, so that the other is there first."""
         heart = Heart(SYSTEM_CLOCK, threaded=False)
-        watched = Watched(own_memcached.address, heart=heart)
-        other = Watched(own_memcached.address)
+        watched = Watched(store=store_on(server), heart=heart)
+        other = Watched(store=store_on(server))
         with userlock.scope(watched.service) as scope:
-            with outage(own_memcached):
+            with outage(server):
                 scope.acquire("first")  # what is sent to a stopped server is carried out later
                 tenure = scope.acquire("learner-1")
                 assert tenure.degraded
@@ -200,28 +227,28 @@ class TestConfirmation:
         assert (record.holder.token, record.free) == (theirs.token, False)
 
     def test_a_release_at_the_moment_of_confirmation_leaves_nothing_behind(
-        self, own_memcached: Memcached, watched: Watched
+        self, server: Server, watched: Watched
     ) -> None:
         """Locks that end all the time while the server comes back."""
-        other = MemcacheStore(own_memcached.address, prefix="test")
+        other = store_on(server)
         number = 0
-        own_memcached.kill()
+        server.kill()
         with userlock.scope(watched.service) as scope:
             held = []
             for number in range(200):
                 held.append(scope.acquire(f"learner-{number}").lock_id)
-            own_memcached.start()
+            server.start()
             for lock_id in held:
                 scope.release(lock_id)
         tidy_up(watched.service)
         wait_until(lambda: all(other.read(f"learner-{n}") is None for n in range(number + 1)), 5)
 
-    def test_each_degraded_lock_is_told(self, own_memcached: Memcached, watched: Watched) -> None:
-        own_memcached.kill()
+    def test_each_degraded_lock_is_told(self, server: Server, watched: Watched) -> None:
+        server.kill()
         for number in range(10):
             watched.service.release(watched.service.acquire(f"learner-{number}"))
         assert len(watched.of(Degraded)) == 10
-        assert all("memcached at" in event.reason for event in watched.of(Degraded))
+        assert all("at 127.0.0.1" in event.reason for event in watched.of(Degraded))
 
 
 class TestFallback:
@@ -230,14 +257,14 @@ class TestFallback:
         return "fallback"
 
     @OUTAGES
-    def test_it_excludes_while_memcached_is_away_and_is_given_back_in_both(
-        self, own_memcached: Memcached, watched: Watched, outage: Outage, standing_in: MemoryStore
+    def test_it_excludes_while_the_server_is_away_and_is_given_back_in_both(
+        self, server: Server, watched: Watched, outage: Outage, standing_in: MemoryStore
     ) -> None:
         other = Watched(
-            own_memcached.address, outage="fail", fallback=LockService(standing_in, outage="fail")
+            store=store_on(server), outage="fail", fallback=LockService(standing_in, outage="fail")
         ).service
         with userlock.scope(watched.service) as scope:
-            with outage(own_memcached):
+            with outage(server):
                 tenure = scope.acquire("learner-1", heartbeat=True)
                 with pytest.raises(userlock.LockTimeout):
                     other.acquire("learner-1", wait_timeout=0.1)
@@ -249,9 +276,9 @@ class TestFallback:
         assert watched.service.store.read("learner-1") is None
         assert standing_in.read("learner-1") is None
 
-    def test_without_it_two_have_the_lock(self, own_memcached: Memcached) -> None:
+    def test_without_it_two_have_the_lock(self, server: Server) -> None:
         """The negative control: two optimists."""
-        one, two = Watched(own_memcached.address), Watched(own_memcached.address)
-        own_memcached.kill()
+        one, two = Watched(store=store_on(server)), Watched(store=store_on(server))
+        server.kill()
         assert one.service.acquire("learner-1").degraded
         assert two.service.acquire("learner-1").degraded

@@ -8,18 +8,26 @@ from typing import Any, TypeVar
 
 import userlock
 from userlock.events import Event, Listeners
-from userlock.stores import MemcacheStore
+from userlock.lock.store import LeaseStore
+from userlock.stores import MemcacheStore, ShardedMemcacheStore
 
 _E = TypeVar("_E", bound=Event)
 
 
 class Watched:
-    """A lock service on memcached, as a process of its own would have it."""
+    """A lock service on memcached, or another store, as a process of its own would have it."""
 
-    def __init__(self, *addresses: str, prefix: str = "test", **options: Any) -> None:
+    def __init__(
+        self,
+        *addresses: str,
+        prefix: str = "test",
+        store: LeaseStore | None = None,
+        **options: Any,
+    ) -> None:
         self.events: list[Event] = []
-        servers = [MemcacheStore(address, prefix=prefix) for address in addresses]
-        store = servers[0] if len(servers) == 1 else userlock.stores.ShardedMemcacheStore(servers)
+        if store is None:
+            servers = [MemcacheStore(address, prefix=prefix) for address in addresses]
+            store = servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)
         self.service = userlock.LockService(
             store, listeners=Listeners([self.events.append]), **options
         )
