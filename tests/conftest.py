@@ -17,6 +17,7 @@ pytest.register_assert_rewrite("userlock.testing")
 
 from tests.servers import Memcached, RedisServer  # noqa: E402
 from userlock.lock import scope  # noqa: E402
+from userlock.reports import REPORTS  # noqa: E402
 from userlock.settings import Settings  # noqa: E402
 from userlock.testing import ManualClock  # noqa: E402
 
@@ -65,3 +66,4 @@ def _fresh_defaults() -> Iterator[None]:
     assert scope.current_scope() is None, "the test left a scope open"
     scope.defaults.service = None
     scope.defaults.settings = Settings()
+    REPORTS.reset()

@@ -7,7 +7,7 @@
 
 Layers, each importing only from those before it:
 
-    errors, clock, settings ← events ← lock ← stores, ndb, contrib, testing, cli
+    errors, clock, settings ← sites ← events ← lock ← stores, ndb, contrib, testing, cli
 
 The names are in `_public`, and are fetched when the first of them is used:
 the command line does without ndb, whose import takes most of its time.

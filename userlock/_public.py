@@ -57,6 +57,7 @@ from userlock.ndb.model import (
     root_id,
 )
 from userlock.ndb.provenance import suppress
+from userlock.reports import SiteReport, violations
 from userlock.settings import Enforcement, Settings
 
 __all__ = [
@@ -93,6 +94,7 @@ __all__ = [
     "ReadUnderEarlierTenure",
     "ReadWithoutLock",
     "Settings",
+    "SiteReport",
     "StaleWriteError",
     "StoreUnavailable",
     "Stored",
@@ -117,6 +119,7 @@ __all__ = [
     "root_id",
     "scope",
     "suppress",
+    "violations",
     "waiters",
     "with_extension",
 ]

@@ -11,7 +11,8 @@ class Enforcement(enum.Enum):
 
     #: The put raises before anything is sent. The default.
     RAISE = "raise"
-    #: The put goes ahead (still fenced) and a warning is logged: for a roll-out in production.
+    #: The put goes ahead (still fenced) and a warning is logged, once for each put site: for a
+    #: roll-out in production.
     LOG = "log"
     #: Nothing is checked. Fencing is a setting of its own and stays as it is.
     OFF = "off"

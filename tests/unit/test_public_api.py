@@ -44,6 +44,7 @@ PUBLIC = {
     "ReadUnderEarlierTenure",
     "ReadWithoutLock",
     "Settings",
+    "SiteReport",
     "StaleWriteError",
     "StoreUnavailable",
     "Stored",
@@ -68,6 +69,7 @@ PUBLIC = {
     "root_id",
     "scope",
     "suppress",
+    "violations",
     "waiters",
     "with_extension",
 }

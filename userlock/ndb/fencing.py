@@ -40,7 +40,7 @@ from userlock.ndb.provenance import (
     DELETED,
     Stamp,
     checking,
-    current_settings,
+    fencing,
     last_puts,
     note_put,
     origin,
@@ -57,10 +57,10 @@ class _FencedWrite(abc.ABC):
 
     __slots__ = ("_checked", "_tenure", "base_version")
 
-    def __init__(self, stamp: Stamp | None, tenure: Tenure | None) -> None:
+    def __init__(self, stamp: Stamp | None, tenure: Tenure | None, at: Place | None) -> None:
         self._tenure = tenure
-        self._checked = checking()
-        self.base_version = _version_to_match(stamp) if current_settings().fencing else 0
+        self._checked = checking(at)
+        self.base_version = _version_to_match(stamp) if fencing(at) else 0
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
@@ -107,13 +107,13 @@ class FencedPut(_FencedWrite):
         tenure: Tenure | None,
         put_at: Place | None,
     ) -> None:
-        super().__init__(stamp, tenure)
+        super().__init__(stamp, tenure, put_at)
         self._entity = entity
         self._lock_id = lock_id
         self._stamp = stamp
         self._put_at = put_at
         self._last_put = None if tenure is None else note_put(entity, tenure, put_at)
-        self.must_be_new = current_settings().fencing and self._is_creation()
+        self.must_be_new = fencing(put_at) and self._is_creation()
 
     def _is_creation(self) -> bool:
         """Whether the entity must not exist yet: a new object with a key of its own."""
@@ -188,7 +188,7 @@ class FencedDelete(_FencedWrite):
         deleted_at: Place | None,
     ) -> None:
         stamp = _stamp_under(tenure, cached)
-        super().__init__(stamp, tenure)
+        super().__init__(stamp, tenure, deleted_at)
         self._cached = cached
         self._key = ndb_key
         self._lock_id = lock_id

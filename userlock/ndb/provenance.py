@@ -27,11 +27,11 @@ from userlock.errors import (
     ReadWithoutLock,
     WriteViolation,
 )
-from userlock.events import LISTENERS, Violation
 from userlock.lock.scope import LockScope, current_scope, defaults
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.places import Place, here
+from userlock.reports import REPORTS
 from userlock.settings import Enforcement, Settings
 
 _NOTHING: Mapping[str, Tenure] = {}
@@ -150,16 +150,23 @@ def current_settings() -> Settings:
     return defaults.settings if scope is None else scope.settings
 
 
-def checking() -> bool:
-    """Whether writes are checked here and now."""
-    return current_settings().enforcement is not Enforcement.OFF and _suppressed.get() is None
+def checking(at: Place | None) -> bool:
+    """Whether a write at that place is checked now."""
+    return (
+        current_settings().enforcement is not Enforcement.OFF
+        and _suppressed.get() is None
+        and not REPORTS.arranges(at)
+    )
+
+
+def fencing(at: Place | None) -> bool:
+    """Whether a write at that place is fenced."""
+    return current_settings().fencing and not REPORTS.arranges(at)
 
 
 def report(violation: WriteViolation) -> None:
     """Raise the violation, or tell of it, as the settings say."""
-    enforced = current_settings().enforcement is Enforcement.RAISE
-    LISTENERS.emit(Violation(violation.lock_id, violation, enforced))
-    if enforced:
+    if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
         raise violation
 
 
@@ -189,7 +196,7 @@ def check_put(
         return None
     scope = current_scope()
     tenure = None if scope is None else scope.held.get(lock_id)
-    if checking():
+    if checking(put_at):
         violation = _violation_of_put(entity, lock_id, stamp, tenure)
         if violation is not None:
             kind, detail = violation
@@ -322,7 +329,7 @@ def check_delete(ndb_key: Any, lock_id: str | None, deleted_at: Place | None) ->
         DeletedWithoutLock, LeaseRanOut, LeaseWasLost: it must not be, and enforcement is on.
     """
     tenure = _tenure_for(current_scope(), lock_id)
-    if not checking():
+    if not checking(deleted_at):
         return tenure
     if tenure is None:
         kind, detail = DeletedWithoutLock, ""

@@ -1,0 +1,156 @@
+"""Put sites: names that stay when lines move, and that say the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from userlock.errors import CreatedWithoutLock, PutWithoutLock
+from userlock.sites import Project, Site, facts_of
+
+
+class At:
+    """A place in the code."""
+
+    def __init__(self, file: str, function: str, line: int = 1) -> None:
+        self.file = file
+        self.function = function
+        self.line = line
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+def violation(put_at: object, read_at: object | None = None) -> PutWithoutLock:
+    return PutWithoutLock(key=None, kind="Learner", lock_id="ann", read_at=read_at, put_at=put_at)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    for name in ("main.py", "app/points.py", "src/shop/cart.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    return Project(tmp_path)
+
+
+def site(project: Project, put_at: object, read_at: object | None = None) -> Site:
+    return project.site_of(facts_of(violation(put_at, read_at)))
+
+
+def put_in(project: Project, file: str, function: str = "finish") -> str:
+    return site(project, At(file, function)).put
+
+
+class TestNames:
+    def test_both_places_the_mistake_and_the_kind(self, project: Project) -> None:
+        root = project.root
+        found = site(project, At(f"{root}/app/points.py", "finish"), At(f"{root}/main.py", "load"))
+        assert str(found) == "app/points.py::finish PutWithoutLock Learner main.py::load"
+
+    def test_what_is_new_was_read_nowhere(self, project: Project) -> None:
+        created = CreatedWithoutLock(
+            key=None, kind="Learner", lock_id="ann", read_at=None, put_at=At("app/x.py", "f")
+        )
+        assert str(project.site_of(facts_of(created))) == "app/x.py::f CreatedWithoutLock Learner"
+
+    def test_a_line_that_moves_changes_nothing(self, project: Project) -> None:
+        one, other = At("app/points.py", "finish", 10), At("app/points.py", "finish", 99)
+        assert site(project, one, one) == site(project, other, other)
+
+    def test_another_function_is_another_site(self, project: Project) -> None:
+        """The negative control: so are another reader, another kind and another mistake."""
+        here, there = At("app/points.py", "finish"), At("app/points.py", "start")
+        sites = {site(project, here, here), site(project, there, here), site(project, here, there)}
+        assert len(sites) == 3
+
+    @pytest.mark.parametrize(
+        ("function", "named"),
+        [
+            ("Board.finish", "Board.finish"),
+            ("finish.<locals>.once", "finish.<locals>.once"),
+            ("finish.<locals>.<lambda>", "finish.<locals>.<lambda>"),
+            # Inlined from Python 3.12 on.
+            ("finish.<locals>.<listcomp>", "finish"),
+            ("finish.<locals>.<listcomp>.<setcomp>", "finish"),
+            ("<dictcomp>", "<module>"),
+            ("<module>", "<module>"),
+        ],
+    )
+    def test_functions(self, project: Project, function: str, named: str) -> None:
+        assert put_in(project, "app/points.py", function) == f"app/points.py::{named}"
+
+    def test_a_place_that_is_not_known(self, project: Project) -> None:
+        assert site(project, None).put == "?::?"
+
+
+class TestWhereFilesAre:
+    def test_in_the_project(self, project: Project) -> None:
+        assert put_in(project, f"{project.root}/app/new.py") == "app/new.py::finish"
+
+    @pytest.mark.parametrize(
+        ("deployed", "named"),
+        [
+            ("/srv/app/points.py", "app/points.py"),
+            ("/workspace/main.py", "main.py"),
+            ("/usr/lib/python3.12/site-packages/shop/cart.py", "src/shop/cart.py"),
+            ("/srv/shop/cart.py", "src/shop/cart.py"),
+        ],
+    )
+    def test_the_project_as_it_was_deployed(
+        self, project: Project, deployed: str, named: str
+    ) -> None:
+        assert put_in(project, deployed) == f"{named}::finish"
+
+    def test_a_library_in_the_projects_own_environment(self, project: Project) -> None:
+        file = project.root / ".venv/lib/python3.12/site-packages/flask_session/ndb.py"
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+        assert put_in(project, str(file)) == "site-packages/flask_session/ndb.py::finish"
+
+    def test_elsewhere(self, project: Project) -> None:
+        assert put_in(project, "/opt/tool/run.py") == "/opt/tool/run.py::finish"
+        assert put_in(project, "<stdin>") == "<stdin>::finish"
+
+
+class TestLines:
+    @pytest.mark.parametrize(
+        "one",
+        [
+            Site("app/points.py::finish", "PutWithoutLock", "Learner", "main.py::load"),
+            Site("app/points.py::finish", "CreatedWithoutLock", "Learner"),
+            Site("a folder/#1 100%.py::f", "PutWithoutLock", "My Kind", "a\tb.py::<module>"),
+            Site("app/grüße.py::größe", "PutWithoutLock", "Größe"),
+            Site("app/\udce4.py::f", "PutWithoutLock", "漢字\u2028"),
+        ],
+    )
+    def test_there_and_back(self, one: Site) -> None:
+        line = str(one)
+        assert len(line.split()) == len([field for field in one if field])
+        assert len(line.splitlines()) == 1
+        assert "#" not in line
+        assert Site.parse(line) == one
+
+    @pytest.mark.parametrize("line", ["", "app/x.py::f", "a b c", "a::b c d e f", "<<<<<<< HEAD x"])
+    def test_what_names_no_site(self, line: str) -> None:
+        with pytest.raises(ValueError, match="names no put site"):
+            Site.parse(line)
+
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            None,
+            "text",
+            {},
+            {"violation": 1, "kind": "Learner", "put": None},
+            {"violation": "PutWithoutLock", "kind": "", "put": None},
+            {"violation": "PutWithoutLock", "kind": "Learner", "put": "app/x.py"},
+            {"violation": "PutWithoutLock", "kind": "Learner", "put": {"file": "x", "function": 1}},
+            {"violation": "PutWithoutLock", "kind": "Learner", "put": None, "read": {"file": ""}},
+        ],
+    )
+    def test_facts_from_elsewhere_may_be_anything(self, project: Project, facts: Any) -> None:
+        with pytest.raises(ValueError, match=r"no (facts|place)"):
+            project.site_of(facts)
