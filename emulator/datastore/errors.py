@@ -13,6 +13,7 @@ class Code(IntEnum):
     """Canonical status codes, with the numbers of google.rpc.Code."""
 
     INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
     ALREADY_EXISTS = 6
     FAILED_PRECONDITION = 9

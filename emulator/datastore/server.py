@@ -13,10 +13,12 @@ import grpc
 
 from emulator.datastore.clock import wall_clock_microseconds
 from emulator.datastore.concurrency import Optimistic
+from emulator.datastore.control import ControlServer
 from emulator.datastore.engine import ControlFactory, Engine
 from emulator.datastore.entity_groups import OptimisticWithEntityGroups
+from emulator.datastore.faults import Faults
 from emulator.datastore.pessimistic import Pessimistic
-from emulator.datastore.servicer import handlers
+from emulator.datastore.servicer import handlers, methods
 from emulator.datastore.storage import Storage
 
 DEFAULT_PORT = 8081
@@ -52,6 +54,9 @@ class Emulator:
     """A running Datastore emulator. Also a context manager that stops it.
 
     Use `start()`.
+
+    Attributes:
+        faults: makes requests fail, or take long, on demand.
     """
 
     def __init__(
@@ -60,9 +65,13 @@ class Emulator:
         threads: ThreadPoolExecutor,
         engine: Engine,
         storage: Storage,
+        faults: Faults,
+        control: ControlServer | None,
         host: str,
         project: str,
     ) -> None:
+        self.faults = faults
+        self._control = control
         self._server = server
         self._threads = threads
         self._engine = engine
@@ -78,6 +87,11 @@ class Emulator:
         return self._host
 
     @property
+    def control_url(self) -> str | None:
+        """Where faults are planted over HTTP, as "http://127.0.0.1:PORT"; None: nowhere."""
+        return None if self._control is None else self._control.url
+
+    @property
     def env(self) -> dict[str, str]:
         """The environment variables that send the client libraries here."""
         return {
@@ -88,11 +102,12 @@ class Emulator:
         }
 
     def reset(self) -> None:
-        """Forget all entities of all projects, and abort all transactions.
+        """Forget all entities of all projects, abort all transactions, remove all faults.
 
         Ids and versions go on growing, so that nothing from before can be taken
         for something new.
         """
+        self.faults.clear()
         self._engine.reset()
 
     def stop(self, grace_seconds: float = 1.0) -> None:
@@ -104,6 +119,9 @@ class Emulator:
         with self._stop_lock:
             if self._stopped.is_set():
                 return
+            if self._control is not None:
+                self._control.stop()
+            self.faults.clear()  # or requests would be held beyond the end
             self._server.stop(grace_seconds).wait()
             self._engine.close()
             self._threads.shutdown()
@@ -149,6 +167,7 @@ def start(
     host: str = DEFAULT_HOST,
     project: str = DEFAULT_PROJECT,
     concurrency_mode: str = DEFAULT_CONCURRENCY_MODE,
+    control_port: int | None = None,
     now: Callable[[], int] = wall_clock_microseconds,
 ) -> Emulator:
     """Start a Datastore emulator inside this process, in threads of its own.
@@ -163,6 +182,8 @@ def start(
         concurrency_mode: "pessimistic" (locks delay others, as in a new database),
             "optimistic" (a transaction is aborted at commit if it read what has
             changed), or "optimistic-with-entity-groups" (the legacy mode).
+        control_port: where faults can be planted over HTTP (see `Emulator.control_url`);
+            0 picks a free port, None offers it nowhere. `Emulator.faults` needs none.
         now: the server's clock, in microseconds since the epoch, for tests that
             move time by hand: versions, update times and read times follow it, and
             go on growing where it does not. Transactions expire by real time.
@@ -175,26 +196,31 @@ def start(
         StorageError: the data folder cannot be used.
         ValueError: the concurrency mode is unknown.
     """
-    _check_address(host, port)
+    for each in (port, control_port or 0):
+        _check_address(host, each)
     control = CONCURRENCY_MODES.get(concurrency_mode)
     if control is None:
         available = ", ".join(CONCURRENCY_MODES)
         raise ValueError(f"unknown concurrency mode {concurrency_mode!r}; available: {available}")
     storage = Storage(None if data_dir is None else Path(data_dir), now=now)
     engine = Engine(storage, control)
+    faults = Faults(engine.rollback)
     threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator")
     server = grpc.server(
         threads,
-        handlers=[handlers(engine)],
+        handlers=[handlers(methods(engine, faults))],
         options=_OPTIONS,
     )
-    if ":" in host:
-        host = f"[{host}]"
+    address = f"[{host}]" if ":" in host else host
     try:
-        bound = server.add_insecure_port(f"{host}:{port}")
-    except RuntimeError as error:
+        bound = server.add_insecure_port(f"{address}:{port}")
+        controlled = None if control_port is None else ControlServer(faults, host, control_port)
+    except (RuntimeError, OSError) as error:
+        server.stop(None)
         storage.close()
-        raise PortInUseError(f"cannot listen on {host}:{port}: {error}") from None
+        raise PortInUseError(f"cannot listen on {address}: {error}") from None
     server.start()
-    _log.info("Datastore emulator listens on %s:%d", host, bound)
-    return Emulator(server, threads, engine, storage, f"{host}:{bound}", project)
+    _log.info("Datastore emulator listens on %s:%d", address, bound)
+    return Emulator(
+        server, threads, engine, storage, faults, controlled, f"{address}:{bound}", project
+    )

@@ -7,7 +7,7 @@ message types.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ import grpc
 from emulator.datastore import protos
 from emulator.datastore.engine import Engine
 from emulator.datastore.errors import Code, DatastoreError
+from emulator.datastore.faults import Faults, Run
 from emulator.datastore.protos import Message
 
 SERVICE = "google.datastore.v1.Datastore"
@@ -23,12 +24,12 @@ _log = logging.getLogger(__name__)
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def methods(engine: Engine) -> dict[str, tuple[Callable[[Message], Message], Any]]:
+def methods(engine: Engine, faults: Faults) -> dict[str, tuple[Run, Any]]:
     """The RPCs by name: what runs them, and the class of their request.
 
     Other transports use it too.
     """
-    return {
+    rpcs: dict[str, tuple[Run, Any]] = {
         "Lookup": (engine.lookup, protos.LookupRequest),
         "RunQuery": (engine.run_query, protos.RunQueryRequest),
         "RunAggregationQuery": (
@@ -41,9 +42,13 @@ def methods(engine: Engine) -> dict[str, tuple[Callable[[Message], Message], Any
         "AllocateIds": (engine.allocate_ids, protos.AllocateIdsRequest),
         "ReserveIds": (engine.reserve_ids, protos.ReserveIdsRequest),
     }
+    return {
+        name: (faults.around(name, run), request_class)
+        for name, (run, request_class) in rpcs.items()
+    }
 
 
-def handlers(engine: Engine) -> grpc.GenericRpcHandler:
+def handlers(rpcs: Mapping[str, tuple[Run, Any]]) -> grpc.GenericRpcHandler:
     """The service's methods, to be added to a gRPC server."""
     return grpc.method_handlers_generic_handler(
         SERVICE,
@@ -53,7 +58,7 @@ def handlers(engine: Engine) -> grpc.GenericRpcHandler:
                 request_deserializer=request_class.FromString,
                 response_serializer=_serialize,
             )
-            for name, (run, request_class) in methods(engine).items()
+            for name, (run, request_class) in rpcs.items()
         },
     )
 
@@ -63,9 +68,7 @@ def _serialize(response: Message) -> bytes:
     return serialized
 
 
-def _behaviour(
-    name: str, run: Callable[[Message], Message]
-) -> Callable[[Message, grpc.ServicerContext], Message]:
+def _behaviour(name: str, run: Run) -> Callable[[Message, grpc.ServicerContext], Message]:
     def call(request: Message, context: grpc.ServicerContext) -> Message:
         started = time.perf_counter()
         try:

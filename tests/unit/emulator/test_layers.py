@@ -10,7 +10,7 @@ ROOT = Path(emulator.__file__).parent
 # Each module may import from those before it.
 FLOORS = [
     ["protos", "errors"],
-    ["encoding", "clock", "schema", "catalog"],
+    ["encoding", "clock", "schema", "catalog", "faults"],
     ["indexing", "validation"],
     ["rows"],
     ["storage", "query", "ids"],
@@ -20,7 +20,7 @@ FLOORS = [
     ["aggregation", "pessimistic", "entity_groups", "sessions"],
     ["reads", "writes"],
     ["engine"],
-    ["servicer"],
+    ["servicer", "control"],
     ["server"],
 ]
 
