@@ -6,6 +6,8 @@ import userlock.stores  # noqa: F401  (so that `from_url` knows them)
 from userlock._version import __version__
 from userlock.configuration import configure
 from userlock.errors import (
+    AbstractWritten,
+    BatchOnlyWritten,
     ConfigurationError,
     CreatedWithoutLock,
     DeadlockDetected,
@@ -16,21 +18,27 @@ from userlock.errors import (
     LeaseRanOut,
     LeaseWasLost,
     LockError,
+    LockIdChanged,
     LockIdError,
     LockNotHeld,
     LockServiceUnavailable,
     LockTimeout,
+    NeverWrittenWritten,
     NoScope,
     NoService,
+    NotInTransaction,
     PartialEntityPut,
     PutAfterRelease,
     PutWithoutLock,
     ReadUnderEarlierTenure,
     ReadWithoutLock,
     StaleWriteError,
+    StructuredOnlyWritten,
     UserLockError,
     WriteAfterCommit,
+    WriteOnceRewritten,
     WriteViolation,
+    WrongTransaction,
 )
 from userlock.lock.lease import Holder, Lease, Priority
 from userlock.lock.policy import LockPolicy, OutagePolicy, Polling, PriorityPolicy
@@ -49,18 +57,16 @@ from userlock.lock.verbs import (
     waiters,
     with_extension,
 )
-from userlock.ndb.model import (
-    UserModel,
-    fetch_under_user_write_lock,
-    key_id,
-    lock_id_of,
-    root_id,
-)
-from userlock.ndb.provenance import suppress
+from userlock.ndb.enforcement import suppress
+from userlock.ndb.lockids import key_id, lock_id_of, root_id
+from userlock.ndb.model import Model, UserModel, fetch_under_user_write_lock
+from userlock.ndb.policies import WritePolicy
 from userlock.reports import SiteReport, violations
 from userlock.settings import Enforcement, Settings
 
 __all__ = [
+    "AbstractWritten",
+    "BatchOnlyWritten",
     "ConfigurationError",
     "CreatedWithoutLock",
     "DeadlockDetected",
@@ -75,6 +81,7 @@ __all__ = [
     "LeaseStore",
     "LeaseWasLost",
     "LockError",
+    "LockIdChanged",
     "LockIdError",
     "LockNotHeld",
     "LockPolicy",
@@ -82,8 +89,11 @@ __all__ = [
     "LockService",
     "LockServiceUnavailable",
     "LockTimeout",
+    "Model",
+    "NeverWrittenWritten",
     "NoScope",
     "NoService",
+    "NotInTransaction",
     "OutagePolicy",
     "PartialEntityPut",
     "Polling",
@@ -98,12 +108,16 @@ __all__ = [
     "StaleWriteError",
     "StoreUnavailable",
     "Stored",
+    "StructuredOnlyWritten",
     "Tenure",
     "UserLockError",
     "UserModel",
     "Waiter",
     "WriteAfterCommit",
+    "WriteOnceRewritten",
+    "WritePolicy",
     "WriteViolation",
+    "WrongTransaction",
     "__version__",
     "acquire_lock",
     "break_lock",

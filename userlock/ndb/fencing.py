@@ -35,18 +35,11 @@ from userlock.errors import (
 from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
+from userlock.ndb.enforcement import checking, fencing, report
+from userlock.ndb.lastputs import last_puts, note_put
 from userlock.ndb.places import Place
-from userlock.ndb.provenance import (
-    DELETED,
-    Stamp,
-    checking,
-    fencing,
-    last_puts,
-    note_put,
-    origin,
-    report,
-    stamp_of,
-)
+from userlock.ndb.policies import WritePolicy, policy_for_message
+from userlock.ndb.stamps import DELETED, Stamp, origin, stamp_of
 from userlock.ndb.transactions import note_pending
 
 _Violation = TypeVar("_Violation", bound=WriteViolation)
@@ -55,28 +48,31 @@ _Violation = TypeVar("_Violation", bound=WriteViolation)
 class _FencedWrite(abc.ABC):
     """What puts and deletes have in common: the checks when their transaction commits."""
 
-    __slots__ = ("_checked", "_tenure", "base_version")
+    __slots__ = ("_checked", "_tenures", "base_version")
 
-    def __init__(self, stamp: Stamp | None, tenure: Tenure | None, at: Place | None) -> None:
-        self._tenure = tenure
+    def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], at: Place | None) -> None:
+        self._tenures = tenures
         self._checked = checking(at)
         self.base_version = _version_to_match(stamp) if fencing(at) else 0
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
-        if self._tenure is not None:
-            note_pending(self._tenure, future)
+        for tenure in self._tenures:
+            note_pending(tenure, future)
 
     def about_to_commit(self) -> None:
-        """Within a transaction: the lock must have been held until here.
+        """Within a transaction: its locks must have been held until here.
 
         Raises:
             LeaseRanOut, LeaseWasLost, PutAfterRelease: it has not. Not transient errors, so ndb
                 rolls back and does not try again.
         """
-        tenure = self._tenure
-        if tenure is None or not self._checked:
+        if not self._checked:
             return
+        for tenure in self._tenures:
+            self._check_still_held(tenure)
+
+    def _check_still_held(self, tenure: Tenure) -> None:
         if not tenure.held:
             report(self._violation(PutAfterRelease, "its transaction was about to commit"))
         elif tenure.lost:
@@ -97,52 +93,57 @@ class _FencedWrite(abc.ABC):
 class FencedPut(_FencedWrite):
     """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
 
-    __slots__ = ("_entity", "_last_put", "_lock_id", "_put_at", "_stamp", "must_be_new")
+    __slots__ = ("_entity", "_last_puts", "_lock_id", "_put_at", "_stamp", "must_be_new")
 
     def __init__(
         self,
         entity: Any,
         lock_id: str | None,
         stamp: Stamp | None,
-        tenure: Tenure | None,
+        tenures: tuple[Tenure, ...],
         put_at: Place | None,
     ) -> None:
-        super().__init__(stamp, tenure, put_at)
+        super().__init__(stamp, tenures, put_at)
         self._entity = entity
         self._lock_id = lock_id
         self._stamp = stamp
         self._put_at = put_at
-        self._last_put = None if tenure is None else note_put(entity, tenure, put_at)
+        self._last_puts = [note_put(entity, tenure, put_at) for tenure in tenures]
+        if not tenures and hooks.in_transaction():
+            self._last_puts = [note_put(entity, None, put_at)]
         self.must_be_new = fencing(put_at) and self._is_creation()
 
     def _is_creation(self) -> bool:
         """Whether the entity must not exist yet: a new object with a key of its own."""
         key = self._entity._key
-        return (
-            (self._stamp is None or self._stamp.version == DELETED)
-            and hooks.is_complete(key)
-            and not type(self._entity)._overwrites
-        )
+        if self._stamp is not None and self._stamp.version != DELETED:
+            return False
+        cls = type(self._entity)
+        may_overwrite = cls._overwrites and cls._write_policy is not WritePolicy.WRITE_ONCE
+        return hooks.is_complete(key) and not may_overwrite
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
         if self.must_be_new and not future.done():
             hooks.note_in_flight(self._entity._key, future)
-        if self._last_put is not None:
-            self._last_put.future = future
+        for last in self._last_puts:
+            last.future = future
         super().begun(future)
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
         held = origin().held
-        if self._tenure is not None and self._tenure.lock_id not in held:
-            held = {**held, self._tenure.lock_id: self._tenure}
+        for tenure in self._tenures:
+            if tenure.lock_id not in held:
+                held = {**held, tenure.lock_id: tenure}
         key = self._entity._key
         known = key if hooks.is_complete(key) else None
-        self._entity._userlock_stamp = Stamp(known, held, version, place=self._put_at)
-        if self._last_put is not None:
-            self._last_put.version = version
-            self._last_put.future = None
+        self._entity._userlock_stamp = Stamp(
+            known, held, version, place=self._put_at, lock_id=self._lock_id
+        )
+        for last in self._last_puts:
+            last.version = version
+            last.future = None
 
     def conflicted(self, version: int) -> StaleWriteError:
         """Somebody else wrote it first. The stale object leaves the caches."""
@@ -162,6 +163,7 @@ class FencedPut(_FencedWrite):
             key=self._entity._key,
             kind=type(self._entity)._get_kind(),
             lock_id=self._lock_id,
+            policy=policy_for_message(type(self._entity)),
             read_at=None if self._stamp is None else self._stamp.place,
             put_at=self._put_at,
             detail=detail,
@@ -188,7 +190,7 @@ class FencedDelete(_FencedWrite):
         deleted_at: Place | None,
     ) -> None:
         stamp = _stamp_under(tenure, cached)
-        super().__init__(stamp, tenure, deleted_at)
+        super().__init__(stamp, () if tenure is None else (tenure,), deleted_at)
         self._cached = cached
         self._key = ndb_key
         self._lock_id = lock_id
@@ -223,6 +225,7 @@ class FencedDelete(_FencedWrite):
             key=self._key,
             kind=self._key.kind(),
             lock_id=self._lock_id,
+            policy=policy_for_message(hooks.model_of(self._key.kind())),
             read_at=self._read_at,
             put_at=self._deleted_at,
             detail=detail,

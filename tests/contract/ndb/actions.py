@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.models import Learner
 
+Put = Callable[[Any], object]
 Elsewhere = Callable[[Callable[[], None]], None]
 
 
@@ -27,3 +29,42 @@ def add_five() -> None:
 def stored_points(name: str = "ann") -> int | None:
     learner = Learner.get_by_id(name, use_cache=False)
     return None if learner is None else learner.points
+
+
+def put_in_tasklet(entity: Any) -> None:
+    @ndb.tasklet
+    def write() -> Any:
+        yield entity.put_async()
+
+    write().result()
+
+
+PUTS: dict[str, Put] = {
+    "put": lambda entity: entity.put(),
+    "put_async": lambda entity: entity.put_async().result(),
+    "put_multi": lambda entity: ndb.put_multi([entity]),
+    "tasklet": put_in_tasklet,
+}
+DELETES: dict[str, Put] = {
+    "delete": lambda entity: entity.key.delete(),
+    "delete_async": lambda entity: entity.key.delete_async().result(),
+    "delete_multi": lambda entity: ndb.delete_multi([entity.key]),
+}
+
+
+def arranged(entity: Any) -> Any:
+    """An entity that is in Datastore, read afresh by nobody in particular."""
+    with userlock.suppress("arranging data"):
+        entity.put()
+    return entity.key.get(use_cache=False)
+
+
+def check_policy_message(error: userlock.WriteViolation, entity: Any) -> None:
+    """It names the entity, its policy, where it is written, and what to do."""
+    message = str(error)
+    assert error.key == entity.key
+    assert error.lock_id is None
+    assert f"write policy: {type(entity)._write_policy}" in message
+    assert error.policy == str(type(entity)._write_policy)
+    assert "/tests/contract/ndb/" in str(error.put_at)
+    assert "To mend it: " in message

@@ -10,6 +10,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.contract.ndb.actions import DELETES, PUTS, Put
 from userlock.events import LISTENERS, Event
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -58,3 +59,13 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     seen: list[Event] = []
     monkeypatch.setattr(LISTENERS, "_listeners", (*LISTENERS._listeners, seen.append))
     return seen
+
+
+@pytest.fixture(params=PUTS)
+def put(request: pytest.FixtureRequest) -> Put:
+    return PUTS[request.param]
+
+
+@pytest.fixture(params=DELETES)
+def delete(request: pytest.FixtureRequest) -> Put:
+    return DELETES[request.param]

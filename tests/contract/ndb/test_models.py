@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 from google.cloud import ndb
+from google.cloud.ndb import polymodel
 from google.cloud.ndb.exceptions import ContextError
 
 import userlock
 from tests.contract.ndb.models import Learner, Note, VideoLog
+from userlock import root_id
 from userlock.testing import ManualClock
+
+IN_TRANSACTION = userlock.WritePolicy.IN_TRANSACTION
+WRITE_ONCE = userlock.WritePolicy.WRITE_ONCE
 
 
 class TestDefinition:
@@ -27,9 +32,89 @@ class TestDefinition:
         with pytest.raises(userlock.ConfigurationError, match="name of a property or a method"):
             type("Wrong", (userlock.UserModel,), {"_lock_id": 17})
 
+    def test_a_model_that_names_no_policy_is_refused(self) -> None:
+        with pytest.raises(userlock.ConfigurationError, match="names no write policy") as caught:
+            type("NoPolicy", (userlock.Model,), {"points": ndb.IntegerProperty()})
+        for choice in ("UserModel", "IN_TRANSACTION", "WRITE_ONCE", "unsafe('why')"):
+            assert choice in str(caught.value)
+
+    @pytest.mark.parametrize("rule", [{"_lock_id": "user_id"}, {"_lock_id_from_key": root_id}])
+    @pytest.mark.parametrize("base", [userlock.Model, userlock.UserModel])
+    def test_a_model_that_names_two_is_refused(self, base: Any, rule: dict[str, Any]) -> None:
+        (attribute,) = rule
+        body = {"user_id": ndb.StringProperty(), "_write_policy": WRITE_ONCE, **rule}
+        with pytest.raises(
+            userlock.ConfigurationError,
+            match=f"two write policies: written once .* under the user's lock .by `{attribute}`",
+        ):
+            type("Two", (base,), body)
+
+    @pytest.mark.parametrize(
+        "value", ["in a transaction", userlock.WritePolicy.unsafe, (IN_TRANSACTION, WRITE_ONCE)]
+    )
+    def test_what_is_not_one_policy_is_refused(self, value: Any) -> None:
+        with pytest.raises(userlock.ConfigurationError, match="must be exactly one policy"):
+            type("Wrong", (userlock.Model,), {"_write_policy": value})
+
+    def test_two_that_are_inherited_are_refused_unless_the_class_says_which(self) -> None:
+        class Once(userlock.Model):
+            _write_policy = WRITE_ONCE
+
+        class Transacted(userlock.Model):
+            _write_policy = IN_TRANSACTION
+
+        with pytest.raises(
+            userlock.ConfigurationError,
+            match=r"inherits two .*: written once \(from Once\) and in a transaction \(from Tr",
+        ):
+            type("Both", (Once, Transacted), {})
+        both: Any = type("Both", (Once, Transacted), {"_write_policy": WRITE_ONCE})
+        assert both._write_policy == WRITE_ONCE
+
+    def test_a_policy_is_inherited_and_can_be_changed(self) -> None:
+        class Once(userlock.Model):
+            _write_policy = WRITE_ONCE
+
+        class OnceToo(Once):
+            pass
+
+        class Locked(OnceToo):
+            _lock_id_from_key = userlock.key_id
+
+        assert OnceToo._write_policy == WRITE_ONCE
+        assert Locked._write_policy == userlock.WritePolicy.USER_LOCK
+
+    def test_a_user_model_is_under_the_users_lock(self, context: Any) -> None:
+        assert Learner._write_policy is userlock.WritePolicy.USER_LOCK
+
+        class Named(userlock.Model):
+            _write_policy = userlock.WritePolicy.USER_LOCK
+            _lock_id_from_key = userlock.key_id
+
+        assert userlock.lock_id_of(Named(id="ann")) == "ann"
+
+    def test_expandos_and_polymodels_have_policies_as_well(self, context: Any) -> None:
+        class Loose(userlock.UserModel, ndb.Expando):
+            _lock_id_from_key = userlock.key_id
+
+        class Animal(userlock.UserModel, polymodel.PolyModel):
+            _lock_id = "owner"
+            owner = ndb.StringProperty()
+
+        class Cat(Animal):
+            pass
+
+        with userlock.global_lock("ann"):
+            Loose(id="ann", colour="red").put()
+            Cat(owner="ann").put()
+        with pytest.raises(userlock.CreatedWithoutLock):
+            Cat(owner="ann").put()
+        with pytest.raises(userlock.ConfigurationError, match="does not say which lock"):
+            type("NoRule", (userlock.UserModel, polymodel.PolyModel), {})
+
     def test_an_abstract_base_class_needs_none(self, context: Any) -> None:
         class Base(userlock.UserModel):
-            _abstract = True
+            _write_policy = userlock.WritePolicy.ABSTRACT
             user_id = ndb.StringProperty()
 
         class Derived(Base):
@@ -37,7 +122,7 @@ class TestDefinition:
 
         with userlock.global_lock("ann"):
             Derived(user_id="ann").put()
-        with pytest.raises(userlock.ConfigurationError, match="Base is abstract"):
+        with pytest.raises(userlock.AbstractWritten):
             Base(user_id="ann").put()
 
     def test_a_subclass_inherits_the_rule(self, context: Any) -> None:

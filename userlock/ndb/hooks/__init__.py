@@ -41,11 +41,13 @@ from userlock.ndb.hooks.runtime import (
     is_complete,
     model_of,
     note_in_flight,
+    transaction_notes,
     unobserved,
     wait_for,
     wait_for_key,
     when_transaction_ends,
 )
+from userlock.ndb.hooks.values import reader_of
 from userlock.ndb.hooks.writing import hook_committing, hook_deleting, hook_putting
 from userlock.ndb.watch import Handler
 
@@ -61,6 +63,8 @@ __all__ = [
     "missing_points",
     "model_of",
     "note_in_flight",
+    "reader_of",
+    "transaction_notes",
     "unobserved",
     "wait_for",
     "wait_for_key",
@@ -76,6 +80,8 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (model.Model, "_put_async", ("self", "kwargs")),
     (model.Model, "_prepare_for_put", ("self",)),
     (model.Model, "_kind_map", ()),
+    (model, "_BaseValue", ("b_val",)),
+    (model.Property, "_get_value", ("self", "entity")),
     (_api, "lookup", ("key", "options")),
     (_api, "put", ("entity", "options")),
     (_api, "delete", ("key", "options")),

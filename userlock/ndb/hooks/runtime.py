@@ -34,6 +34,12 @@ def when_transaction_ends(callback: Callable[[], None]) -> None:
     context.get_context().call_on_transaction_complete(callback)
 
 
+def transaction_notes() -> dict[str, Any]:
+    """What is to be remembered for as long as this attempt of the running transaction."""
+    notes: dict[str, Any] = context.get_context().__dict__.setdefault("_userlock_notes", {})
+    return notes
+
+
 def cached_entity(ndb_key: Any) -> Any:
     """The object that the context caches have for a key, or None.
 

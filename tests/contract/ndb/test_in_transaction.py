@@ -1,0 +1,138 @@
+"""The write policy of what is read and written in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.actions import Put, arranged, check_policy_message
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+class Course(userlock.Model):
+    _write_policy = userlock.WritePolicy.IN_TRANSACTION
+    seats = ndb.IntegerProperty(default=0)
+
+
+@pytest.fixture
+def course(context: Any) -> Course:
+    course: Course = arranged(Course(id="physics"))
+    return course
+
+
+def test_read_and_put_in_one_transaction(course: Course, put: Put) -> None:
+    def enrol() -> None:
+        found = course.key.get()
+        found.seats += 1
+        put(found)
+        put(found)
+
+    ndb.transaction(enrol)
+    assert course.key.get(use_cache=False).seats == 1
+
+
+def test_no_transaction_at_all(course: Course, put: Put) -> None:
+    with pytest.raises(userlock.NotInTransaction) as caught:
+        put(course)
+    check_policy_message(caught.value, course)
+    assert "actions.py" in str(caught.value.read_at)
+
+
+def test_a_lock_is_no_transaction(course: Course, put: Put) -> None:
+    with userlock.global_lock("physics"), pytest.raises(userlock.NotInTransaction):
+        put(course.key.get())
+
+
+def test_read_outside_put_inside(course: Course, put: Put) -> None:
+    with pytest.raises(userlock.WrongTransaction, match="outside of any") as caught:
+        ndb.transaction(lambda: put(course))
+    check_policy_message(caught.value, course)
+
+
+def test_read_in_one_and_put_in_another(course: Course, put: Put) -> None:
+    read = ndb.transaction(course.key.get)
+    with pytest.raises(userlock.WrongTransaction, match="in another one"):
+        ndb.transaction(lambda: put(read))
+
+
+def test_read_in_the_outer_and_put_in_an_independent_one(course: Course) -> None:
+    def outer() -> None:
+        read = course.key.get()
+        ndb.non_transactional()(ndb.transaction)(read.put)
+
+    with pytest.raises(userlock.WrongTransaction, match="in another one"):
+        ndb.transaction(outer)
+
+
+def test_read_in_the_outer_and_put_in_a_joined_one(course: Course) -> None:
+    def outer() -> None:
+        read = course.key.get()
+        ndb.transaction(read.put, join=True)
+
+    ndb.transaction(outer)
+
+
+def test_put_in_an_earlier_one(course: Course) -> None:
+    def change() -> Any:
+        read = course.key.get()
+        read.put()
+        return read
+
+    read = ndb.transaction(change)
+    with pytest.raises(userlock.WrongTransaction, match="last put, outside"):
+        ndb.transaction(read.put)
+
+
+def test_an_object_of_a_failed_attempt_put_in_the_next(course: Course) -> None:
+    kept: list[Any] = []
+
+    @ndb.transactional(retries=1)
+    def enrol() -> None:
+        kept.append(course.key.get())
+        kept[0].put()
+        if len(kept) == 1:
+            raise google_errors.Aborted("contention")
+
+    with pytest.raises(userlock.WrongTransaction, match="in another one"):
+        enrol()
+    assert len(kept) == 2
+
+
+def test_two_objects_of_one_entity(course: Course) -> None:
+    """The seed's `login_twice`: a transaction does not see its own writes."""
+
+    def twice() -> None:
+        for _ in range(2):
+            found = course.key.get(use_cache=False)
+            found.seats += 1
+            found.put()
+
+    with pytest.raises(userlock.InternalStomp):
+        ndb.transaction(twice)
+    assert course.key.get(use_cache=False).seats == 0
+
+
+def test_new_entities(put: Put) -> None:
+    put(Course())
+    with pytest.raises(userlock.NotInTransaction):
+        put(Course(id="maths"))
+    ndb.transaction(lambda: put(Course(id="maths")))
+
+
+def test_get_or_insert() -> None:
+    assert Course.get_or_insert("maths", seats=3).seats == 3
+    assert Course.get_or_insert("maths", seats=4).seats == 3
+
+
+def test_deletes(course: Course, delete: Put) -> None:
+    with pytest.raises(userlock.NotInTransaction) as caught:
+        delete(course)
+    check_policy_message(caught.value, course)
+    assert "deleted at" in str(caught.value)
+    ndb.transaction(lambda: delete(course))
+    assert course.key.get(use_cache=False) is None

@@ -1,0 +1,239 @@
+"""Each write policy: what it lets through, and what it refuses, in every way of writing."""
+
+from __future__ import annotations
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.actions import Elsewhere, Put, arranged, check_policy_message
+from userlock.events import Event, Violation
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+class Receipt(userlock.Model):
+    _write_policy = userlock.WritePolicy.WRITE_ONCE
+    _overwrites = True  # which has no say here
+    cents = ndb.IntegerProperty(default=0)
+
+
+class Imported(userlock.Model):
+    _write_policy = userlock.WritePolicy.NEVER_WRITTEN
+    cents = ndb.IntegerProperty(default=0)
+
+
+class Badge(userlock.Model):
+    _write_policy = userlock.WritePolicy.BATCH_ONLY
+    days = ndb.IntegerProperty(default=0)
+
+
+class Base(userlock.Model):
+    _write_policy = userlock.WritePolicy.ABSTRACT
+
+
+class Address(userlock.Model):
+    _write_policy = userlock.WritePolicy.STRUCTURED_ONLY
+    city = ndb.StringProperty()
+
+
+class LastSeen(userlock.UserModel):
+    _write_policy = userlock.WritePolicy.unsafe("a lost one does not matter")
+    page = ndb.StringProperty()
+
+
+class School(userlock.Model):
+    _write_policy = userlock.WritePolicy.IN_TRANSACTION
+    address = ndb.StructuredProperty(Address)
+    others = ndb.LocalStructuredProperty(Address, repeated=True)
+
+
+class TestWriteOnce:
+    def test_created_by_anybody(self, put: Put) -> None:
+        receipt = Receipt(id="r1", cents=5)
+        put(receipt)
+        assert receipt.key.get(use_cache=False).cents == 5
+
+    def test_put_again(self, put: Put) -> None:
+        receipt = Receipt(id="r1", cents=5)
+        receipt.put()
+        receipt.cents = 6
+        with pytest.raises(userlock.WriteOnceRewritten) as caught:
+            put(receipt)
+        check_policy_message(caught.value, receipt)
+        assert receipt.key.get(use_cache=False).cents == 5
+
+    def test_read_and_put(self, put: Put) -> None:
+        receipt = arranged(Receipt(id="r1"))
+        with pytest.raises(userlock.WriteOnceRewritten):
+            put(receipt)
+
+    def test_put_twice_in_a_transaction(self) -> None:
+        def twice() -> None:
+            receipt = Receipt(id="r1")
+            receipt.put()
+            receipt.put()
+
+        with pytest.raises(userlock.WriteOnceRewritten):
+            ndb.transaction(twice)
+
+    def test_two_objects_of_one_key_in_a_transaction(self) -> None:
+        def twice() -> None:
+            Receipt(id="r1").put()
+            Receipt(id="r1").put()
+
+        with pytest.raises(userlock.InternalStomp):
+            ndb.transaction(twice)
+
+    def test_a_retried_transaction_may_put_its_object_again(self) -> None:
+        receipt = Receipt(id="r1")
+        attempts: list[int] = []
+
+        @ndb.transactional(retries=1)
+        def create() -> None:
+            attempts.append(1)
+            receipt.put()
+            if len(attempts) == 1:
+                raise google_errors.Aborted("contention")
+
+        create()
+        assert len(attempts) == 2
+
+    def test_a_new_object_of_a_key_that_exists_is_refused_by_the_insert(self, put: Put) -> None:
+        arranged(Receipt(id="r1", cents=5))
+        with pytest.raises(userlock.EntityExistsError):
+            put(Receipt(id="r1", cents=6))
+        assert Receipt.get_by_id("r1", use_cache=False).cents == 5
+
+    def test_may_be_deleted(self, delete: Put) -> None:
+        delete(arranged(Receipt(id="r1")))
+        assert Receipt.get_by_id("r1", use_cache=False) is None
+
+
+class TestNeverWritten:
+    def test_puts(self, put: Put) -> None:
+        for entity in (arranged(Imported(id="i1")), Imported(id="i2"), Imported()):
+            with pytest.raises(userlock.NeverWrittenWritten) as caught:
+                put(entity)
+            check_policy_message(caught.value, entity)
+        assert Imported.query().count() == 1
+
+    def test_deletes(self, delete: Put) -> None:
+        with pytest.raises(userlock.NeverWrittenWritten):
+            delete(arranged(Imported(id="i1")))
+        assert Imported.query().count() == 1
+
+
+class TestBatchOnly:
+    def test_in_a_batch_scope(self, put: Put, delete: Put) -> None:
+        with userlock.scope(priority="batch"):
+            badge = Badge(id="b1")
+            put(badge)
+            badge.days = 2
+            put(badge)
+            delete(badge)
+
+    def test_in_a_request(self, put: Put) -> None:
+        with (
+            userlock.scope(request="POST /badges"),
+            pytest.raises(userlock.BatchOnlyWritten, match="POST /badges is interactive") as caught,
+        ):
+            put(Badge(id="b1"))
+        check_policy_message(caught.value, Badge(id="b1"))
+
+    def test_a_batch_lock_in_a_request_makes_no_batch(self, put: Put) -> None:
+        with (
+            userlock.scope(),
+            userlock.global_lock("ann", priority="batch"),
+            pytest.raises(userlock.BatchOnlyWritten),
+        ):
+            put(Badge(id="b1"))
+
+    def test_outside_any_scope(self, put: Put, delete: Put) -> None:
+        with pytest.raises(userlock.BatchOnlyWritten, match="there is no scope here"):
+            put(Badge(id="b1"))
+        with pytest.raises(userlock.BatchOnlyWritten):
+            delete(arranged(Badge(id="b1")))
+
+    def test_two_batch_jobs_are_kept_apart_by_fencing(self, elsewhere: Elsewhere) -> None:
+        def change() -> None:
+            with userlock.scope(priority="batch"):
+                badge = Badge.get_by_id("b1")
+                badge.days += 1
+                badge.put()
+
+        arranged(Badge(id="b1"))
+        with userlock.scope(priority="batch"):
+            badge = Badge.get_by_id("b1", use_cache=False)
+            elsewhere(change)
+            with pytest.raises(userlock.StaleWriteError):
+                badge.put()
+
+
+class TestNoEntities:
+    def test_abstract(self, put: Put) -> None:
+        with pytest.raises(userlock.AbstractWritten):
+            put(Base(id="b"))
+        with pytest.raises(userlock.AbstractWritten):
+            ndb.Key(Base, "b").delete()
+        with pytest.raises(userlock.AbstractWritten):
+            put(userlock.UserModel())
+
+    def test_structured_only(self, put: Put) -> None:
+        with pytest.raises(userlock.StructuredOnlyWritten):
+            put(Address(city="Berlin"))
+        with pytest.raises(userlock.StructuredOnlyWritten):
+            ndb.Key(Address, "b").delete()
+
+    def test_as_values_they_are_no_puts(self, put: Put) -> None:
+        put(School(address=Address(city="Berlin"), others=[Address(city="Bonn")]))
+        (school,) = School.query().fetch()
+        assert school.address.city == "Berlin"
+        assert school.others[0].city == "Bonn"
+
+
+class TestUnsafe:
+    def test_nothing_is_checked(self, put: Put, delete: Put) -> None:
+        seen = LastSeen(id="ann", page="/")
+        put(seen)
+        seen.page = "/badges"
+        put(seen)
+        put(LastSeen.get_by_id("ann"))
+        delete(seen)
+
+    def test_it_is_fenced_all_the_same(self, elsewhere: Elsewhere) -> None:
+        def change() -> None:
+            seen = LastSeen.get_by_id("ann")
+            seen.page = "/badges"
+            seen.put()
+
+        seen = arranged(LastSeen(id="ann"))
+        elsewhere(change)
+        with pytest.raises(userlock.StaleWriteError):
+            seen.put()
+
+    def test_it_wants_a_reason(self) -> None:
+        with pytest.raises(ValueError, match="needs a reason"):
+            userlock.WritePolicy.unsafe(" ")
+
+    def test_it_has_no_lock(self) -> None:
+        with pytest.raises(userlock.LockIdError, match="unsafe \\(a lost one does not matter\\)"):
+            userlock.lock_id_of(LastSeen(id="ann"))
+
+
+class TestModes:
+    def test_log_lets_it_through(self, put: Put, events: list[Event]) -> None:
+        userlock.configure(enforcement="log")
+        put(Imported(id="i1"))
+        assert Imported.get_by_id("i1", use_cache=False) is not None
+        (violation,) = [event for event in events if isinstance(event, Violation)]
+        assert isinstance(violation.error, userlock.NeverWrittenWritten)
+        assert not violation.enforced
+
+    def test_off_and_suppressed(self, put: Put, delete: Put) -> None:
+        with userlock.suppress("arranging data"):
+            put(Imported(id="i1"))
+        userlock.configure(enforcement="off")
+        delete(Imported(id="i1"))
+        assert Imported.query().count() == 0

@@ -1,0 +1,83 @@
+"""Writes that Datastore refused, and entities that are gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from userlock.errors.base import UserLockError
+
+
+class StaleWriteError(UserLockError):
+    """The write was refused at the Datastore commit: the entity had changed since it was read.
+
+    Nothing was overwritten. Start again from the read.
+
+    Limit: when the reply to a put is lost, ndb sends it again, and meets its
+    own write; this error is raised then although the write has landed. So it
+    may be reported refused and yet be there, but never the other way round.
+
+    Attributes:
+        key: the entity's `ndb.Key`.
+        read_version: the version the entity had when it was read.
+        found_version: the version the server holds now (0 if it did not say).
+        read_at: where the entity was read.
+        put_at: where it was put.
+        lock_id: the lock that should have prevented this.
+    """
+
+    _problem = "was written by somebody else since it was read"
+    _remedy = "run the request again from its read"
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        lock_id: str | None,
+        read_version: int,
+        found_version: int,
+        read_at: object | None,
+        put_at: object | None,
+        deleting: bool = False,
+    ) -> None:
+        lines = [
+            f"{key!r} {self._problem}, so this write was refused and nothing was overwritten.",
+            f"  lock id: {lock_id!r}",
+        ]
+        if read_version:
+            lines.append(f"  read at: {read_at or 'not known'} (version {read_version})")
+        found = f" (the server has version {found_version})" if found_version else ""
+        lines.append(f"  {'deleted at' if deleting else 'put at'}: {put_at or 'not known'}{found}")
+        lines.append(f"  To mend it: {self._remedy}.")
+        super().__init__("\n".join(lines))
+        self.key = key
+        self.lock_id = lock_id
+        self.read_version = read_version
+        self.found_version = found_version
+        self.read_at = read_at
+        self.put_at = put_at
+
+
+class EntityExistsError(StaleWriteError):
+    """A new entity was put under a key that exists already; the existing one is unchanged.
+
+    Either two requests created it at once and the other one won, or the code
+    makes a new object where it should read the one that is there.
+    """
+
+    _problem = "exists already, and a new object was put under its key"
+    _remedy = (
+        "read it first and create it only when it is missing, under the lock; a model whose "
+        "entities are meant to be overwritten unread says `_overwrites = True`"
+    )
+
+
+class EntityNotFound(UserLockError, LookupError):
+    """The entity was deleted before `fetch_under_user_write_lock` could lock it.
+
+    Attributes:
+        key: the key that was looked up.
+    """
+
+    def __init__(self, key: Any) -> None:
+        super().__init__(f"{key!r} no longer exists in Datastore")
+        self.key = key

@@ -1,0 +1,93 @@
+"""What passes through ndb meets the rules here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from userlock.lock.scope import current_scope
+from userlock.ndb import hooks
+from userlock.ndb.fencing import FencedDelete, FencedPut
+from userlock.ndb.lastputs import put_in_running_transaction
+from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
+from userlock.ndb.places import here
+from userlock.ndb.policies import WritePolicy
+from userlock.ndb.provenance import check_delete
+from userlock.ndb.stamps import Origin, origin, stamp_of, stamp_of_read
+from userlock.ndb.transactions import wait_for_writes
+
+
+class ModelHandler:
+    """Implements `watch.Handler`.
+
+    Args:
+        tracked: the base class of the models that it is for.
+    """
+
+    def __init__(self, tracked: type) -> None:
+        self.tracked = tracked
+
+    def origin(self) -> Origin:
+        return origin()
+
+    def loaded(self, entity: Any, version: int, seen: Any) -> None:
+        entity._userlock_stamp = stamp_of_read(entity, version, seen)
+
+    def write_of(self, entity: Any) -> FencedPut | None:
+        write: FencedPut | None = entity.__dict__.get("_userlock_write")
+        return write
+
+    def cached_is_good(self, entity: Any) -> bool:
+        """Under a lock, only what was read (or put) under the same tenure is fresh."""
+        scope = current_scope()
+        if scope is None or not scope.held or entity._userlock_rule is None:
+            return True
+        try:
+            lock_id = lock_id_for_put(entity)
+        except Exception:
+            # It does not say which lock guards it. That is for its put to
+            # report; a read is simply made afresh.
+            return False
+        if lock_id is None or lock_id not in scope.held:
+            return True
+        if put_in_running_transaction(entity):
+            return True  # the transaction cannot read its own write back
+        stamp = stamp_of(entity)
+        return (
+            stamp is not None
+            and stamp.held.get(lock_id) is scope.held[lock_id]
+            # Otherwise a change that its transaction rolled back may be in it.
+            and stamp.transaction in (None, hooks.current_transaction())
+        )
+
+    def cached_miss_is_good(self, ndb_key: Any) -> bool:
+        """Under its lock a missing entity is looked for again: it may exist by now."""
+        scope = current_scope()
+        if scope is None or not scope.held:
+            return True
+        cls: Any = hooks.model_of(ndb_key.kind())
+        if cls._write_policy is not WritePolicy.USER_LOCK:
+            return True
+        lock_id = lock_id_of_key(cls, ndb_key)
+        return lock_id is not None and lock_id not in scope.held
+
+    def bypass_global_cache(self) -> bool:
+        scope = current_scope()
+        return scope is not None and bool(scope.held)
+
+    def beginning_transaction(self) -> None:
+        scope = current_scope()
+        if scope is not None and hooks.current_transaction() is None:
+            for tenure in scope.held.values():
+                wait_for_writes(tenure)
+
+    def deleting(self, ndb_key: Any) -> FencedDelete:
+        deleted_at = here()
+        cls: Any = hooks.model_of(ndb_key.kind())
+        lock_id = lock_id_of_key(cls, ndb_key)
+        tenure = check_delete(cls, ndb_key, lock_id, deleted_at)
+        cached = hooks.cached_entity(ndb_key)
+        if isinstance(cached, self.tracked):
+            cached._userlock_wait_for_last_put()  # type: ignore[attr-defined]
+        else:
+            cached = None
+        return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at)
