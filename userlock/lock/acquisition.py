@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from userlock.errors import DeadlockDetected, LockServiceUnavailable, LockTimeout
@@ -36,7 +36,7 @@ class Acquisition:
         claim: Claim,
         wait_seconds: float,
         started: float,
-        holding: Sequence[Lease] = (),
+        holding: Iterable[Lease] = (),
     ) -> None:
         self._service = service
         self._leases = service.leases

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from userlock.errors import DeadlockDetected
@@ -65,7 +65,7 @@ class Circle:
         holding: the leases that the waiter has.
     """
 
-    def __init__(self, service: LockService, claim: Claim, holding: Sequence[Lease]) -> None:
+    def __init__(self, service: LockService, claim: Claim, holding: Iterable[Lease]) -> None:
         self._service = service
         self._claim = claim
         # What the store does not know of, it cannot tell others.

@@ -2,7 +2,7 @@
 
 Two requests that take the same two locks in different orders wait for each
 other as soon as they meet, which may be once in a year. That the code *can*
-do so shows long before: in the order graph, which has an edge from each lock
+do so shows long before: in the order graph, in which ways lead from each lock
 to those that were taken while it was held, with the places in the code.
 
     request 1   takes a, then b            edge a → b
@@ -16,10 +16,11 @@ nobody has been seen to take the two in order.
 
 from __future__ import annotations
 
+import collections
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import CodeType
 
 from userlock.events import OutOfOrder
@@ -38,7 +39,8 @@ class OrderGraph:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._after: dict[str, dict[str, Taken]] = {}
-        self._edges: dict[tuple[str, str], None] = {}
+        # Ordered, because the first of a plain dict is found behind all that were deleted.
+        self._edges: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
         self._reported: set[tuple[Taken, Taken, bool]] = set()
         _all.add(self)
 
@@ -47,68 +49,69 @@ class OrderGraph:
         self._mutex = threading.Lock()
 
     def note(
-        self, held: Iterable[tuple[str, Taken]], lock_id: str, taken: Taken
+        self,
+        held: Collection[tuple[str, Taken]],
+        lock_id: str,
+        taken: Taken,
+        *,
+        latest: Iterable[str] | None = None,
     ) -> list[OutOfOrder]:
         """A lock is about to be taken while others are held.
 
         Args:
-            held: the locks that are held, and where they were taken.
+            held: the locks that are held, and where they were taken. Those below `lock_id` may
+                be left out where `latest` is given.
             lock_id: the one that is wanted.
             taken: where.
+            latest: those that an edge is needed from, because ways lead to them from all the
+                others; by default all of `held`.
 
         Returns:
             What to report: each pair of places once, and once more when it turns out that
             somebody does take the locks the other way round.
         """
-        reports = []
         with self._mutex:
-            for other, other_taken in held:
-                if other == lock_id:
-                    continue  # held by a scope around this one
-                if other > lock_id:
-                    report = self._judge(other, other_taken, lock_id, taken)
-                    if report is not None:
-                        reports.append(report)
-                self._add(other, lock_id, taken)
+            reports = self._judge([each for each in held if each[0] > lock_id], lock_id, taken)
+            for other in [other for other, _ in held] if latest is None else latest:
+                if other != lock_id:  # held by a scope around this one
+                    self._add(other, lock_id, taken)
         return reports
 
-    def _judge(self, held: str, held_at: Taken, wanted: str, taken: Taken) -> OutOfOrder | None:
-        met, opposite = self._path(wanted, held)
-        key = (held_at, taken, met)
-        if key in self._reported or len(self._reported) >= _MOST_REPORTS:
-            return None
-        self._reported.add(key)
-        if met:
+    def _judge(self, above: list[tuple[str, Taken]], wanted: str, taken: Taken) -> list[OutOfOrder]:
+        reports: list[OutOfOrder] = []
+        opposites: dict[str, Taken] | None = None
+        for held, held_at in above:
+            if (held_at, taken, True) in self._reported or len(self._reported) >= _MOST_REPORTS:
+                continue
+            if opposites is None:
+                opposites = self._reached_from(wanted)
+            met = held in opposites
+            if (held_at, taken, met) in self._reported:
+                continue
+            self._reported.add((held_at, taken, met))
             self._reported.add((held_at, taken, False))  # that says less
-        return OutOfOrder(
-            wanted,
-            held,
-            describe(taken),
-            describe(held_at),
-            describe(opposite) if met else "",
-        )
+            opposite = describe(opposites[held]) if met else ""
+            reports.append(OutOfOrder(wanted, held, describe(taken), describe(held_at), opposite))
+        return reports
 
-    def _path(self, start: str, goal: str) -> tuple[bool, Taken]:
-        """Whether a way leads from `start` to `goal`, and where its last step was taken."""
-        seen = {start}
+    def _reached_from(self, start: str) -> dict[str, Taken]:
+        """Where ways lead to from `start`, and where the last step to each was taken."""
+        reached: dict[str, Taken] = {}
         todo = [start]
         for _ in range(_MOST_STEPS):
             if not todo:
                 break
             for following, taken in self._after.get(todo.pop(), {}).items():
-                if following == goal:
-                    return True, taken
-                if following not in seen:
-                    seen.add(following)
+                if following not in reached and following != start:
+                    reached[following] = taken
                     todo.append(following)
-        return False, None
+        return reached
 
     def _add(self, held: str, wanted: str, taken: Taken) -> None:
         self._after.setdefault(held, {})[wanted] = taken
         self._edges[held, wanted] = None
         if len(self._edges) > _MOST_EDGES:
-            oldest = next(iter(self._edges))
-            del self._edges[oldest]
+            oldest, _ = self._edges.popitem(last=False)
             del self._after[oldest[0]][oldest[1]]
             if not self._after[oldest[0]]:
                 del self._after[oldest[0]]

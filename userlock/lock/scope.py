@@ -15,9 +15,10 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from userlock.errors import LockNotHeld, NoScope, NoService
+from userlock.lock.holding import Holding
 from userlock.lock.keeping import Keeping, check_heartbeat
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.order import Taken
@@ -40,6 +41,9 @@ class LockScope:
         implicit: opened by `global_lock` for itself; ends with the last such block.
     """
 
+    #: Whether somebody may keep `_held`, so that it must not be changed in place any more.
+    _shown = False
+
     def __init__(
         self,
         service: LockService,
@@ -54,15 +58,31 @@ class LockScope:
         self.priority = priority
         self.request = request
         self.implicit = implicit
-        #: The locks held now. Replaced, never changed in place, so that whoever keeps a
-        #: reference (a read stamp) has a picture of what was held at that moment, for free.
-        self.held: Mapping[str, Tenure] = {}
+        self._held: dict[str, Tenure] = {}
         self.closed = False
         #: How many `with global_lock` blocks are inside; an implicit scope ends with the last.
         self.blocks = 0
         self.outer: LockScope | None = None
         self._pid = _pid
         self._mutex = threading.Lock()
+
+    @property
+    def held(self) -> Mapping[str, Tenure]:
+        """The locks held now, the latest last: a picture that later changes leave as it is."""
+        if self._pid != _pid:
+            return self._held  # another thread may have had the mutex at the fork
+        with self._mutex:
+            self._shown = True
+            return self._held
+
+    def _leave_picture(self) -> None:
+        """Whoever was shown the locks keeps them; from now on another copy is changed, in place.
+
+        Not each time: thousands of locks in one scope would pay for one another.
+        Called with the mutex.
+        """
+        self._held = self._held.copy()
+        self._shown = False
 
     # --- locks ------------------------------------------------------------------------------
 
@@ -97,7 +117,7 @@ class LockScope:
         """`acquire` for the statements, which have checked the lock id."""
         if self.closed:
             raise NoScope(f"lock {lock_id!r} cannot be taken in a scope that has ended")
-        tenure = self.held.get(lock_id)
+        tenure = self._held.get(lock_id)
         if tenure is not None and tenure.owner == running_code():
             if heartbeat:
                 self._begin_heartbeat(tenure)
@@ -122,12 +142,16 @@ class LockScope:
             request=self.request,
             # Whoever does not wait closes no circle.
             holding=self._holding(lock_id, taken)
-            if wait_timeout != 0 and (self.held or self.outer)
+            if wait_timeout != 0 and (self._held or self.outer)
             else (),
         )
         tenure = Tenure(self, lease, taken)
+        if wait_timeout == 0:
+            tenure._in_order_graph = False
         with self._mutex:
-            self.held = {**self.held, lock_id: tenure}
+            if self._shown:
+                self._leave_picture()
+            self._held[lock_id] = tenure
         if heartbeat or (lease.degraded and not service.requests_only):
             Keeping(tenure, service, heartbeat=heartbeat).begin()
         return tenure
@@ -142,31 +166,9 @@ class LockScope:
             keeping.heartbeat = True
             keeping.extended(tenure)
 
-    def _holding(self, lock_id: str, taken: Taken) -> Sequence[Lease]:
-        """What stays held, here and in the scopes around, while this code waits for one more.
-
-        A thread that shares the scope waits on its own; a task does not: the
-        whole thread stands still while one of its tasks waits.
-        """
-        thread = running_code()[0]
-        tenures = [
-            tenure
-            for scope in self._with_outer()
-            for tenure in scope.held.values()
-            if scope.service is self.service and tenure.owner[0] == thread
-        ]
-        if tenures:
-            places = [(tenure.lock_id, tenure.taken_by) for tenure in tenures]
-            for report in self.service.order.note(places, lock_id, taken):
-                self.service.listeners.emit(report)
-        return [tenure.lease for tenure in tenures]
-
-    def _with_outer(self) -> Iterator[LockScope]:
-        scope: LockScope | None = self
-        while scope is not None:
-            if not scope.closed:
-                yield scope
-            scope = scope.outer
+    def _holding(self, lock_id: str, taken: Taken) -> Iterable[Lease]:
+        """What stays held, here and in the scopes around, while this code waits for one more."""
+        return Holding(self).noting(lock_id, taken)
 
     def yield_to_waiters(self, tenure: Tenure, *, wait_timeout: float | None = None) -> Tenure:
         """Let a waiting person pass, if there is one, and take the lock back.
@@ -182,7 +184,7 @@ class LockScope:
             LockNotHeld: this scope does not hold it.
         """
         lock_id = check_lock_id(lock_id)
-        tenure = self.held.get(lock_id)
+        tenure = self._held.get(lock_id)
         if tenure is None or tenure._depth == 0:
             raise LockNotHeld(
                 f"lock {lock_id!r} is not held by this scope"
@@ -248,12 +250,11 @@ class LockScope:
         if self._pid != _pid:
             self._mutex = threading.Lock()  # another thread may have held it at the fork
         with self._mutex:
-            self.held = (
-                {}
-                if len(self.held) == 1 and self.held.get(tenure.lock_id) is tenure
-                else {key: value for key, value in self.held.items() if value is not tenure}
-            )
-        if self.implicit and not self.held and ending:
+            if self._shown:
+                self._leave_picture()
+            if self._held.get(tenure.lock_id) is tenure:
+                del self._held[tenure.lock_id]
+        if self.implicit and not self._held and ending:
             leave_scope(self)
         if self._pid == _pid:
             service = self.service
@@ -277,7 +278,7 @@ class LockScope:
         What a transaction keeps is released by the transaction.
         """
         with contextlib.ExitStack() as stack:
-            if self.implicit and not self.held and not self.closed:
+            if self.implicit and not self._held and not self.closed:
                 # A lock was yielded, and could not be taken back.
                 stack.callback(leave_scope, self)
             for tenure in self.held.values():

@@ -8,7 +8,7 @@ acquire ── create ──▶ version      done: one round trip
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from random import Random, SystemRandom
 
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -162,7 +162,7 @@ class LockService(ForOperators):
         lock_timeout: float | None = None,
         priority: Priority | str = Priority.INTERACTIVE,
         request: str = "",
-        holding: Sequence[Lease] = (),
+        holding: Iterable[Lease] = (),
     ) -> Lease:
         """Take the lock, waiting for it if need be.
 

@@ -9,7 +9,7 @@ import asyncio
 import collections
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from userlock.errors import LockNotHeld, LockServiceUnavailable
@@ -62,6 +62,10 @@ class Tenure:
     _keeping: Keeping | None = None
     #: The tenure in which the lock was taken back after it had been yielded.
     _successor: Tenure | None = None
+    #: Whether the order graph knows after which locks it was taken; see `holding`.
+    _in_order_graph = True
+    #: The highest lock id from each place, of it and what was held before it; see `holding`.
+    _highest: Mapping[Taken, str] | None = None
     _postponed = False
     _released = False
 
