@@ -19,6 +19,7 @@ from tests.faults.tidy import tidy_up
 from tests.leases import record_of, taken
 from userlock.lock.lease import Granted, Lost, Priority, Released
 from userlock.lock.leases import Leases
+from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.store import REPLY_TIMEOUT
@@ -174,6 +175,38 @@ class TestGivingBack:
         assert record is not None
         assert (record.free, record.position_of(waiter.token)) == (True, 0)
         taken(theirs.claim(waiter, record, passing=False))
+
+    @pytest.mark.parametrize("fault", CARRIED_OUT)
+    def test_one_whose_lock_others_have_had_since_is_not_called_a_loss(
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: Leases,
+        theirs: Leases,
+        monkeypatch: pytest.MonkeyPatch,
+        fault: Fault,
+    ) -> None:
+        """Were the line sent again, there would be no record for it: forgotten, it seems.
+
+        we                       memcached                 next in line
+        append "= our token" ──▶ free
+               (reply lost)      taken over, and removed ◀ swap, remove
+        what became of it? ────▶ no record: not known
+        """
+        lease = taken(leases.take(make_claim()))
+        waiter = make_claim()
+        theirs.join(waiter)
+        look = leases.look
+
+        def next_one_comes_and_goes_first(lock_id: str, **options: Any) -> Record | None:
+            record = record_of(theirs.store, lock_id)
+            theirs.release(taken(theirs.claim(waiter, record, passing=False)))
+            return look(lock_id, **options)
+
+        monkeypatch.setattr(leases, "look", next_one_comes_and_goes_first)
+        with proxy.fault(commands.append, fault), pytest.raises(StoreUnavailable):
+            leases.release(lease)
+        assert theirs.look(lease.lock_id) is None
 
     @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.CUT_BEFORE])
     def test_one_after_the_connection_broke_leaves_the_next_owner_alone(

@@ -24,8 +24,6 @@ class Fault(enum.Enum):
     REPLY_SWALLOWED = "reply swallowed"
     #: The caller times out; the command is carried out whenever it arrives.
     LATE = "late"
-    #: The connection breaks after it was carried out, and the store sends it again, where it may.
-    TWICE = "twice"
 
     @property
     def slow(self) -> bool:
@@ -35,8 +33,4 @@ class Fault(enum.Enum):
     @property
     def carried_out(self) -> bool:
         """Whether the store does as it is told, at once."""
-        return self in (Fault.NONE, Fault.REPLY_LOST, Fault.REPLY_SWALLOWED, Fault.TWICE)
-
-
-#: Verbs that the contract allows a store to send again.
-REPEATABLE = ("read", "append")
+        return self in (Fault.NONE, Fault.REPLY_LOST, Fault.REPLY_SWALLOWED)

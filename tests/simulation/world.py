@@ -14,7 +14,7 @@ from random import Random
 from typing import TypeVar
 from unittest import mock
 
-from tests.simulation.faults import REPEATABLE, REPLY_TIMEOUT, Fault
+from tests.simulation.faults import REPLY_TIMEOUT, Fault
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.watch import Watch
 from userlock import LockService
@@ -248,14 +248,9 @@ class Wire:
         assert actor is not None
         world.scheduler.point(f"{verb}, on its way", sleep_seconds=world.latency())
         fault = world.faults.pop(actor, Fault.NONE)
-        if fault is Fault.TWICE and verb not in REPEATABLE:
-            fault = Fault.REPLY_LOST
         if fault is not Fault.NONE:
             world.met.add(actor)
         answer = [do()] if fault.carried_out else []
-        if fault is Fault.TWICE:
-            world.scheduler.point(f"{verb}, on its way again", sleep_seconds=world.latency())
-            answer = [do()]
         if fault is Fault.LATE:
             world.late.append(do)
         if fault.slow:
@@ -263,7 +258,7 @@ class Wire:
             world.scheduler.point(f"{verb}, waiting in vain", sleep_seconds=seconds)
         elif world.both_ways:
             world.scheduler.point(f"{verb}, answered")
-        if fault in (Fault.NONE, Fault.TWICE):
+        if fault is Fault.NONE:
             return answer[0]
         raise StoreUnavailable(
             f"{verb}: {fault.value}", sent=fault is not Fault.REFUSED, slow=fault.slow

@@ -35,7 +35,7 @@ from userlock.lock.lease import (
     claim_of,
 )
 from userlock.lock.record import Record, done, joining
-from userlock.lock.store import LeaseStore, QuietStore, StoreUnavailable
+from userlock.lock.store import LeaseStore, QuietStore, Stored, StoreUnavailable
 
 #: How often an owner tries to write its record while others append to it.
 _MOST_SWAPS = 50
@@ -223,12 +223,12 @@ class Leases:
 
     def join(self, claim: Claim, *, again: bool = False) -> Record | None:
         """Stand in line, and see the record; None when there is none. Safe to repeat."""
-        stored = self.store.append(claim.lock_id, joining(claim.holder, again=again))
+        stored = self.write_line(claim.lock_id, joining(claim.holder, again=again))
         return None if stored is None else Record(stored)
 
     def leave(self, lock_id: str, token: str) -> None:
         """Stand in line no longer."""
-        self.store.append(lock_id, done(token))
+        self.write_line(lock_id, done(token))
 
     def look(
         self, lock_id: str, *, hurry: bool = False, seen: Record | None = None
@@ -361,9 +361,22 @@ class Leases:
             raise StoreUnavailable("others changed the record all the time", sent=False)
         return self._lost(lease, None)
 
-    def write_line(self, lock_id: str, line: bytes) -> None:
-        """Append a line to the record, if there is one."""
-        self.store.append(lock_id, line)
+    def write_line(self, lock_id: str, line: bytes) -> Stored | None:
+        """Append a line to the record, if there is one; the record afterwards.
+
+        For lines that mean the same when they are there twice, in whichever
+        record: where the connection broke, it is sent again.
+        """
+        try:
+            return self.store.append(lock_id, line)
+        except StoreUnavailable as trouble:
+            if trouble.slow or not trouble.sent:
+                raise
+        try:
+            return self.store.append(lock_id, line)
+        except StoreUnavailable as later:
+            later.sent = True  # the first one was, whatever became of this
+            raise
 
     def break_(self, lock_id: str, record: Record, by: str) -> bool:
         """End the lease that the record shows, and no other; whether that was done.

@@ -83,8 +83,9 @@ class LeaseStore(Protocol):
     a true attribute `requests_only`: heartbeats are refused then.
 
     Every verb raises `StoreUnavailable`, and nothing else, for trouble with
-    the server. `create`, `swap` and `remove` are sent once; `read` and
-    `append` may be sent again (an appended line may then be there twice). No
+    the server. What changes a record is sent once: the caller looks what
+    became of it. `read` may be sent again; so may `append`, but to nothing but
+    the record that it was sent to first (the line may then be there twice). No
     verb may take much longer than the store's own time-outs.
     """
 

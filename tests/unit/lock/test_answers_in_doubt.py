@@ -45,13 +45,7 @@ class TestReleases:
         """Whoever was next has come and gone."""
         lease = taken(leases.take(make_claim()))._replace(contended=True)
         store.lose_reply("append")
-
-        def next_one_comes_and_goes() -> None:
-            record = leases.look(lease.lock_id)
-            assert record is not None
-            leases.release(taken(leases.claim(make_claim(), record, passing=False)))
-
-        store.before("read", next_one_comes_and_goes)
+        store.before("read", lambda: next_one_comes_and_goes(leases))
         with pytest.raises(StoreUnavailable):
             leases.release(lease)
 
@@ -75,11 +69,8 @@ class TestReleases:
         assert leases.release(lease) == Released()
         assert leases.look(lease.lock_id) is None
 
-    @pytest.mark.xfail(strict=True, reason="known: stores send lines again, and do not say so")
-    def test_a_line_that_the_store_sends_again_after_the_next_one_has_left(
-        self, clock: ManualClock
-    ) -> None:
-        """The first one was carried out; whoever was next has come and gone before the second."""
+    def test_a_store_that_sends_lines_again_would_make_it_a_loss(self, clock: ManualClock) -> None:
+        """The negative control of `test_a_line_in_doubt_whose_record_has_gone`."""
 
         class Resending(MemoryStore):
             between: Callable[[], object] = staticmethod(lambda: None)
@@ -93,15 +84,51 @@ class TestReleases:
         store = Resending(clock=clock)
         leases = Leases(store, clock)
         lease = taken(leases.take(make_claim()))._replace(contended=True)
+        store.between = lambda: next_one_comes_and_goes(leases)
+        assert leases.release(lease) == Lost("forgotten", None)
 
-        def next_one_comes_and_goes() -> None:
-            record = leases.look(lease.lock_id)
-            assert record is not None
-            leases.release(taken(leases.claim(make_claim(), record, passing=False)))
 
-        store.between = next_one_comes_and_goes
-        try:
-            outcome: object = leases.release(lease)
-        except StoreUnavailable:
-            return  # not known: that is true
-        assert not isinstance(outcome, Lost), outcome
+class TestLines:
+    """Those that mean the same twice are sent again: to join, to leave, and notes."""
+
+    @pytest.mark.parametrize("lost", [MemoryStore.lose_reply, MemoryStore.lose_command])
+    def test_a_broken_connection(
+        self, store: MemoryStore, leases: Leases, lost: Callable[[MemoryStore, str], None]
+    ) -> None:
+        taken(leases.take(make_claim()))
+        first, second = make_claim(), make_claim()
+        lost(store, "append")
+        leases.join(first)
+        record = leases.join(second)
+        assert record is not None
+        assert [each.token for each in record.waiters()] == [first.token, second.token]
+        lost(store, "append")
+        leases.leave(first.lock_id, first.token)
+        record = leases.look(first.lock_id)
+        assert record is not None
+        assert [each.token for each in record.waiters()] == [second.token]
+
+    def test_a_time_out_is_not_waited_for_twice(self, store: MemoryStore, leases: Leases) -> None:
+        taken(leases.take(make_claim()))
+        store.lose_command("append", slow=True)
+        with pytest.raises(StoreUnavailable):
+            leases.join(make_claim())
+        assert store.asked["append"] == 1
+
+    def test_a_server_that_is_gone_by_then_may_have_got_the_first(
+        self, store: MemoryStore, leases: Leases
+    ) -> None:
+        """So whoever gave up has a place in line to give back."""
+        taken(leases.take(make_claim()))
+        store.lose_reply("append")
+        store.before("append", lambda: store.before("append", lambda: store.go_down(sent=False)))
+        with pytest.raises(StoreUnavailable) as caught:
+            leases.join(make_claim())
+        assert caught.value.sent
+
+
+def next_one_comes_and_goes(leases: Leases) -> None:
+    """Somebody takes over the lock that is free by now, and leaves nothing behind."""
+    record = leases.look("learner-1")
+    assert record is not None
+    leases.release(taken(leases.claim(make_claim(), record, passing=False)))

@@ -206,13 +206,17 @@ class DatastoreStore(ForOperators):
         """As the protocol says. A line that was sent twice is almost never there twice.
 
         After a broken connection the row says by its mark whether the update
-        was carried out, unless somebody else has written since.
+        was carried out, unless somebody else has written since. Then the line
+        is appended again if the row is still in the same life; else it is not
+        known whether the former one got it.
         """
         name, patience = row_name(self._prefix, lock_id), self._patience()
         mark = rows.new_mark()
-        tried_again = False
+        in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
             key, row = self._living(name, patience)
+            if in_doubt is not None and (row is None or row.began != in_doubt[0].began):
+                raise in_doubt[1]
             if row is None:
                 return None
             if row.mark == mark:
@@ -222,9 +226,9 @@ class DatastoreStore(ForOperators):
             try:
                 result = self._rpc.commit(mutation, patience)
             except ConnectionBroken as trouble:
-                if tried_again:
+                if in_doubt is not None:
                     raise
-                tried_again = True
+                in_doubt = row, trouble
                 patience.wait_or_raise(trouble)
                 continue
             if result is not None:

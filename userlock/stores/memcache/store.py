@@ -180,21 +180,15 @@ class MemcacheStore(ForOperators):
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self._keys.lock(lock_id)
-        for last in (False, True):
-            connection = None
-            try:
-                connection = self._connections.take(checked=False)  # it can be sent again
-                item = connection.dialect.append(connection, key, line)
-            except BaseException as error:
-                if last or connection is None or not _is_a_break(error):
-                    self._broken(connection, error)
-                    raise
-                connection.close()
-                self._connections.drop_idle()
-            else:
-                self._connections.give_back(connection)
-                return self._stored(item, key)
-        raise AssertionError("unreachable")
+        connection = None
+        try:
+            connection = self._connections.take()
+            item = connection.dialect.append(connection, key, line)
+        except BaseException as error:
+            self._broken(connection, error)
+            raise
+        self._connections.give_back(connection)
+        return self._stored(item, key)
 
     def finish(self, lock_id: str, version: object, line: bytes) -> bool:
         """Remove the record if it is still of that version, else append `line`; no answer.

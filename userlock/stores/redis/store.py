@@ -179,7 +179,7 @@ class RedisStore(ForOperators):
         return self._ask(_done, _REMOVE, self._key(lock_id), *version)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
-        return self._ask(_stored, _APPEND, self._key(lock_id), line, again=True)
+        return self._ask(_stored, _APPEND, self._key(lock_id), line)
 
     def close(self) -> None:
         """Close the connections that stand idle. The store can still be used afterwards."""

@@ -40,7 +40,7 @@ class TestAppend:
     def test_a_lost_reply_and_another_line(
         self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
     ) -> None:
-        """Then it cannot be told, and the line is there twice, as the protocol has it."""
+        """Then it cannot be told, and the line may be there twice, as the protocol has it."""
         store.create("ann", b"first", 60)
         faulty.faults[:] = [
             None,
@@ -49,6 +49,29 @@ class TestAppend:
         ]
         faulty_store.append("ann", b"\nline")
         assert read(store).record == b"first\nline\nanother\nline"
+
+    @pytest.mark.parametrize("next_one", [None, b"next"])
+    def test_a_lost_reply_and_another_life(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        next_one: bytes | None,
+    ) -> None:
+        """Not known; and the next one's record is left alone."""
+        store.create("ann", b"first", 60)
+
+        def over_and_done_with() -> None:
+            assert store.remove("ann", read(store).version)
+            if next_one is not None:
+                assert store.create("ann", next_one, 60) is not None
+
+        faulty.faults[:] = [None, lost(UNAVAILABLE), preceded_by(over_and_done_with)]
+        with pytest.raises(StoreUnavailable) as caught:
+            faulty_store.append("ann", b"\nline")
+        assert caught.value.sent
+        left = store.read("ann")
+        assert (None if left is None else left.record) == next_one
 
     def test_what_was_not_carried_out_is_sent_again(
         self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
