@@ -21,6 +21,7 @@ from userlock.errors import (
     LockIdChanged,
     LockIdError,
     LockNotHeld,
+    LockOutOfOrder,
     LockServiceUnavailable,
     LockTimeout,
     NeverWrittenWritten,
@@ -32,6 +33,7 @@ from userlock.errors import (
     PutWithoutLock,
     ReadUnderEarlierTenure,
     ReadWithoutLock,
+    StaleObjectUsed,
     StaleWriteError,
     StructuredOnlyWritten,
     UserLockError,
@@ -59,10 +61,15 @@ from userlock.lock.verbs import (
 )
 from userlock.ndb.enforcement import suppress
 from userlock.ndb.lockids import key_id, lock_id_of, root_id
-from userlock.ndb.model import Model, UserModel, fetch_under_user_write_lock
+from userlock.ndb.model import (
+    Model,
+    UserModel,
+    fetch_under_user_write_lock,
+    models_without_policy,
+)
 from userlock.ndb.policies import WritePolicy
 from userlock.reports import SiteReport, violations
-from userlock.settings import Enforcement, Settings
+from userlock.settings import Enforcement, Reaction, Settings
 
 __all__ = [
     "AbstractWritten",
@@ -84,6 +91,7 @@ __all__ = [
     "LockIdChanged",
     "LockIdError",
     "LockNotHeld",
+    "LockOutOfOrder",
     "LockPolicy",
     "LockScope",
     "LockService",
@@ -101,10 +109,12 @@ __all__ = [
     "PriorityPolicy",
     "PutAfterRelease",
     "PutWithoutLock",
+    "Reaction",
     "ReadUnderEarlierTenure",
     "ReadWithoutLock",
     "Settings",
     "SiteReport",
+    "StaleObjectUsed",
     "StaleWriteError",
     "StoreUnavailable",
     "Stored",
@@ -129,6 +139,7 @@ __all__ = [
     "holder",
     "key_id",
     "lock_id_of",
+    "models_without_policy",
     "release_lock",
     "root_id",
     "scope",

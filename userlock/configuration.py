@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from userlock.lock.scope import defaults
 from userlock.lock.service import LockService
-from userlock.settings import Enforcement, make_settings
+from userlock.settings import Enforcement, Reaction, make_settings
 
 
 def configure(
@@ -13,6 +13,9 @@ def configure(
     enforcement: Enforcement | str | None = None,
     fencing: bool | None = None,
     capture_places: bool | None = None,
+    blind_overwrites: Reaction | str | None = None,
+    lock_order: Reaction | str | None = None,
+    stale_objects: Reaction | str | None = None,
 ) -> None:
     """Set what scopes begin with in this process. What is not given stays as it is.
 
@@ -22,12 +25,20 @@ def configure(
         fencing: whether Datastore refuses stale writes; on unless switched off.
         capture_places: whether reads remember where in the code they happened; on unless
             switched off.
+        blind_overwrites: about new objects put over entities that exist: `off`, `warn` or
+            `raise` (the default).
+        lock_order: about locks taken out of order: `off`, `warn` (the default) or `raise`.
+        stale_objects: about attributes read from an object after another object of the same
+            entity was put: `off` (the default), `warn` or `raise`.
     """
     settings = make_settings(
         defaults.settings,
         enforcement=enforcement,
         fencing=fencing,
         capture_places=capture_places,
+        blind_overwrites=blind_overwrites,
+        lock_order=lock_order,
+        stale_objects=stale_objects,
     )
     if service is not None and not isinstance(service, LockService):
         raise TypeError(

@@ -28,6 +28,25 @@ class Enforcement(enum.Enum):
             ) from None
 
 
+class Reaction(enum.Enum):
+    """What happens when something is seen that is likely to be a mistake."""
+
+    #: Nothing, and nothing is looked for.
+    OFF = "off"
+    #: It goes ahead, and is told of: an event, and a line in the log.
+    WARN = "warn"
+    #: It is refused, by an error.
+    RAISE = "raise"
+
+    @classmethod
+    def of(cls, name: str, value: Reaction | str) -> Reaction:
+        """The reaction named by a word; `ValueError` says which words the setting `name` takes."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ValueError(f"{name} must be 'off', 'warn' or 'raise', not {value!r}") from None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """How the model layer behaves.
@@ -38,11 +57,20 @@ class Settings:
             a stale one. Turn it off only to show what it is for.
         capture_places: whether reads remember where in the code they happened. Costs a
             few microseconds a read; without it a violation names only the put.
+        blind_overwrites: about a new object that is put under the key of an entity that exists,
+            without a look at it. `off` and `warn` let it overwrite the entity.
+        lock_order: about a lock that is taken against the canonical order, while another is held.
+        stale_objects: about an attribute that is read from an object although another object of
+            the same entity has been put since. Costs a look at every attribute that is read in
+            the process, from the first put in a scope that asks for it on; nothing while off.
     """
 
     enforcement: Enforcement = Enforcement.RAISE
     fencing: bool = True
     capture_places: bool = True
+    blind_overwrites: Reaction = Reaction.RAISE
+    lock_order: Reaction = Reaction.WARN
+    stale_objects: Reaction = Reaction.OFF
 
 
 def make_settings(
@@ -51,11 +79,22 @@ def make_settings(
     enforcement: Enforcement | str | None = None,
     fencing: bool | None = None,
     capture_places: bool | None = None,
+    blind_overwrites: Reaction | str | None = None,
+    lock_order: Reaction | str | None = None,
+    stale_objects: Reaction | str | None = None,
 ) -> Settings:
     """`base` with what is given changed; words are turned into modes, wrong ones refused."""
+    reactions = {
+        "blind_overwrites": blind_overwrites,
+        "lock_order": lock_order,
+        "stale_objects": stale_objects,
+    }
     return dataclasses.replace(
         base,
         enforcement=base.enforcement if enforcement is None else Enforcement.of(enforcement),
         fencing=base.fencing if fencing is None else fencing,
         capture_places=base.capture_places if capture_places is None else capture_places,
+        **{
+            name: Reaction.of(name, value) for name, value in reactions.items() if value is not None
+        },
     )

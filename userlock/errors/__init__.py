@@ -9,6 +9,7 @@
     │   ├── LockTimeout                 waited long enough; names the holder
     │   ├── LockServiceUnavailable      the lease store does not answer, and the policy is to fail
     │   ├── DeadlockDetected            the wait would never have ended: a circle of waiters
+    │   ├── LockOutOfOrder              against the canonical order (where that is raised)
     │   └── LockNotHeld                 release_lock() of a lock that this scope does not hold
     ├── WriteViolation                  a write that its model's policy does not allow: a mistake
     │   ├── ReadWithoutLock             read before the lock was taken, put under it
@@ -32,6 +33,7 @@
     │   └── StructuredOnlyWritten       policy structured only: has no entities
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
     │   └── EntityExistsError           a new entity was put where there is one already
+    ├── StaleObjectUsed                 an object that is out of date (where that is raised)
     └── EntityNotFound                  the entity was deleted before it could be locked
 
 A `WriteViolation` is a bug in the calling code and is raised before that
@@ -54,12 +56,14 @@ from userlock.errors.locks import (
     DeadlockDetected,
     LockError,
     LockNotHeld,
+    LockOutOfOrder,
     LockServiceUnavailable,
     LockTimeout,
 )
 from userlock.errors.refusals import (
     EntityExistsError,
     EntityNotFound,
+    StaleObjectUsed,
     StaleWriteError,
 )
 from userlock.errors.violations import (
@@ -101,6 +105,7 @@ __all__ = [
     "LockIdChanged",
     "LockIdError",
     "LockNotHeld",
+    "LockOutOfOrder",
     "LockServiceUnavailable",
     "LockTimeout",
     "NeverWrittenWritten",
@@ -112,6 +117,7 @@ __all__ = [
     "PutWithoutLock",
     "ReadUnderEarlierTenure",
     "ReadWithoutLock",
+    "StaleObjectUsed",
     "StaleWriteError",
     "StructuredOnlyWritten",
     "UserLockError",

@@ -14,7 +14,7 @@ class UserLockError(Exception):
     def _portable(self) -> dict[str, Any]:
         """The attributes; a place in the code, which cannot travel, as text."""
         return {
-            name: str(value) if name in ("read_at", "put_at") and value is not None else value
+            name: str(value) if name.endswith("_at") and value is not None else value
             for name, value in self.__dict__.items()
         }
 

@@ -79,5 +79,37 @@ class DeadlockDetected(LockError):
         self.circle = circle
 
 
+class LockOutOfOrder(LockError):
+    """The lock was to be taken against the canonical order, while another one is held.
+
+    Raised only where the setting `lock_order` is `raise`. The lock was not taken.
+
+    Attributes:
+        lock_id: the lock that was wanted.
+        held_lock_id: the lock that is held.
+        taken_at: where `lock_id` was to be taken.
+        held_at: where the other one had been taken.
+        opposite_at: where this process took them the other way round; empty if it was not seen to.
+    """
+
+    def __init__(
+        self, *, lock_id: str, held_lock_id: str, taken_at: str, held_at: str, opposite_at: str
+    ) -> None:
+        lines = [
+            f"lock {lock_id!r} may not be taken while {held_lock_id!r} is held: two requests that "
+            f"take them in different orders wait for each other.",
+            f"  to be taken at: {taken_at}",
+            f"  held since: {held_at}",
+        ]
+        if opposite_at:
+            lines.append(f"  the other way round at: {opposite_at}")
+        lines.append("  To mend it: take both together, with userlock.global_locks([...]).")
+        super().__init__("\n".join(lines), lock_id=lock_id)
+        self.held_lock_id = held_lock_id
+        self.taken_at = taken_at
+        self.held_at = held_at
+        self.opposite_at = opposite_at
+
+
 class LockNotHeld(LockError):
     """The lock to release, extend or yield is not held (any more)."""

@@ -1,4 +1,4 @@
-"""Writes that Datastore refused, and entities that are gone."""
+"""Writes that Datastore refused, entities that are gone, and objects that are out of date."""
 
 from __future__ import annotations
 
@@ -81,3 +81,40 @@ class EntityNotFound(UserLockError, LookupError):
     def __init__(self, key: Any) -> None:
         super().__init__(f"{key!r} no longer exists in Datastore")
         self.key = key
+
+
+class StaleObjectUsed(UserLockError):
+    """An attribute was read from an object that is out of date: another one was put since.
+
+    Raised only where the setting `stale_objects` is `raise`.
+
+    Attributes:
+        key: the entity's `ndb.Key`.
+        lock_id: the lock that guards it (None for models of another policy).
+        read_at: where the object was read.
+        newer_put_at: where another object of the same entity was put.
+        used_at: where the attribute was read.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        lock_id: str | None,
+        read_at: object | None,
+        newer_put_at: object | None,
+        used_at: object | None,
+    ) -> None:
+        super().__init__(
+            f"An object of {key!r} was used after another object of that entity was put, so what "
+            f"it says is out of date.\n"
+            f"  read at: {read_at or 'not known'}\n"
+            f"  the other one put at: {newer_put_at or 'not known'}\n"
+            f"  used at: {used_at or 'not known'}\n"
+            f"  To mend it: read the entity once and pass that object on, or read it again."
+        )
+        self.key = key
+        self.lock_id = lock_id
+        self.read_at = read_at
+        self.newer_put_at = newer_put_at
+        self.used_at = used_at

@@ -10,6 +10,7 @@ from userlock.events.lines import log_event
 from userlock.events.listeners import LISTENERS, Listener, Listeners
 from userlock.events.types import (
     Acquired,
+    BlindOverwrite,
     Broken,
     Confirmed,
     Conflict,
@@ -21,6 +22,7 @@ from userlock.events.types import (
     LeaseLost,
     OutOfOrder,
     Released,
+    StaleObject,
     StaleWrite,
     TimedOut,
     Unavailable,
@@ -30,6 +32,7 @@ from userlock.events.types import (
 __all__ = [
     "LISTENERS",
     "Acquired",
+    "BlindOverwrite",
     "Broken",
     "Confirmed",
     "Conflict",
@@ -43,6 +46,7 @@ __all__ = [
     "Listeners",
     "OutOfOrder",
     "Released",
+    "StaleObject",
     "StaleWrite",
     "TimedOut",
     "Unavailable",

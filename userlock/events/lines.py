@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from userlock.events.types import (
     Acquired,
+    BlindOverwrite,
     Broken,
     Confirmed,
     Conflict,
@@ -18,6 +19,7 @@ from userlock.events.types import (
     LeaseLost,
     OutOfOrder,
     Released,
+    StaleObject,
     StaleWrite,
     TimedOut,
     Unavailable,
@@ -132,6 +134,19 @@ def _stale_write(event: StaleWrite) -> _Line:
     return logging.WARNING, ("stale write refused: %s", event.error)
 
 
+def _blind_overwrite(event: BlindOverwrite) -> _Line:
+    error = event.error
+    return logging.WARNING, (
+        "blind overwrite: %r exists, and a new object was put over it at %s",
+        error.key,
+        error.put_at or "a place not captured",
+    )
+
+
+def _stale_object(event: StaleObject) -> _Line:
+    return logging.WARNING, ("stale object: %s", event.error)
+
+
 def _unavailable(event: Unavailable) -> _Line:
     return logging.WARNING, (
         "lock %r not acquired: the lease store does not answer (%s)",
@@ -207,4 +222,6 @@ _LINES: dict[type[Event], Callable[..., _Line]] = {
     LeaseLost: _lost,
     Violation: _violation,
     StaleWrite: _stale_write,
+    BlindOverwrite: _blind_overwrite,
+    StaleObject: _stale_object,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from userlock.errors import StaleWriteError, WriteViolation
+from userlock.errors import StaleObjectUsed, StaleWriteError, WriteViolation
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,3 +197,27 @@ class StaleWrite(Event):
     """A write was refused at the Datastore commit."""
 
     error: StaleWriteError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlindOverwrite(Event):
+    """A new object was put over an entity that exists, and has overwritten it.
+
+    Attributes:
+        error: what would have been raised.
+    """
+
+    error: StaleWriteError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StaleObject(Event):
+    """An attribute was read from an object that is out of date.
+
+    Attributes:
+        error: what is raised, or would be.
+        enforced: whether it is raised. If not, this is said once of each object.
+    """
+
+    error: StaleObjectUsed
+    enforced: bool

@@ -17,9 +17,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from userlock.errors import LockOutOfOrder
+from userlock.events import OutOfOrder
 from userlock.lock.lease import Lease
 from userlock.lock.order import Taken
 from userlock.lock.tenure import Tenure
+from userlock.settings import Reaction
 
 if TYPE_CHECKING:
     from userlock.lock.scope import LockScope
@@ -35,6 +38,7 @@ class Holding(Iterable[Lease]):
 
     def __init__(self, innermost: LockScope) -> None:
         self._service = service = innermost.service
+        self._settings = innermost.settings
         self._thread = threading.get_ident()
         self._scopes = []
         scope: LockScope | None = innermost
@@ -49,7 +53,11 @@ class Holding(Iterable[Lease]):
                 yield tenure.lease
 
     def noting(self, lock_id: str, taken: Taken) -> Holding:
-        """The same, after noting that this lock is about to be taken inside them."""
+        """The same, after noting that this lock is about to be taken inside them.
+
+        Raises:
+            LockOutOfOrder: against the canonical order, where the settings say that it is raised.
+        """
         latest: list[str] = []
         above: list[tuple[str, Taken]] = []
         for scope in self._scopes:
@@ -57,8 +65,14 @@ class Holding(Iterable[Lease]):
                 latest += self._latest(scope)
                 above += self._above(scope, lock_id)
         if latest:
-            for report in self._service.order.note(above, lock_id, taken, latest=latest):
+            reaction = self._settings.lock_order
+            reports = self._service.order.note(
+                above, lock_id, taken, latest=latest, again=reaction is Reaction.RAISE
+            )
+            for report in reports if reaction is not Reaction.OFF else ():
                 self._service.listeners.emit(report)
+                if reaction is Reaction.RAISE:
+                    raise _error_of(report)
         return self
 
     def _latest(self, scope: LockScope) -> Iterator[str]:
@@ -103,6 +117,16 @@ class Holding(Iterable[Lease]):
 
     def _is_mine(self, tenure: Tenure) -> bool:
         return tenure.owner[0] == self._thread
+
+
+def _error_of(report: OutOfOrder) -> LockOutOfOrder:
+    return LockOutOfOrder(
+        lock_id=report.lock_id or "",
+        held_lock_id=report.held_lock_id,
+        taken_at=report.taken_at,
+        held_at=report.held_at,
+        opposite_at=report.opposite_at,
+    )
 
 
 def _is_held(scope: LockScope, lock_id: str, place: Taken) -> bool:

@@ -55,6 +55,7 @@ class OrderGraph:
         taken: Taken,
         *,
         latest: Iterable[str] | None = None,
+        again: bool = False,
     ) -> list[OutOfOrder]:
         """A lock is about to be taken while others are held.
 
@@ -65,31 +66,37 @@ class OrderGraph:
             taken: where.
             latest: those that an edge is needed from, because ways lead to them from all the
                 others; by default all of `held`.
+            again: whether to report what has been reported before.
 
         Returns:
             What to report: each pair of places once, and once more when it turns out that
             somebody does take the locks the other way round.
         """
         with self._mutex:
-            reports = self._judge([each for each in held if each[0] > lock_id], lock_id, taken)
+            above = [each for each in held if each[0] > lock_id]
+            reports = self._judge(above, lock_id, taken, again)
             for other in [other for other, _ in held] if latest is None else latest:
                 if other != lock_id:  # held by a scope around this one
                     self._add(other, lock_id, taken)
         return reports
 
-    def _judge(self, above: list[tuple[str, Taken]], wanted: str, taken: Taken) -> list[OutOfOrder]:
+    def _judge(
+        self, above: list[tuple[str, Taken]], wanted: str, taken: Taken, again: bool
+    ) -> list[OutOfOrder]:
         reports: list[OutOfOrder] = []
         opposites: dict[str, Taken] | None = None
         for held, held_at in above:
-            if (held_at, taken, True) in self._reported or len(self._reported) >= _MOST_REPORTS:
+            full = len(self._reported) >= _MOST_REPORTS
+            if not again and (full or (held_at, taken, True) in self._reported):
                 continue
             if opposites is None:
                 opposites = self._reached_from(wanted)
             met = held in opposites
-            if (held_at, taken, met) in self._reported:
+            if not again and (held_at, taken, met) in self._reported:
                 continue
-            self._reported.add((held_at, taken, met))
-            self._reported.add((held_at, taken, False))  # that says less
+            if not full:
+                self._reported.add((held_at, taken, met))
+                self._reported.add((held_at, taken, False))  # that says less
             opposite = describe(opposites[held]) if met else ""
             reports.append(OutOfOrder(wanted, held, describe(taken), describe(held_at), opposite))
         return reports

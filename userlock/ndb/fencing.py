@@ -32,15 +32,16 @@ from userlock.errors import (
     WriteAfterCommit,
     WriteViolation,
 )
-from userlock.events import LISTENERS, StaleWrite
+from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
-from userlock.ndb.enforcement import checking, fencing, report
+from userlock.ndb.enforcement import checking, current_settings, fencing, report
 from userlock.ndb.lastputs import last_puts, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.stamps import DELETED, Stamp, origin, stamp_of
 from userlock.ndb.transactions import note_pending
+from userlock.settings import Reaction
 
 _Violation = TypeVar("_Violation", bound=WriteViolation)
 
@@ -93,7 +94,15 @@ class _FencedWrite(abc.ABC):
 class FencedPut(_FencedWrite):
     """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
 
-    __slots__ = ("_entity", "_last_puts", "_lock_id", "_put_at", "_stamp", "must_be_new")
+    __slots__ = (
+        "_entity",
+        "_last_puts",
+        "_lock_id",
+        "_put_at",
+        "_stamp",
+        "may_overwrite",
+        "must_be_new",
+    )
 
     def __init__(
         self,
@@ -111,16 +120,22 @@ class FencedPut(_FencedWrite):
         self._last_puts = [note_put(entity, tenure, put_at) for tenure in tenures]
         if not tenures and hooks.in_transaction():
             self._last_puts = [note_put(entity, None, put_at)]
-        self.must_be_new = fencing(put_at) and self._is_creation()
+        reaction = self._reaction_to_overwriting()
+        self.must_be_new = reaction is not Reaction.OFF
+        self.may_overwrite = reaction is Reaction.WARN
 
-    def _is_creation(self) -> bool:
-        """Whether the entity must not exist yet: a new object with a key of its own."""
-        key = self._entity._key
-        if self._stamp is not None and self._stamp.version != DELETED:
-            return False
+    def _reaction_to_overwriting(self) -> Reaction:
+        """What is to happen if the entity exists already; `OFF` where nothing is wrong with that.
+
+        It must not for a new object with a key of its own.
+        """
+        new = self._stamp is None or self._stamp.version == DELETED
+        if not new or not hooks.is_complete(self._entity._key) or not fencing(self._put_at):
+            return Reaction.OFF
         cls = type(self._entity)
-        may_overwrite = cls._overwrites and cls._write_policy is not WritePolicy.WRITE_ONCE
-        return hooks.is_complete(key) and not may_overwrite
+        if cls._write_policy is WritePolicy.WRITE_ONCE:
+            return Reaction.RAISE
+        return Reaction.OFF if cls._overwrites else current_settings().blind_overwrites
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
@@ -147,8 +162,15 @@ class FencedPut(_FencedWrite):
 
     def conflicted(self, version: int) -> StaleWriteError:
         """Somebody else wrote it first. The stale object leaves the caches."""
+        return _tell(self._error(version), self._entity._key)
+
+    def overwriting(self) -> None:
+        """A new object overwrites an entity that nobody has looked at."""
+        LISTENERS.emit(BlindOverwrite(self._lock_id, self._error(0)))
+
+    def _error(self, version: int) -> StaleWriteError:
         kind = EntityExistsError if self.must_be_new else StaleWriteError
-        error = kind(
+        return kind(
             key=self._entity._key,
             lock_id=self._lock_id,
             read_version=self.base_version,
@@ -156,7 +178,6 @@ class FencedPut(_FencedWrite):
             read_at=None if self._stamp is None else self._stamp.place,
             put_at=self._put_at,
         )
-        return _tell(error, self._entity._key)
 
     def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
         return kind(
@@ -179,7 +200,7 @@ class FencedDelete(_FencedWrite):
 
     __slots__ = ("_cached", "_deleted_at", "_key", "_lock_id", "_read_at")
 
-    must_be_new = False
+    must_be_new = may_overwrite = False
 
     def __init__(
         self,
@@ -206,6 +227,9 @@ class FencedDelete(_FencedWrite):
         stamp = None if self._cached is None else stamp_of(self._cached)
         if stamp is not None:
             self._cached._userlock_stamp = Stamp(stamp.key, stamp.held, DELETED)
+
+    def overwriting(self) -> None:
+        """Never: nothing is created."""
 
     def conflicted(self, version: int) -> StaleWriteError:
         """Somebody else wrote it first."""

@@ -19,14 +19,17 @@ from userlock.lock.lease import Priority
 from userlock.lock.tenure import register_participant
 from userlock.lock.verbs import global_lock
 from userlock.ndb import hooks
+from userlock.ndb.enforcement import current_settings
 from userlock.ndb.fencing import FencedPut
 from userlock.ndb.handler import ModelHandler
 from userlock.ndb.lockids import LockRule, lock_id_for_put, lock_id_of, lock_rule_of
 from userlock.ndb.places import here
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import check_put, check_put_of_policy, check_whole
+from userlock.ndb.staleness import watch_uses
 from userlock.ndb.stamps import DELETED, Stamp, stamp_of
 from userlock.ndb.transactions import DatastoreParticipant
+from userlock.settings import Reaction
 
 
 class Model(ndb.Model):
@@ -117,6 +120,8 @@ class Model(ndb.Model):
             check_put_of_policy(self, self._write_policy, stamp, put_at)
         self.__dict__["_userlock_put_in"] = hooks.current_transaction()
         self.__dict__["_userlock_write"] = FencedPut(self, lock_id, stamp, tenures, put_at)
+        if current_settings().stale_objects is not Reaction.OFF:
+            watch_uses(Model)  # of the objects that are out of date from now on
 
     def _userlock_wait_for_last_put(self) -> None:
         """A second put of one object waits for the first, whose version it builds on."""
@@ -189,6 +194,26 @@ class UserModel(Model):
 
     _write_policy = WritePolicy.ABSTRACT
     _userlock_default_policy = WritePolicy.USER_LOCK
+
+
+def models_without_policy(package: str) -> list[type]:
+    """The models of a package that nothing is checked of: those of plain `ndb.Model`.
+
+    For a test that holds a code base to having a policy in each. Only of
+    modules that have been imported; in the order of their names.
+
+    Args:
+        package: the package or module that they are defined in or below.
+    """
+
+    def below(cls: Any) -> Iterator[type]:
+        for each in cls.__subclasses__():
+            if not issubclass(each, Model):
+                yield each
+                yield from below(each)
+
+    found = {each for each in below(ndb.Model) if f"{each.__module__}.".startswith(f"{package}.")}
+    return sorted(found, key=lambda each: (each.__module__, each.__qualname__))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ class Write(Protocol):
     base_version: int
     #: Whether the server must not have the entity at all.
     must_be_new: bool
+    #: Whether it is to overwrite the entity all the same, should there be one.
+    may_overwrite: bool
 
     def landed(self, version: int) -> None:
         """It is in Datastore, as `version`."""
@@ -22,6 +24,10 @@ class Write(Protocol):
 
         What this gives is raised to whoever put it.
         """
+        ...
+
+    def overwriting(self) -> None:
+        """There is an entity, although it must be new; `may_overwrite`, so it is overwritten."""
         ...
 
     def about_to_commit(self) -> None:

@@ -11,7 +11,7 @@ from google.cloud.ndb import polymodel
 from google.cloud.ndb.exceptions import ContextError
 
 import userlock
-from tests.contract.ndb.models import Learner, Note, VideoLog
+from tests.contract.ndb.models import Learner, Note, Plain, VideoLog
 from userlock import root_id
 from userlock.testing import ManualClock
 
@@ -132,6 +132,17 @@ class TestDefinition:
                 return "SpecialLog"
 
         assert userlock.lock_id_of(SpecialLog(learner_id="ann")) == "ann"
+
+
+def test_models_without_policy_are_found() -> None:
+    class Unguarded(Plain):
+        pass
+
+    found = userlock.models_without_policy("tests.contract.ndb")
+    assert {Plain, Unguarded} <= set(found)
+    assert not any(issubclass(each, userlock.Model) for each in found)
+    assert userlock.models_without_policy("tests.contract.ndb.models") == [Plain]
+    assert userlock.models_without_policy("tests.contract.nd") == []
 
 
 @pytest.mark.usefixtures("context")

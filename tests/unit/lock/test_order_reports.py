@@ -29,13 +29,14 @@ def at(place: str, number: int) -> bool:
     return place.startswith(f"{__file__}:{number} in ")
 
 
+@pytest.fixture
+def reports(events: list[Event]) -> Reports:
+    return Reports(events)
+
+
 @pytest.mark.usefixtures("configured")
 class TestReports:
     """Through the public statements."""
-
-    @pytest.fixture
-    def reports(self, events: list[Event]) -> Reports:
-        return Reports(events)
 
     def test_with(self, reports: Reports) -> None:
         with userlock.global_lock("a"), userlock.global_lock("b"):
@@ -240,6 +241,68 @@ class TestReports:
 
         asyncio.run(both())
         assert reports.only().held_lock_id == "b"
+
+
+@pytest.mark.usefixtures("configured")
+class TestReactions:
+    """`lock_order`: what becomes of what is reported."""
+
+    def test_raised_each_time_and_before_the_lock_is_taken(
+        self, service: LockService, reports: Reports
+    ) -> None:
+        userlock.configure(lock_order="raise")
+        for _ in range(2):
+            with userlock.global_lock("b"):
+                held = line() - 1
+                with pytest.raises(userlock.LockOutOfOrder) as caught:
+                    userlock.acquire_lock("a")
+                assert service.holder("a") is None
+                assert service.holder("b") is not None
+        error = caught.value
+        assert (error.lock_id, error.held_lock_id) == ("a", "b")
+        assert at(error.taken_at, held + 3)
+        assert at(error.held_at, held)
+        assert error.opposite_at == ""
+        assert "global_locks" in str(error)
+        assert len(reports.all()) == 2
+        assert userlock.current_scope() is None
+
+    def test_raised_although_it_was_reported_before(self) -> None:
+        def out_of_order() -> None:
+            with userlock.global_lock("b"), userlock.global_lock("a"):
+                pass
+
+        out_of_order()
+        userlock.configure(lock_order="raise")
+        with pytest.raises(userlock.LockOutOfOrder):
+            out_of_order()
+
+    def test_the_other_way_round_is_named(self) -> None:
+        userlock.configure(lock_order="raise")
+        with userlock.global_lock("a"), userlock.global_lock("b"):
+            in_order = line() - 1
+        with (
+            userlock.global_lock("b"),
+            pytest.raises(userlock.LockOutOfOrder, match="the other way round at") as caught,
+            userlock.global_lock("a"),
+        ):
+            pass
+        assert at(caught.value.opposite_at, in_order)
+
+    def test_what_does_not_wait_is_not_refused(self) -> None:
+        userlock.configure(lock_order="raise")
+        with userlock.global_lock("b"), userlock.global_lock("a", wait_timeout=0):
+            pass
+
+    def test_off_says_nothing(self, reports: Reports) -> None:
+        userlock.configure(lock_order="off")
+        with userlock.global_lock("b"), userlock.global_lock("a"):
+            pass
+        assert reports.all() == []
+
+    def test_another_word_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="lock_order must be 'off', 'warn' or 'raise'"):
+            userlock.configure(lock_order="error")
 
 
 class Reports:

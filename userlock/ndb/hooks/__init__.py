@@ -30,6 +30,7 @@ from google.cloud.ndb import (
     tasklets,
 )
 
+from userlock.ndb.hooks.attributes import watch_attributes
 from userlock.ndb.hooks.reading import hook_caches, hook_loading
 from userlock.ndb.hooks.runtime import (
     cached_entity,
@@ -68,6 +69,7 @@ __all__ = [
     "unobserved",
     "wait_for",
     "wait_for_key",
+    "watch_attributes",
     "when_transaction_ends",
 ]
 
@@ -82,6 +84,8 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (model.Model, "_kind_map", ()),
     (model, "_BaseValue", ("b_val",)),
     (model.Property, "_get_value", ("self", "entity")),
+    (model.Property, "__get__", ("self", "entity")),
+    (model, "ModelKey", ()),
     (_api, "lookup", ("key", "options")),
     (_api, "put", ("entity", "options")),
     (_api, "delete", ("key", "options")),

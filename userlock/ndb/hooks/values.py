@@ -18,7 +18,8 @@ def reader_of(prop: Any) -> Callable[[Any], Any]:
     or number: this is asked in every put.
     """
     if type(prop) not in _PLAIN or prop._repeated:
-        return lambda entity: prop.__get__(entity)
+        read_slowly: Callable[[Any], Any] = prop._get_value
+        return read_slowly
     wrapped = model._BaseValue
 
     def read(entity: Any) -> Any:
@@ -27,6 +28,6 @@ def reader_of(prop: Any) -> Callable[[Any], Any]:
             value = value.b_val
         if type(value) is str or type(value) is int:
             return value
-        return prop.__get__(entity)  # not set, not projected, or not what it should be
+        return prop._get_value(entity)  # not set, not projected, or not what it should be
 
     return read

@@ -116,11 +116,17 @@ def _inserts(batch_class: Any, put: Any) -> Any:
             rpc.add_done_callback(functools.partial(self._answered, mutations, futures))
 
         def _answered(self, mutations: list[Any], futures: list[Any], rpc: Any) -> None:
-            if len(mutations) == 1 or not _says_that_it_exists(rpc.exception()):
+            if not _says_that_it_exists(rpc.exception()):
                 _datastore_api._process_commit(rpc, futures)
-                return
-            for mutation, future in zip(mutations, futures, strict=True):
-                self._send([mutation], [future])
+            elif len(mutations) > 1:
+                for mutation, future in zip(mutations, futures, strict=True):
+                    self._send([mutation], [future])
+            elif (write := futures[0]._userlock_write).may_overwrite:
+                write.overwriting()
+                mutations[0].upsert = mutations[0].insert
+                self._send(mutations, futures)
+            else:
+                _datastore_api._process_commit(rpc, futures)
 
     return Inserts
 
@@ -226,6 +232,8 @@ def hook_committing(handler: Handler) -> None:
         fenced = [(write, key_pb) for write, key_pb in writes if write.base_version]
         if fenced:
             yield _check_versions(transaction, fenced)
+        if any(write.may_overwrite for write, _ in writes):
+            yield _overwrite_existing(transaction, batch)
         try:
             yield commit(transaction, retries=retries, timeout=timeout)
         except AlreadyExists as error:
@@ -282,6 +290,25 @@ def _find_existing(new: list[tuple[Write, Any]]) -> Any:
         if key_pb._pb.SerializeToString(deterministic=True) in found:
             return write
     return new[0][0]
+
+
+@tasklets.tasklet
+def _overwrite_existing(transaction: bytes, batch: Any) -> Any:
+    """Creations of what exists become upserts: refused, they would take the whole commit along."""
+    creations = {
+        mutation.insert.key._pb.SerializeToString(deterministic=True): (mutation, write)
+        for mutation, future in zip(batch.mutations, batch.futures, strict=True)
+        if (write := _write_of(future)) is not None and write.may_overwrite and mutation.insert
+    }
+    if not creations:
+        return
+    options = datastore_types.ReadOptions(transaction=transaction)
+    keys = [mutation.insert.key for mutation, _ in creations.values()]
+    answer = yield _datastore_api._datastore_lookup(keys, options, retries=0)
+    for found in answer._pb.found:
+        mutation, write = creations[found.entity.key.SerializeToString(deterministic=True)]
+        write.overwriting()
+        mutation.upsert = mutation.insert
 
 
 def _writes_of(batch: Any) -> list[tuple[Write, Any]]:
