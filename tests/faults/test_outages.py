@@ -16,9 +16,11 @@ from pymemcache.client.base import Client
 
 import userlock
 from tests.faults.tidy import tidy_up
+from tests.faults.watching import wait_until
 from tests.leases import record_of, taken
 from tests.servers import Memcached
 from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.heart import Heart
 from userlock.lock.lease import Lost, Released
 from userlock.lock.leases import Leases
 from userlock.lock.store import StoreUnavailable
@@ -143,6 +145,27 @@ class TestOutage:
             assert time.monotonic() < deadline
         tidy_up(service)
         assert other.read("learner-1") is None
+
+    def test_a_process_that_asks_for_nothing_more_tidies_up_too(
+        self, own_memcached: Memcached
+    ) -> None:
+        """Without the heart's thread, which one of these has not, it does not."""
+        service = userlock.LockService.from_url(own_memcached.url())
+        control = userlock.LockService(
+            MemcacheStore(own_memcached.address, prefix="control"),
+            heart=Heart(SYSTEM_CLOCK, threaded=False),
+        )
+        others, controls = (
+            MemcacheStore(own_memcached.address, prefix=prefix) for prefix in ("test", "control")
+        )
+        for each in (service, control):
+            each.release(each.acquire("learner-1"))
+        with own_memcached.paused():
+            for each in (service, control):
+                each.release(each.acquire("learner-1"))
+        wait_until(lambda: controls.read("learner-1") is not None)
+        assert wait_until(lambda: others.read("learner-1") is None) < 2.5
+        assert controls.read("learner-1") is not None
 
     def test_a_server_of_several_that_is_down_takes_no_others_along(
         self, own_memcached: Memcached, memcached: Memcached, prefix: str

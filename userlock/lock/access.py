@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from userlock.clock import Clock
 from userlock.lock.breaker import CircuitBreaker
+from userlock.lock.heart import Heart
 from userlock.lock.leases import Leases
 from userlock.lock.store import ShardedStore, StoreUnavailable
 from userlock.lock.strays import Strays
@@ -16,16 +17,31 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+#: How often the heart looks after what is owed.
+_LOOK_SECONDS = 1.0
+#: How much of it at once, so that renewals do not wait for it.
+_MOST_AT_A_BEAT = 100
+
+
 class Access:
     """What stands between the lock service and its store. Thread-safe.
+
+    A ward of the heart while something is owed to the store.
+
+    Args:
+        leases: what is asked.
+        clock: for the time.
+        heart: gives back what is owed, where nobody asks for anything else. None for a store
+            that the heart's thread cannot use.
 
     Attributes:
         strays: the leases that are still to be given back.
     """
 
-    def __init__(self, leases: Leases, clock: Clock) -> None:
+    def __init__(self, leases: Leases, clock: Clock, heart: Heart | None = None) -> None:
         self._clock = clock
-        self.strays = Strays(leases, clock, self.breaker_of)
+        self._heart = heart
+        self.strays = Strays(leases, clock, self.breaker_of, self._begin_to_look)
         leases.late = self.strays.remember
         self._only = CircuitBreaker(clock)
         # One that is down must not keep us from asking the others.
@@ -63,4 +79,35 @@ class Access:
         if not breaker.closed:
             breaker.succeeded()
         if self.strays.owed:
+            self.collect(breaker)
+
+    def collect(self, breaker: CircuitBreaker) -> None:
+        """A server answers: give back some of what is owed to it."""
+        asked_at = self._clock.now()
+        try:
             self.strays.collect(breaker)
+        except StoreUnavailable as trouble:
+            self.failed(breaker, asked_at, trouble)
+
+    # --- what is owed, where nobody asks ----------------------------------------------------
+
+    def _begin_to_look(self) -> None:
+        if self._heart is not None:
+            self._heart.look_after(self, self._clock.now() + _LOOK_SECONDS)
+
+    def beat(self, now: float) -> float | None:
+        """Give back what is owed; see `Ward`. In an outage, as the one that probes."""
+        more = False
+        for breaker in [self._only, *self._of_shard.values()]:
+            asked_at = self._clock.now()
+            try:
+                asked = self.strays.collect(breaker, most=_MOST_AT_A_BEAT, may_ask=breaker.allows)
+            except StoreUnavailable as trouble:
+                self.failed(breaker, asked_at, trouble)
+                continue
+            if asked:
+                breaker.succeeded()
+            more = more or asked == _MOST_AT_A_BEAT
+        if not self.strays.owed:
+            return None
+        return now if more else self._clock.now() + _LOOK_SECONDS  # who else is due comes first

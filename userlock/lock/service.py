@@ -114,7 +114,7 @@ class LockService(ForOperators):
         self.leases = Leases(store, clock, quiet_release=quiet_release)
         self.hold_times = HoldTimes()
         self.order = OrderGraph()
-        self._access = Access(self.leases, clock)
+        self._access = Access(self.leases, clock, None if self.requests_only else heart)
         self.ask = self._access.ask
 
     @classmethod
@@ -227,7 +227,8 @@ class LockService(ForOperators):
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
         What could not be confirmed is remembered, and tried again when the
-        store answers this process next; until then the lease ends by itself.
+        store answers next, by the heart if by nobody else; until then the
+        lease ends by itself.
         """
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
@@ -276,21 +277,21 @@ class LockService(ForOperators):
         self, lease: Lease, breaker: CircuitBreaker
     ) -> StoreReleased | Lost | Unavailable:
         """What `give_back` does for a confirmed lease while all is well: the common way."""
-        asked_at = self.clock.now()
-        try:
-            outcome: StoreReleased | Lost | Unavailable = self.leases.release(lease)
-        except StoreUnavailable as trouble:
-            self._access.failed(breaker, asked_at, trouble)
-            outcome = Unavailable(trouble.reason, trouble.sent)
-            self.remember_stray(lease)
-        except BaseException:  # the thread is being stopped
-            self.remember_stray(lease)
-            raise
         if lease.also is not None:
             also, origin = lease.also
             origin.give_back(also)
+        asked_at = self.clock.now()
+        try:
+            outcome = self.leases.release(lease)
+        except StoreUnavailable as trouble:
+            self._access.failed(breaker, asked_at, trouble)
+            self.remember_stray(lease)
+            return Unavailable(trouble.reason, trouble.sent)
+        except BaseException:  # the thread is being stopped
+            self.remember_stray(lease)
+            raise
         if self._access.strays.owed:
-            self._access.strays.collect(breaker)
+            self._access.collect(breaker)
         return outcome
 
     def remember_stray(self, lease: Lease) -> None:

@@ -14,12 +14,17 @@ as a command may take to arrive.
 
 Of several servers only the one that has just answered is asked: another may
 still hang, and whoever uses this one has nothing to do with that.
+
+Whoever is next to ask a server gives some back; the heart does, where nobody
+asks (`access`).
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import os
+import weakref
 from collections.abc import Callable, Hashable
 
 from userlock.clock import Clock
@@ -31,7 +36,7 @@ from userlock.lock.store import StoreUnavailable
 _MOST = 1000
 #: For how long a command that was sent may still be carried out.
 _ARRIVAL_SECONDS = 10.0
-#: How many are looked after each time, so that no request pays for all of them.
+#: How many a request looks after, so that none pays for all of them.
 _AT_ONCE = 4
 
 
@@ -51,17 +56,27 @@ class Strays:
         leases: where they are from.
         clock: for the time.
         server_of: what stands for the server that has a lock.
+        begin: called when something is owed, and nothing was before.
 
     Attributes:
         owed: whether anything may be owed: cheap to ask with each lock.
     """
 
     def __init__(
-        self, leases: Leases, clock: Clock, server_of: Callable[[str], Hashable] = lambda _: None
+        self,
+        leases: Leases,
+        clock: Clock,
+        server_of: Callable[[str], Hashable] = lambda _: None,
+        begin: Callable[[], object] = lambda: None,
     ) -> None:
         self._leases = leases
         self._clock = clock
         self._server_of = server_of
+        self._begin = begin
+        self._forget()
+        _all.add(self)
+
+    def _forget(self) -> None:
         self.owed = False
         self._owed: dict[Hashable, collections.deque[_Stray]] = {}
 
@@ -73,24 +88,48 @@ class Strays:
         server = self._server_of(lease.lock_id)
         strays = self._owed.setdefault(server, collections.deque(maxlen=_MOST))
         strays.append(_Stray(lease, self._clock.now() + _ARRIVAL_SECONDS))
-        self.owed = True
-
-    def collect(self, server: Hashable = None) -> None:
-        """A server answers: give back what is owed to it, or some of it."""
-        strays = self._owed.get(server)
-        if strays:
-            self._give_back(strays)
-        self.owed = False
-        if len(self):  # looked at after, so that what another thread has just added counts
+        if not self.owed:
             self.owed = True
+            self._begin()
 
-    def _give_back(self, strays: collections.deque[_Stray]) -> None:
+    def collect(
+        self,
+        server: Hashable = None,
+        *,
+        most: int = _AT_ONCE,
+        may_ask: Callable[[], bool] = lambda: True,
+    ) -> int:
+        """Give back what is owed to a server, or some of it.
+
+        Args:
+            server: as `server_of` gives it; one that answers.
+            most: how many to look after.
+            may_ask: asked before the first one is given back, where it is not known whether the
+                server answers; then none is, if it says no.
+
+        Returns:
+            For how many the server was asked.
+
+        Raises:
+            StoreUnavailable: it did not answer, and is owed the rest.
+        """
+        try:
+            return self._give_back(self._owed.get(server, collections.deque()), most, may_ask)
+        finally:
+            self.owed = False
+            if len(self):  # looked at after, so that what another thread has just added counts
+                self.owed = True
+
+    def _give_back(
+        self, strays: collections.deque[_Stray], most: int, may_ask: Callable[[], bool]
+    ) -> int:
         now = self._clock.now()
-        for _ in range(min(len(strays), _AT_ONCE)):
+        asked = 0
+        for _ in range(min(len(strays), most)):
             try:
                 stray = strays.popleft()
             except IndexError:  # another thread took the last one
-                return
+                break
             lease = stray.lease
             if now >= lease.deadline and not (lease.unsettled and now < stray.until):
                 # Over by itself. A place in line is not, nor what arrives late.
@@ -98,10 +137,27 @@ class Strays:
             if now < stray.next_look:
                 strays.append(stray)
                 continue
+            if not asked and not may_ask():
+                strays.append(stray)
+                break
+            asked += 1
             try:
                 outcome = self._leases.release(lease)
             except StoreUnavailable:
                 strays.append(stray)
-                return
+                raise
             if lease.unsettled and isinstance(outcome, Lost) and now < stray.until:
                 strays.append(dataclasses.replace(stray, next_look=now + 1.0))
+        return asked
+
+
+_all: weakref.WeakSet[Strays] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """What the parent owes, the parent gives back."""
+    for strays in list(_all):
+        strays._forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

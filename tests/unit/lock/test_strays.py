@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 
 import pytest
 
+from tests.unit.lock.pulse import live
 from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.lease import Lease
 from userlock.lock.leases import Leases
-from userlock.lock.store import Stored
+from userlock.lock.store import Stored, StoreUnavailable
 from userlock.lock.strays import Strays
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -46,6 +48,10 @@ class TwoServers:
         return self._of(lock_id).append(lock_id, line)
 
     def close(self) -> None: ...
+
+
+def on(two: TwoServers, clock: ManualClock) -> LockService:
+    return LockService(two, clock=clock, random=Random(1), listeners=Listeners())
 
 
 def left_behind(leases: Leases, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
@@ -103,7 +109,8 @@ class TestOneServer:
             strays.remember(left_behind(leases, f"learner-{number}"))
         store.go_down()
         asked = store.asked["remove"]
-        strays.collect()
+        with pytest.raises(StoreUnavailable):
+            strays.collect()
         assert store.asked["remove"] == asked + 1
         assert len(strays) == 3
         store.come_back()
@@ -149,6 +156,15 @@ class TestOneServer:
         strays.collect()
         assert store.read("ann") is None
 
+    def test_a_release_that_has_failed_is_not_tried_again_at_once(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        """A store that hangs would cost the request its time-out twice."""
+        lease = service.acquire("ann")
+        store.go_down("timed out", slow=True)
+        service.release(lease)
+        assert store.asked["remove"] == 1
+
     def test_there_are_bounds(self, strays: Strays, leases: Leases) -> None:
         lease = left_behind(leases, "ann")
         for _ in range(5000):
@@ -156,14 +172,15 @@ class TestOneServer:
         assert len(strays) <= 1000
 
 
+@pytest.fixture
+def two(clock: ManualClock) -> TwoServers:
+    return TwoServers(clock)
+
+
 class TestSeveralServers:
     @pytest.fixture
-    def two(self, clock: ManualClock) -> TwoServers:
-        return TwoServers(clock)
-
-    @pytest.fixture
     def service(self, two: TwoServers, clock: ManualClock) -> LockService:
-        return LockService(two, clock=clock, random=Random(1), listeners=Listeners())
+        return on(two, clock)
 
     def test_a_server_that_hangs_is_no_concern_of_those_who_use_another(
         self, service: LockService, two: TwoServers, clock: ManualClock
@@ -191,3 +208,162 @@ class TestSeveralServers:
         assert two.servers[1].read("x1") is not None
         service.release(service.acquire("x2"))
         assert two.servers[1].read("x1") is None
+
+
+class TestIdle:
+    """A process that asks for nothing more gives back what it owes all the same."""
+
+    def owe(self, service: LockService, store: MemoryStore, count: int = 1) -> None:
+        """Be unable to release some locks, since the store hangs."""
+        leases = [service.acquire(f"learner-{number}") for number in range(count)]
+        store.go_down("timed out", slow=True)
+        for lease in leases:
+            service.release(lease)
+
+    def hang(self, store: MemoryStore, clock: ManualClock) -> None:
+        """Let each command cost its time-out from now on."""
+        for _ in range(100):
+            store.before("remove", lambda: clock.advance(0.3))
+            store.before("create", lambda: clock.advance(0.3))
+
+    def test_when_the_store_answers_again(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.owe(service, store)
+        live(service, clock, 5)
+        store.come_back()
+        assert store.read("learner-0") is not None
+        live(service, clock, 1)
+        assert store.read("learner-0") is None
+        live(service, clock, 1)
+        assert len(service.heart) == 0
+
+    def test_without_a_heart_it_is_not(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """The negative control: everybody is locked out for the rest of the lease."""
+        self.owe(service, store)
+        store.come_back()
+        clock.advance(50)
+        assert store.read("learner-0") is not None
+
+    def test_what_arrives_late_too(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        store.delay("create")
+        store.lose_command("read", slow=True)
+        service.release(service.acquire("ann"))
+        live(service, clock, 5)
+        store.arrive()
+        assert store.read("ann") is not None
+        live(service, clock, 1.1)
+        assert store.read("ann") is None
+
+    def test_while_the_store_hangs_it_is_asked_as_often_as_the_breaker_has_it(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.hang(store, clock)
+        self.owe(service, store, 10)
+        asked = store.asked["remove"]
+        live(service, clock, 13)
+        assert 9 <= store.asked["remove"] - asked <= 11
+
+    def test_nor_at_all_when_a_request_has_just_found_out_the_same(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.hang(store, clock)
+        self.owe(service, store)
+        clock.advance(1)
+        asked = store.asked["create"], store.asked["remove"]
+        assert service.acquire("bob").degraded
+        service.heart.beat()
+        assert (store.asked["create"], store.asked["remove"]) == (asked[0] + 1, asked[1])
+
+    def test_whoever_comes_next_finds_the_breaker_closed(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        store.before("remove", lambda: clock.advance(0.3))
+        self.owe(service, store)
+        store.come_back()
+        assert service.acquire("ann", lock_timeout=1).degraded, "the control"
+        live(service, clock, 1.1)
+        assert service._access.breaker_of("ann").closed
+
+    def test_a_thousand_are_given_back_at_once(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """Renewals that are due meanwhile come in between."""
+        self.owe(service, store, 1000)
+        store.come_back()
+        live(service, clock, 1)
+        assert store.read("learner-0") is None
+        assert len(service._access.strays) == 0
+
+    def test_more_that_is_owed_all_the_time_does_not_put_it_off(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        lease = service.acquire("ann")
+        for _ in range(6):
+            service.remember_stray(lease)
+            live(service, clock, 0.2)
+        assert store.read("ann") is None
+
+    def test_what_is_over_by_itself_is_not_asked_for(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.owe(service, store)
+        clock.advance(60)
+        asked = store.asked.total()
+        live(service, clock, 5)
+        assert store.asked.total() == asked
+        assert len(service.heart) == 0
+
+    def test_a_server_that_hangs_keeps_the_others_from_nothing(
+        self, two: TwoServers, clock: ManualClock
+    ) -> None:
+        service = on(two, clock)
+        leases = [service.acquire(lock_id) for lock_id in ("x1", "ann")]
+        for server in two.servers:
+            server.go_down("timed out", slow=True)
+        for lease in leases:
+            service.release(lease)
+        two.servers[0].come_back()
+        live(service, clock, 1)
+        assert two.servers[0].read("ann") is None
+        two.servers[1].come_back()
+        live(service, clock, 1)
+        assert two.servers[1].read("x1") is None
+
+    def test_a_store_for_requests_only_is_left_alone(
+        self, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        store.requests_only = True  # type: ignore[attr-defined]
+        service = LockService(store, clock=clock, listeners=Listeners())
+        self.owe(service, store)
+        store.come_back()
+        live(service, clock, 5)
+        assert store.read("learner-0") is not None
+        service.release(service.acquire("ann"))
+        assert store.read("learner-0") is None
+
+    def test_a_forked_child_leaves_it_to_its_parent(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """And looks after what it owes itself."""
+        self.owe(service, store)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                strays = service._access.strays
+                inherited = len(strays)
+                service.release(service.acquire("child"))
+                owed = len(strays)
+                store.come_back()
+                live(service, clock, 11)
+                code = 0 if (inherited, owed, len(strays)) == (0, 1, 0) else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert len(service._access.strays) == 1
