@@ -111,7 +111,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_datastore_query._Result, "entity", ("self",)),
     (_cache.ContextCache, "get_and_validate", ("self", "key")),
     (key.Key, "delete_async", ("self",)),
-    (DatastoreKey, "id_or_name", ()),
+    (DatastoreKey, "flat_path", ()),
     (context, "_state", ()),
     (context.Context, "call_on_transaction_complete", ("self", "callback")),
     (_transaction, "transaction_async_", ("callback",)),

@@ -59,14 +59,14 @@ def forget_cached(ndb_key: Any) -> None:
 
 
 def id_of(ndb_key: Any) -> str | int | None:
-    """`ndb_key.id()`, at a tenth of its cost, which counts in every put."""
-    found: str | int | None = ndb_key._key.id_or_name
-    return found
+    """`ndb_key.id()`, at a hundredth of its cost, which counts in every put."""
+    path = ndb_key._key.flat_path  # kind, id, kind, id, ...; `id()` makes a deep copy of it
+    return path[-1] if len(path) % 2 == 0 else None
 
 
 def is_complete(ndb_key: Any) -> bool:
     """Whether there is a key, and it has an id."""
-    return ndb_key is not None and ndb_key._key.id_or_name is not None
+    return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
 
 
 def model_of(kind: str) -> type | None:
