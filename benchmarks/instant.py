@@ -44,14 +44,17 @@ class _Method:
 
 
 class InstantDatastore:
-    """Answers commits of one mutation, and look-ups with the responses in `lookups`."""
+    """Answers commits of one mutation, look-ups and queries with the responses prepared."""
 
     def __init__(self) -> None:
         #: The responses to the next look-ups, first come first used.
         self.lookups: deque[object] = deque()
+        #: The responses to the next queries, likewise.
+        self.queries: deque[object] = deque()
         result = messages.MutationResult(version=_VERSION + 1)
         committed = messages.CommitResponse(mutation_results=[result], index_updates=1)
         self.lookup = _Method(self.lookups.popleft)
+        self.run_query = _Method(self.queries.popleft)
         self.commit = _Method(lambda: committed)
 
 
@@ -77,6 +80,15 @@ def looked_up(entities: list[bytes]) -> Any:
     found = [query_messages.EntityResult.deserialize(_result(entity)) for entity in entities]
     response = messages.LookupResponse(found=found)
     return messages.LookupResponse.deserialize(messages.LookupResponse.serialize(response))
+
+
+def queried(entities: list[bytes]) -> Any:
+    """The response to a query that finds these entities, fresh from the wire."""
+    batch = query_messages.QueryResultBatch.deserialize(_batch(entities))
+    batch.entity_result_type = query_messages.EntityResult.ResultType.FULL
+    batch.more_results = query_messages.QueryResultBatch.MoreResultsType.NO_MORE_RESULTS
+    response = messages.RunQueryResponse(batch=batch)
+    return messages.RunQueryResponse.deserialize(messages.RunQueryResponse.serialize(response))
 
 
 def _batch(entities: list[bytes]) -> bytes:

@@ -33,7 +33,6 @@ from functools import partial
 from typing import Any
 
 from google.cloud import ndb
-from google.cloud.ndb import _datastore_query
 from google.cloud.ndb import model as ndb_model
 
 import userlock
@@ -46,6 +45,8 @@ from userlock.stores import MemoryStore
 BASELINE = "ndb alone"
 #: Entities in one `get_multi`.
 _TOGETHER = 20
+#: Entities in one query.
+_FETCHED = 100
 
 
 _MODELS = (PlainLearner, LockedLearner)
@@ -119,10 +120,12 @@ class _Bench:
         results = instant.results(self.wire[way.model][:count])
         return [partial(_build, result) for result in results]
 
-    def loads(self, way: _Way, count: int) -> list[Operation]:
-        """From a query's result to an entity: as in `fetch`, with the look into the cache."""
-        results = instant.results(self.wire[way.model][:count])
-        return [partial(_load, result) for result in results]
+    def fetches(self, way: _Way, count: int) -> list[Operation]:
+        """`fetch`, from the call to the entities, all but the network."""
+        responses = [instant.queried(self.wire[way.model][:_FETCHED]) for _ in range(count)]
+        self.datastore.queries.clear()
+        self.datastore.queries.extend(responses)
+        return [partial(_fetch, way.model)] * count
 
     def gets(self, way: _Way, count: int) -> list[Operation]:
         """`get_multi`, from the call to the entities, all but the network."""
@@ -137,16 +140,17 @@ class _Bench:
 
     def read(self, way: _Way, count: int) -> list[Any]:
         """That many entities, read and changed, ready to be put."""
-        entities: list[Any] = [load() for load in self.loads(way, count)]
+        self.datastore.queries.append(instant.queried(self.wire[way.model][:count]))
+        entities = _fetch(way.model)
         for entity in entities:
             entity.points += 1
         return entities
 
 
-def _load(result: Any) -> object:
-    found = _datastore_query._Result(_datastore_query.RESULT_TYPE_FULL, result)
-    entity: object = found.entity()
-    return entity
+def _fetch(model: Any) -> list[Any]:
+    ndb.get_context().cache.clear()
+    entities: list[Any] = model.query().fetch()
+    return entities
 
 
 def _build(result: Any) -> object:
@@ -178,7 +182,10 @@ def run(*, quick: bool) -> Section:
 
     tables = (
         ("build an entity from its message", measure(bench.builds, 50, 1, "entity")),
-        ("load: from a query's result to the entity", measure(bench.loads, 30, 1, "entity")),
+        (
+            f"fetch of {_FETCHED}, Datastore answering at once",
+            measure(bench.fetches, 1, _FETCHED, "entity"),
+        ),
         (
             f"get_multi of {_TOGETHER}, Datastore answering at once",
             measure(bench.gets, 2, _TOGETHER, "entity"),
@@ -210,14 +217,14 @@ def _memory(bench: _Bench, count: int) -> Iterator[Measurement]:
     for way in _WAYS:
         with bench.around(way), contextlib.ExitStack() as stack:
             bench.read(way, 3)[0].put()  # what is made once
-            results = instant.results(bench.wire[way.model][:count])
+            bench.datastore.queries.append(instant.queried(bench.wire[way.model][:count]))
             tracemalloc.start()
             stack.callback(tracemalloc.stop)
             empty = _traced()
-            entities = [_load(result) for result in results]
+            entities = _fetch(way.model)
             loaded = _traced()
             for entity in entities:
-                entity.put()  # type: ignore[attr-defined]
+                entity.put()
             put = _traced()
             del entities
         for metric, more in (("loaded entity", loaded - empty), ("put", put - loaded)):

@@ -9,10 +9,17 @@ from userlock.ndb import hooks
 from userlock.ndb.fencing import FencedDelete, FencedPut
 from userlock.ndb.lastputs import put_in_running_transaction
 from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
-from userlock.ndb.places import here
+from userlock.ndb.places import Place, here
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import check_delete
-from userlock.ndb.stamps import Origin, origin, stamp_of, stamp_of_read
+from userlock.ndb.stamps import (
+    NOTHING_HELD,
+    Origin,
+    origin,
+    place_of_read,
+    stamp_of,
+    stamp_of_read,
+)
 from userlock.ndb.transactions import wait_for_writes
 
 
@@ -29,8 +36,11 @@ class ModelHandler:
     def origin(self) -> Origin:
         return origin()
 
-    def loaded(self, entity: Any, version: int, seen: Any) -> None:
-        entity._userlock_stamp = stamp_of_read(entity, version, seen)
+    def place(self) -> Place | None:
+        return place_of_read()
+
+    def loaded(self, entity: Any, version: int, asked: Any, place: Any) -> None:
+        entity._userlock_stamp = stamp_of_read(entity, version, asked or NOTHING_HELD, place)
 
     def write_of(self, entity: Any) -> FencedPut | None:
         write: FencedPut | None = entity.__dict__.get("_userlock_write")

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from google.cloud import ndb
+from google.cloud.ndb import polymodel
 from google.cloud.ndb.exceptions import ContextError
 
-from userlock.errors import EntityNotFound
+from userlock.errors import ConfigurationError, EntityNotFound
 from userlock.lock.lease import Priority
 from userlock.lock.tenure import register_participant
 from userlock.lock.verbs import global_lock
@@ -27,7 +28,7 @@ from userlock.ndb.places import here
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import check_put, check_put_of_policy, check_whole
 from userlock.ndb.staleness import watch_uses
-from userlock.ndb.stamps import DELETED, Stamp, stamp_of
+from userlock.ndb.stamps import DELETED, Stamp, place_of_read, stamp_of
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.settings import Reaction
 
@@ -64,6 +65,7 @@ class Model(ndb.Model):
         super().__init_subclass__(**kwargs)
         policy = settle_policy(cls, cls._userlock_default_policy)
         cls._write_policy = policy
+        _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
 
     # ndb calls these by either name.
@@ -83,7 +85,7 @@ class Model(ndb.Model):
         notes = self.__dict__
         self._userlock_wait_for_last_put()
         hooks.wait_for_key(self._key)
-        notes["_userlock_putting"] = (here(),)
+        notes["_userlock_putting"] = (notes.pop("_userlock_put_at", None) or here(),)
         try:
             future = super()._put_async(**kwargs)
         finally:
@@ -96,6 +98,14 @@ class Model(ndb.Model):
         return future
 
     put_async = _put_async
+
+    @classmethod
+    def _get_or_insert_async(cls, *args: Any, **kwargs: Any) -> Any:
+        """Get the entity, or create it as its policy says. As in ndb."""
+        get_or_insert: Any = super()._get_or_insert_async.__func__
+        return get_or_insert(hooks.Creator(cls, here()), *args, **kwargs)
+
+    get_or_insert_async = _get_or_insert_async
 
     def _prepare_for_put(self) -> None:
         """The last step before ndb reads the properties: hooks have run, so check now.
@@ -146,7 +156,7 @@ class Model(ndb.Model):
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            self._userlock_stamp = Stamp(self._key, {}, version)
+            self._userlock_stamp = Stamp(self._key, {}, version, place=place_of_read())
 
     def __copy__(self) -> Any:
         return self._userlock_copied(lambda value: value)
@@ -163,6 +173,30 @@ class Model(ndb.Model):
             elif not name.startswith("_userlock_"):
                 other.__dict__[name] = copied(value)
         return other
+
+
+def _check_hierarchy(cls: Any) -> None:
+    """The keys of a `PolyModel` hierarchy name its root alone: deletes are checked by its policy.
+
+    Raises:
+        ConfigurationError: the root has none, or the class another one.
+    """
+    classes = [base for base in cls.__mro__ if issubclass(base, polymodel.PolyModel)][:-1]
+    if not classes:
+        return
+    root = classes[-1]
+    policy = getattr(root, "_write_policy", WritePolicy.ABSTRACT)
+    if policy is WritePolicy.ABSTRACT:
+        raise ConfigurationError(
+            f"{root.__name__} is the root of the PolyModel hierarchy of {cls.__name__}, so its "
+            f"write policy is what deletes are checked by, and it has none. Give it the one of "
+            f"the classes below it (by the same rule for the lock id, if that is the user's lock)"
+        )
+    if cls._write_policy != policy:
+        raise ConfigurationError(
+            f"{cls.__name__} has the write policy '{cls._write_policy}', and {root.__name__}, "
+            f"which its keys name, '{policy}'. A PolyModel hierarchy has one policy"
+        )
 
 
 class UserModel(Model):

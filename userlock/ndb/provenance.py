@@ -79,7 +79,11 @@ def _finding(
         return _ran_out(tenure) or stomp(entity, None, tenure)
     read_under = stamp.held.get(lock_id)
     if tenure is None:
-        return (PutWithoutLock if read_under is None else PutAfterRelease), ""
+        if read_under is None:
+            return PutWithoutLock, ""
+        if read_under.held:
+            return PutWithoutLock, "the lock it was read under is held, but not by who puts it"
+        return PutAfterRelease, ""
     if read_under is None:
         return ReadWithoutLock, ""
     if read_under is not tenure:

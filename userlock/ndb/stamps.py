@@ -1,7 +1,7 @@
 """Read stamps: where an entity object comes from, and what its reader held.
 
 Reading is free: every entity that comes out of Datastore gets a stamp that
-says what its reader held at that moment, and nothing is checked.
+says what its reader held when he asked for it, and nothing is checked.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from userlock.lock.scope import current_scope, defaults
+from userlock.lock.scope import current_scope
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
+from userlock.ndb.enforcement import current_settings
 from userlock.ndb.places import Place, here
 
 _NOTHING: Mapping[str, Tenure] = {}
@@ -21,11 +22,15 @@ sequence = itertools.count(1)
 
 
 class Origin(NamedTuple):
-    """What the reader of an answer held when it arrived."""
+    """What the reader held when he asked, and when that was."""
 
     held: Mapping[str, Tenure]
     transaction: bytes | None
+    order: int
 
+
+#: Of what was not asked of Datastore.
+NOTHING_HELD = Origin(_NOTHING, None, 0)
 
 #: The version of an entity that was deleted through an object that is still around.
 DELETED = -1
@@ -43,7 +48,7 @@ class Stamp:
         version: the entity's version in Datastore; 0 when it is not known, or `DELETED`.
         transaction: the transaction it was read in, if any.
         place: where in the code it was read, if that is captured.
-        order: when, in the process-wide order of reads and puts.
+        order: when it was asked for or put, in the process-wide order of reads and puts.
     """
 
     __slots__ = ("held", "key", "lock_id", "order", "place", "transaction", "version")
@@ -56,6 +61,7 @@ class Stamp:
         transaction: bytes | None = None,
         place: Place | None = None,
         lock_id: object = None,
+        order: int | None = None,
     ) -> None:
         self.key = key
         self.held = held
@@ -63,7 +69,7 @@ class Stamp:
         self.version = version
         self.transaction = transaction
         self.place = place
-        self.order = next(sequence)
+        self.order = next(sequence) if order is None else order
 
     def is_for(self, key: Any) -> bool:
         """Whether this is about the entity of that key: an object's key can be changed."""
@@ -73,28 +79,28 @@ class Stamp:
 
 
 def origin() -> Origin:
-    """What the running code holds."""
+    """What the running code holds, now."""
     scope = current_scope()
-    return Origin(_NOTHING if scope is None else scope.held, hooks.current_transaction())
+    held = _NOTHING if scope is None else scope.held
+    return Origin(held, hooks.current_transaction(), next(sequence))
 
 
-def stamp_of_read(entity: Any, version: int, seen: Origin | None) -> Stamp:
+def place_of_read() -> Place | None:
+    """Where the application's code is, if the places of reads are captured."""
+    return here() if current_settings().capture_places else None
+
+
+def stamp_of_read(entity: Any, version: int, asked: Origin, place: Place | None) -> Stamp:
     """The stamp for an entity object that is being made.
 
     Args:
         entity: the entity object.
         version: its version, 0 when it is not known.
-        seen: what was held when the answer arrived, if that was before now.
+        asked: what was held when Datastore was asked for it.
+        place: where it was asked for, if that is known.
     """
-    scope = current_scope()
-    settings = defaults.settings if scope is None else scope.settings
-    place = here() if settings.capture_places else None
-    if seen is not None:
-        held, transaction = seen
-    else:
-        held = _NOTHING if scope is None else scope.held
-        transaction = hooks.current_transaction()
-    return Stamp(entity._key, held, version, transaction, place, _lock_id_of(entity, held))
+    held, transaction, order = asked
+    return Stamp(entity._key, held, version, transaction, place, _lock_id_of(entity, held), order)
 
 
 def _lock_id_of(entity: Any, held: Mapping[str, Tenure]) -> object:

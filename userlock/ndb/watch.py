@@ -53,8 +53,20 @@ class Handler(Protocol):
         """What the running code holds, for entities that are made of an answer later on."""
         ...
 
-    def loaded(self, entity: Any, version: int, origin: object | None) -> None:
-        """An entity came out of Datastore (or of the global cache). 0: version not known."""
+    def place(self) -> object | None:
+        """Where the application's code is, for the same; None where that is not captured."""
+        ...
+
+    def loaded(
+        self, entity: Any, version: int, origin: object | None, place: object | None
+    ) -> None:
+        """An entity came out of Datastore (or of the global cache).
+
+        Args:
+            version: 0 when it is not known.
+            origin: what was held when Datastore was asked for it; None when it was not.
+            place: where it was asked for, if that is known.
+        """
         ...
 
     def write_of(self, entity: Any) -> Write | None:

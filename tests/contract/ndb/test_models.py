@@ -112,6 +112,30 @@ class TestDefinition:
         with pytest.raises(userlock.ConfigurationError, match="does not say which lock"):
             type("NoRule", (userlock.UserModel, polymodel.PolyModel), {})
 
+    @pytest.mark.parametrize(
+        ("root", "policy", "refusal"),
+        [
+            (polymodel.PolyModel, WRITE_ONCE, "Root is the root .* and it has none"),
+            ("ABSTRACT", WRITE_ONCE, "Root is the root .* and it has none"),
+            ("IN_TRANSACTION", WRITE_ONCE, "'written once', and Root, .* 'in a transaction'"),
+        ],
+    )
+    def test_a_polymodel_has_the_policy_of_its_root(
+        self, root: Any, policy: userlock.WritePolicy, refusal: str
+    ) -> None:
+        """A key names the root alone, and a delete has nothing else to go by."""
+
+        def define() -> None:
+            if isinstance(root, str):
+                body = {"_write_policy": getattr(userlock.WritePolicy, root)}
+                bases: Any = (type("Root", (userlock.Model, polymodel.PolyModel), body),)
+            else:
+                bases = (userlock.Model, type("Root", (root,), {}))
+            type("Below", bases, {"_write_policy": policy})
+
+        with pytest.raises(userlock.ConfigurationError, match=refusal):
+            define()
+
     def test_an_abstract_base_class_needs_none(self, context: Any) -> None:
         class Base(userlock.UserModel):
             _write_policy = userlock.WritePolicy.ABSTRACT

@@ -31,6 +31,7 @@ from google.cloud.ndb import (
 )
 
 from userlock.ndb.hooks.attributes import watch_attributes
+from userlock.ndb.hooks.creating import Creator
 from userlock.ndb.hooks.reading import hook_caches, hook_loading
 from userlock.ndb.hooks.runtime import (
     cached_entity,
@@ -53,6 +54,7 @@ from userlock.ndb.hooks.writing import hook_committing, hook_deleting, hook_putt
 from userlock.ndb.watch import Handler
 
 __all__ = [
+    "Creator",
     "cached_entity",
     "current_context",
     "current_transaction",
@@ -80,6 +82,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (model, "_entity_from_protobuf", ("protobuf",)),
     (model, "_entity_to_ds_entity", ("entity", "set_key")),
     (model.Model, "_put_async", ("self", "kwargs")),
+    (model.Model, "_get_or_insert_async", ("_cls", "_name", "args", "kwargs")),
     (model.Model, "_prepare_for_put", ("self",)),
     (model.Model, "_kind_map", ()),
     (model, "_BaseValue", ("b_val",)),
@@ -103,16 +106,14 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_api._NonTransactionalCommitBatch, "idle_callback", ("self",)),
     (_api._TransactionalCommitBatch, "put", ("self", "entity_pb")),
     (_batch, "get_batch", ("batch_cls", "options")),
-    (
-        _datastore_query._Result,
-        "__init__",
-        ("self", "result_type", "result_pb", "order_by", "query_options"),
-    ),
+    (_datastore_query._QueryIteratorImpl, "__init__", ("self", "query", "raw")),
+    (_datastore_query._QueryIteratorImpl, "_next_batch", ("self",)),
     (_datastore_query._Result, "entity", ("self",)),
     (_cache.ContextCache, "get_and_validate", ("self", "key")),
     (key.Key, "delete_async", ("self",)),
     (DatastoreKey, "flat_path", ()),
     (context, "_state", ()),
+    (context.Context, "_use_datastore", ("self", "key", "options")),
     (context.Context, "call_on_transaction_complete", ("self", "callback")),
     (_transaction, "transaction_async_", ("callback",)),
     (_transaction, "_transaction_async", ("context", "callback", "read_only")),

@@ -1,19 +1,35 @@
-"""Hooks on the way in: look-ups, queries, and the two caches."""
+"""Hooks on the way in: look-ups, queries, and the two caches.
+
+An entity counts as read when the question goes to Datastore, and where the
+application asks. The object is made when the answer is taken, which may be
+later, and somewhere else:
+
+    f = key.get_async()      asked here
+    other.get()              sent and answered here, before the lock
+    with global_lock(…):
+        f.get_result()       made here: not read under the lock
+
+So questions note what was held and the place, and their answers carry it. What
+did not come as Datastore's answer (from the global cache, or made by hand of a
+message) carries no such note and counts as read under no lock.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import functools
 from typing import Any
 
+from google.cloud.datastore_v1.types.entity import Entity
 from google.cloud.ndb import _cache, _datastore_api, _datastore_query, context, model, tasklets
 
 from userlock.ndb.hooks.runtime import model_of
 from userlock.ndb.hooks.versions import put_version, version_in
 from userlock.ndb.watch import Handler
 
-#: Of the query result that an entity is being made of: its version, and what was held when it
-#: arrived, which may be longer ago than now.
-_result: contextvars.ContextVar[tuple[int, object] | None] = contextvars.ContextVar(
+#: Of the query result that an entity is being made of: its version, what was held when it was
+#: asked for, and where that was.
+_result: contextvars.ContextVar[tuple[int, object, object] | None] = contextvars.ContextVar(
     "userlock_result", default=None
 )
 
@@ -21,86 +37,111 @@ _result: contextvars.ContextVar[tuple[int, object] | None] = contextvars.Context
 def hook_loading(handler: Handler) -> None:
     """Tell the handler of each entity object that is made of an answer."""
     from_protobuf = model._entity_from_protobuf
-    send_lookup = _datastore_api._LookupBatch.idle_callback
-    lookup_callback = _datastore_api._LookupBatch.lookup_callback
     tracked = handler.tracked
 
+    @functools.wraps(from_protobuf)
     def entity_from_protobuf(protobuf: Any) -> Any:
         entity = from_protobuf(protobuf)
         if isinstance(entity, tracked):
             result = _result.get()
             if result is None:
-                origin = protobuf.__dict__.get("_userlock_origin")
-                handler.loaded(entity, version_in(protobuf._pb), origin)
+                notes = protobuf.__dict__
+                origin, place = notes.get("_userlock_origin"), notes.get("_userlock_place")
+                handler.loaded(entity, version_in(protobuf._pb), origin, place)
             else:
                 handler.loaded(entity, *result)
         return entity
 
-    def send_and_note_origin(self: Any) -> None:
-        self._userlock_origin = handler.origin()
-        send_lookup(self)
+    model._entity_from_protobuf = entity_from_protobuf
+    _hook_lookups(handler)
+    _hook_queries(handler)
 
-    def take_versions_of_lookup(self: Any, rpc: Any) -> None:
+
+def _hook_lookups(handler: Handler) -> None:
+    """Look-ups that are asked for in one turn are sent together, in the next one."""
+    batch_class = _datastore_api._LookupBatch
+    send = batch_class.idle_callback
+    lookup_callback = batch_class.lookup_callback
+
+    @functools.wraps(send)
+    def send_noting_origin(self: Any) -> None:
+        self._userlock_origin = handler.origin()
+        send(self)
+
+    @functools.wraps(lookup_callback)
+    def take_versions(self: Any, rpc: Any) -> None:
         if rpc.exception() is None:
             for found in rpc.result()._pb.found:
                 put_version(found.entity, found.version)
-            if self._userlock_origin != handler.origin():
-                _tag_results(self)
+            note = functools.partial(_note_origin, self._userlock_origin)
+            for futures in self.todo.values():
+                for future in futures:
+                    future.add_done_callback(note)
         lookup_callback(self, rpc)
 
-    model._entity_from_protobuf = entity_from_protobuf
-    _datastore_api._LookupBatch.idle_callback = send_and_note_origin
-    _datastore_api._LookupBatch.lookup_callback = take_versions_of_lookup
-    _hook_query_results(handler)
+    batch_class.idle_callback = send_noting_origin
+    batch_class.lookup_callback = take_versions
 
 
-def _tag_results(batch: Any) -> None:
-    """Locks were taken or left between the question and the answer: the question counts.
-
-    f = key.get_async()      sent before the lock
-    with global_lock(…):
-        f.get_result()       was not read under it
-    """
-    origin = batch._userlock_origin
-
-    def tag(future: Any) -> None:
-        if future._exception is None and future._result is not _datastore_api._NOT_FOUND:
-            future._result.__dict__["_userlock_origin"] = origin
-
-    for futures in batch.todo.values():
-        for future in futures:
-            future.add_done_callback(tag)
+def _note_origin(origin: object, future: Any) -> None:
+    """Note on a message that has been looked up what was held when it was asked for."""
+    if _has_found(future):
+        future._result.__dict__["_userlock_origin"] = origin
 
 
-def _hook_query_results(handler: Handler) -> None:
-    """A query's results arrive in batches, and become entities one by one, perhaps much later.
+def _note_place(place: object, future: Any) -> None:
+    """Note on it where."""
+    if not _has_found(future):
+        return
+    if "_userlock_place" in future._result.__dict__:
+        # Somebody else has asked for the same entity in the same turn.
+        shared = future._result
+        future._result = Entity.wrap(shared._pb)
+        future._result.__dict__.update(shared.__dict__)
+    future._result.__dict__["_userlock_place"] = place
 
-    it.has_next()        the batch arrives: outside the transaction, before the lock
-    in a transaction:
-        next(it)         the entity is made: neither read in it, nor under the lock
-    """
-    make_result = _datastore_query._Result.__init__
+
+def _has_found(future: Any) -> bool:
+    return future._exception is None and future._result is not _datastore_api._NOT_FOUND
+
+
+def _hook_queries(handler: Handler) -> None:
+    """A query's results arrive in batches, and become entities one by one, perhaps much later."""
+    iterator_class = _datastore_query._QueryIteratorImpl
+    begin = iterator_class.__init__
+    next_batch = iterator_class._next_batch
     make_entity = _datastore_query._Result.entity
 
-    def note_origin(
-        self: Any,
-        result_type: Any,
-        result_pb: Any,
-        order_by: Any = None,
-        query_options: Any = None,
-    ) -> None:
-        self._userlock_origin = handler.origin()
-        make_result(self, result_type, result_pb, order_by, query_options)
+    @functools.wraps(begin)
+    def begin_noting_place(self: Any, query: Any, raw: bool = False) -> None:
+        begin(self, query, raw=raw)
+        self._userlock_place = handler.place()
 
-    def entity_with_origin(self: Any) -> Any:
-        token = _result.set((self.result_pb._pb.version, self._userlock_origin))
+    @functools.wraps(next_batch)
+    def next_batch_noting_origin(self: Any) -> Any:
+        asked = handler.origin(), self._userlock_place
+        future = next_batch(self)
+
+        def note(done: Any) -> None:
+            if done._exception is None:
+                for result in self._batch:
+                    result._userlock_asked = asked
+
+        future.add_done_callback(note)
+        return future
+
+    @functools.wraps(make_entity)
+    def entity_as_asked_for(self: Any) -> Any:
+        origin, place = self.__dict__.get("_userlock_asked", (None, None))
+        token = _result.set((self.result_pb._pb.version, origin, place))
         try:
             return make_entity(self)
         finally:
             _result.reset(token)
 
-    _datastore_query._Result.__init__ = note_origin
-    _datastore_query._Result.entity = entity_with_origin
+    iterator_class.__init__ = begin_noting_place
+    iterator_class._next_batch = next_batch_noting_origin
+    _datastore_query._Result.entity = entity_as_asked_for
 
 
 def hook_caches(handler: Handler) -> None:
@@ -123,14 +164,22 @@ def hook_caches(handler: Handler) -> None:
         return entity_pb
 
     def lookup_careful_with_the_global_cache(key: Any, options: Any) -> Any:
-        if context.get_context().global_cache is None or not is_tracked(key.kind):
+        current = context.get_context()
+        if current.global_cache is None or not current._use_datastore(key, options):
             return lookup(key, options)
         if handler.bypass_global_cache():
             return lookup(key, options.copy(use_global_cache=False))
-        if options.use_datastore is False:
-            return lookup(key, options)
         return lookup_with_version(key, options)
 
+    @functools.wraps(lookup)
+    def lookup_noting_place(key: Any, options: Any) -> Any:
+        if not is_tracked(key.kind):
+            return lookup(key, options)
+        future = lookup_careful_with_the_global_cache(key, options)
+        future.add_done_callback(functools.partial(_note_place, handler.place()))
+        return future
+
+    @functools.wraps(get_and_validate)
     def get_if_good(self: Any, key: Any) -> Any:
         entity = get_and_validate(self, key)
         if entity is None:
@@ -142,5 +191,5 @@ def hook_caches(handler: Handler) -> None:
             raise KeyError(key)
         return entity
 
-    _datastore_api.lookup = lookup_careful_with_the_global_cache
+    _datastore_api.lookup = lookup_noting_place
     _cache.ContextCache.get_and_validate = get_if_good

@@ -1,0 +1,102 @@
+"""What counts as read, when and where, beside the table in `ways`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.ndb import model as ndb_model
+
+import userlock
+from tests.contract.ndb.models import Learner, VideoLog
+from tests.contract.ndb.ways.surroundings import with_a_global_cache
+
+pytestmark = pytest.mark.usefixtures("context")
+
+#: What Datastore (and the emulator) answers to a query at once, at the most.
+BATCH = 300
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann", points=3).put()
+        VideoLog(learner_id="ann").put()
+    context.clear_cache()
+
+
+def test_each_batch_of_a_query_counts_by_itself(context: Any) -> None:
+    with userlock.suppress("arranging data"):
+        ndb.put_multi([VideoLog(id=number + 1, learner_id="ann") for number in range(BATCH + 1)])
+    context.clear_cache()
+    logs = VideoLog.query(VideoLog.learner_id == "ann").iter()
+    early = [logs.next() for _ in range(BATCH)]
+    with userlock.global_lock("ann"):
+        assert logs.has_next()  # sends the query on
+        (first, *_), late = early, logs.next()
+        late.put()
+        with pytest.raises(userlock.ReadWithoutLock):
+            first.put()
+
+
+def test_what_was_asked_for_before_another_object_was_put_is_the_older_one() -> None:
+    with userlock.global_lock("ann"):
+        newer = Learner.get_by_id("ann")
+        first = Learner.get_by_id_async("nobody")
+        asked = Learner.get_by_id_async("ann", use_cache=False)
+        first.get_result()  # the answer is there for both, but nobody has taken the other's
+        newer.put()
+        older = asked.get_result()
+        with pytest.raises(userlock.InternalStomp):
+            older.put()
+
+
+def test_two_who_ask_for_one_entity_in_one_turn_have_a_place_each() -> None:
+    def here() -> Any:
+        return Learner.get_by_id_async("ann", use_cache=False)
+
+    def there() -> Any:
+        return Learner.get_by_id_async("ann", use_cache=False)
+
+    asked = here(), there()
+    for learner, place in zip(
+        [future.get_result() for future in asked], (here, there), strict=True
+    ):
+        with pytest.raises(userlock.PutWithoutLock) as caught:
+            learner.put()
+        assert place.__qualname__ in str(caught.value.read_at)
+
+
+def test_an_entity_made_by_hand_of_a_message_was_not_read_under_the_lock() -> None:
+    """Some applications keep serialised entities in a cache of their own."""
+    kept = ndb_model._entity_to_protobuf(Learner.get_by_id("ann"))
+    with userlock.global_lock("ann"):
+        learner = ndb_model._entity_from_protobuf(kept)
+        with pytest.raises(userlock.ReadWithoutLock):
+            learner.put()
+
+
+def test_what_the_global_cache_alone_may_answer_was_not_read_under_the_lock() -> None:
+    key = ndb.Key(Learner, "ann")
+    with with_a_global_cache():
+        key.get(use_cache=False)
+        with userlock.global_lock("ann"):
+            cached = key.get(use_cache=False, use_datastore=False)
+            assert cached.points == 3
+            with pytest.raises(userlock.ReadWithoutLock):
+                cached.put()
+
+
+def test_a_part_that_does_not_tell_its_lock_is_refused_as_a_part() -> None:
+    (part,) = VideoLog.query().fetch(projection=[VideoLog.seconds])
+    with userlock.global_lock("ann"), pytest.raises(userlock.PartialEntityPut) as caught:
+        part.put()
+    assert caught.value.lock_id is None
+
+
+def test_a_lock_that_another_thread_holds_is_said_to_be_held() -> None:
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        with userlock.scope(), pytest.raises(userlock.PutWithoutLock, match="not by who puts it"):
+            learner.put()

@@ -1,0 +1,22 @@
+"""One emulator for the whole table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from google.cloud import ndb
+
+import emulator
+
+
+@pytest.fixture(scope="session")
+def datastore() -> Iterator[emulator.Emulator]:
+    """Ways in and ways out do not depend on how Datastore keeps transactions apart."""
+    with emulator.start(concurrency_mode="optimistic") as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.0)

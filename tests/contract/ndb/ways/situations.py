@@ -1,0 +1,336 @@
+"""What is held at the read and at the write: the situations, and the rule."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.ways.models import Person
+from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut, by_somebody_else, ready
+
+#: The points that somebody else leaves.
+BY_SOMEBODY_ELSE = 1000
+
+
+class Held(enum.Enum):
+    """Of the entity's lock, as it is at the write."""
+
+    NOTHING = "nothing"
+    EARLIER = "an earlier tenure"
+    NOW = "the tenure of the write"
+
+
+class Cell(Protocol):
+    """One user, whose entity comes in one way and goes out another."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def key(self) -> Any:
+        """The entity's."""
+        ...
+
+    def ask(self) -> Any:
+        """Begin the read."""
+        ...
+
+    def read(self) -> Any:
+        """Read the entity."""
+        ...
+
+    def write(self, entity: Any) -> None:
+        """Change the entity and write it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Situation:
+    """When the entity is read and written, as to its lock.
+
+    Attributes:
+        play: reads and writes.
+        read: what the reader held, as it is at the write.
+        written: what the writer holds.
+        changed: whether somebody else changes the entity in between.
+        applies: to which ways.
+    """
+
+    name: str
+    play: Callable[[Cell], None]
+    read: Held
+    written: Held
+    changed: bool = False
+    applies: Callable[[WayIn, WayOut], bool] = lambda way_in, way_out: True
+
+
+def expected(
+    way_in: WayIn, way_out: WayOut, situation: Situation
+) -> type[userlock.UserLockError] | None:
+    """The rule: which error a cell ends with. None: none, and the write lands."""
+    read, written = situation.read, situation.written
+    if way_in.gives is Gives.CREATED and read is Held.NOTHING:
+        return userlock.CreatedWithoutLock  # by the way in
+    if way_in.gives is Gives.UNLOCKED:
+        read = Held.NOTHING
+    if way_out.holds_nothing:
+        written = Held.NOTHING
+    if way_out.deletes:
+        return userlock.DeletedWithoutLock if written is Held.NOTHING else None
+    if way_in.gives is Gives.PARTIAL:
+        return userlock.PartialEntityPut
+    if way_in.gives is Gives.NEW:
+        return (
+            userlock.CreatedWithoutLock if written is Held.NOTHING else userlock.EntityExistsError
+        )
+    violation = VIOLATIONS[read, written]
+    if violation is None and situation.changed:
+        return userlock.StaleWriteError
+    return violation
+
+
+VIOLATIONS: dict[tuple[Held, Held], type[userlock.WriteViolation] | None] = {
+    (Held.NOTHING, Held.NOTHING): userlock.PutWithoutLock,
+    (Held.NOTHING, Held.NOW): userlock.ReadWithoutLock,
+    (Held.EARLIER, Held.NOTHING): userlock.PutAfterRelease,
+    (Held.EARLIER, Held.NOW): userlock.ReadUnderEarlierTenure,
+    (Held.NOW, Held.NOW): None,
+    # The lock is held, but not by who writes.
+    (Held.NOW, Held.NOTHING): userlock.PutWithoutLock,
+}
+
+
+# --- the ones that every way in meets with every way out ---------------------------------------
+
+
+def without_the_lock(cell: Cell) -> None:
+    cell.write(cell.read())
+
+
+def read_before_the_lock(cell: Cell) -> None:
+    entity = cell.read()
+    with userlock.global_lock(cell.user):
+        cell.write(entity)
+
+
+def written_after_the_release(cell: Cell) -> None:
+    with userlock.global_lock(cell.user):
+        entity = cell.read()
+    cell.write(entity)
+
+
+def under_two_tenures(cell: Cell) -> None:
+    with userlock.global_lock(cell.user):
+        entity = cell.read()
+    with userlock.global_lock(cell.user):
+        cell.write(entity)
+
+
+def under_the_lock(cell: Cell) -> None:
+    with userlock.global_lock(cell.user):
+        cell.write(cell.read())
+
+
+BASIC = (
+    Situation("without the lock", without_the_lock, Held.NOTHING, Held.NOTHING),
+    Situation("read before the lock", read_before_the_lock, Held.NOTHING, Held.NOW),
+    Situation("written after the release", written_after_the_release, Held.EARLIER, Held.NOTHING),
+    Situation("under two tenures", under_two_tenures, Held.EARLIER, Held.NOW),
+    Situation("under the lock", under_the_lock, Held.NOW, Held.NOW),
+)
+
+
+# --- and others --------------------------------------------------------------------------------
+
+
+def under_the_lock_of_somebody_else(cell: Cell) -> None:
+    with userlock.global_lock(f"not {cell.user}"):
+        cell.write(cell.read())
+
+
+def read_in_an_inner_block(cell: Cell) -> None:
+    with userlock.global_lock(cell.user):
+        with userlock.global_lock(cell.user):
+            entity = cell.read()
+        cell.write(entity)
+
+
+def read_on_both_sides(cell: Cell) -> None:
+    """A handler looks at the entity, takes the lock, and reads it again."""
+    cell.read()
+    with userlock.global_lock(cell.user):
+        cell.write(cell.read())
+
+
+def changed_by_somebody_else(cell: Cell) -> None:
+    """The lock has failed: somebody else has changed the entity since it was read."""
+    with userlock.global_lock(cell.user):
+        entity = cell.read()
+        by_somebody_else(lambda: _change(cell.key))
+        cell.write(entity)
+
+
+def _change(key: Any) -> None:
+    other = key.get()
+    other.points = BY_SOMEBODY_ELSE
+    other.put()
+
+
+def in_one_transaction(cell: Cell) -> None:
+    with userlock.global_lock(cell.user):
+        ndb.transaction(lambda: cell.write(cell.read()))
+
+
+def in_one_transaction_with_the_lock_inside(cell: Cell) -> None:
+    ndb.transaction(lambda: under_the_lock(cell))
+
+
+def in_one_transaction_without_the_lock(cell: Cell) -> None:
+    ndb.transaction(lambda: cell.write(cell.read()))
+
+
+def in_a_transaction_that_is_tried_twice(cell: Cell) -> None:
+    attempts: list[int] = []
+
+    def attempt() -> None:
+        cell.write(cell.read())
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise google_errors.Aborted("contention")
+
+    with userlock.global_lock(cell.user):
+        ndb.transaction(attempt)
+    assert len(attempts) == 2
+
+
+def asked_and_answered_before_the_lock(cell: Cell) -> None:
+    """The answer is there, but nobody has looked at it before the lock is taken."""
+    first = ndb.Key(Person, f"not {cell.user}").get_async()
+    asked = cell.ask()
+    first.get_result()  # goes with the same look-up
+    with userlock.global_lock(cell.user):
+        cell.write(ready(asked))
+
+
+def asked_before_the_lock(cell: Cell) -> None:
+    asked = cell.ask()
+    with userlock.global_lock(cell.user):
+        cell.write(ready(asked))
+
+
+def asked_under_an_earlier_tenure(cell: Cell) -> None:
+    with userlock.global_lock(cell.user):
+        first = ndb.Key(Person, f"not {cell.user}").get_async()
+        asked = cell.ask()
+        first.get_result()
+    with userlock.global_lock(cell.user):
+        cell.write(ready(asked))
+
+
+def _reads(way_in: WayIn, way_out: WayOut) -> bool:
+    return way_in.gives is not Gives.CREATED
+
+
+def _puts(way_in: WayIn, way_out: WayOut) -> bool:
+    # A delete carries a version only where the context cache has it.
+    return not way_out.deletes
+
+
+def _in_transactions(way_in: WayIn, way_out: WayOut) -> bool:
+    return not way_in.outside and not way_out.outside
+
+
+def _async(way_in: WayIn, way_out: WayOut) -> bool:
+    return way_in.is_async
+
+
+def _sent_at_once(way_in: WayIn, way_out: WayOut) -> bool:
+    return way_in.is_async and way_in.sent_at_once
+
+
+def _sent_later(way_in: WayIn, way_out: WayOut) -> bool:
+    return way_in.is_async and not way_in.sent_at_once
+
+
+OTHERS = (
+    Situation(
+        "under the lock of somebody else",
+        under_the_lock_of_somebody_else,
+        Held.NOTHING,
+        Held.NOTHING,
+    ),
+    Situation("read in an inner block", read_in_an_inner_block, Held.NOW, Held.NOW),
+    Situation(
+        "read on both sides of the beginning",
+        read_on_both_sides,
+        Held.NOW,
+        Held.NOW,
+        applies=_reads,
+    ),
+    Situation(
+        "changed by somebody else meanwhile",
+        changed_by_somebody_else,
+        Held.NOW,
+        Held.NOW,
+        changed=True,
+        applies=_puts,
+    ),
+    Situation(
+        "in one transaction", in_one_transaction, Held.NOW, Held.NOW, applies=_in_transactions
+    ),
+    Situation(
+        "in one transaction, the lock inside",
+        in_one_transaction_with_the_lock_inside,
+        Held.NOW,
+        Held.NOW,
+        applies=_in_transactions,
+    ),
+    Situation(
+        "in one transaction, without the lock",
+        in_one_transaction_without_the_lock,
+        Held.NOTHING,
+        Held.NOTHING,
+        applies=_in_transactions,
+    ),
+    Situation(
+        "in a transaction that is tried twice",
+        in_a_transaction_that_is_tried_twice,
+        Held.NOW,
+        Held.NOW,
+        applies=_in_transactions,
+    ),
+    Situation(
+        "asked and answered before the lock, taken under it",
+        asked_and_answered_before_the_lock,
+        Held.NOTHING,
+        Held.NOW,
+        applies=_async,
+    ),
+    Situation(
+        "asked and answered under an earlier tenure",
+        asked_under_an_earlier_tenure,
+        Held.EARLIER,
+        Held.NOW,
+        applies=_async,
+    ),
+    Situation(
+        "sent before the lock, answered under it",
+        asked_before_the_lock,
+        Held.NOTHING,
+        Held.NOW,
+        applies=_sent_at_once,
+    ),
+    Situation(
+        "asked before the lock, sent and answered under it",
+        asked_before_the_lock,
+        Held.NOW,
+        Held.NOW,
+        applies=_sent_later,
+    ),
+)
