@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="a JSON object a line, for programs")
     parser.add_argument(
-        "--quick", action="store_true", help="two minutes only: too short to trust the figures"
+        "--quick", action="store_true", help="under a minute: too short to trust the figures"
     )
     parser.add_argument(
         "--only",

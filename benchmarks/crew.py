@@ -1,18 +1,19 @@
 """Processes that do what they are told, one job at a time.
 
-They are spawned, not forked: a worker shares nothing with this process but its
-pipe. What a job leaves in its module's variables is there for the next one,
-which is how a worker keeps its connections.
+A worker shares nothing with this process but its pipe. What a job leaves in its
+module's variables is there for the next one, which is how a worker keeps its
+connections.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, TypeVarTuple
+
+from benchmarks import processes
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -26,7 +27,7 @@ class Worker:
     """One process."""
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = processes.context()
         self._control, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()

@@ -28,8 +28,8 @@ _GAMES = {
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 18 seconds for each contender, or 5 if `quick`."""
-    rounds, window = (1, 1.0) if quick else (2, 3.0)
+    """Measure; about 18 seconds for each contender, or 4 if `quick`."""
+    rounds, window, warm_up = (1, 0.5, 0.1) if quick else (2, 3.0, 0.4)
     kinds = locks.present()
     outcomes: dict[tuple[float, str], list[Outcome]] = {}
     failures: dict[str, str] = {}
@@ -37,7 +37,9 @@ def run(*, quick: bool) -> Section:
     with locks.servers_for(kinds) as servers, crew(PROCESSES) as workers:
         for _ in range(rounds):
             for think in _GAMES:
-                rules = Rules(section=SECTION_SECONDS, most_think=think, window=window)
+                rules = Rules(
+                    section=SECTION_SECONDS, most_think=think, window=window, warm_up=warm_up
+                )
                 for kind in random.sample(kinds, len(kinds)):
                     if kind.name in failures:
                         continue

@@ -64,8 +64,8 @@ class Tally:
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 16 seconds for each contender, or 3 if `quick`."""
-    games, most, budget = (1, 20, 1.2) if quick else (10, 25, 1.4)
+    """Measure; about 16 seconds for each contender, or 2 if `quick`."""
+    games, most, budget = (1, 10, 0.6) if quick else (10, 25, 1.4)
     kinds = locks.present()
     tallies = {kind.name: Tally() for kind in kinds}
     failures: dict[str, str] = {}

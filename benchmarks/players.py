@@ -16,14 +16,14 @@ all kinds of locks, and keeps a connection for each.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from typing import NamedTuple
 
+from benchmarks import processes
 from benchmarks.crew import keep_quiet
 from benchmarks.locks import KINDS, Kind
 from benchmarks.peers import Lock
@@ -97,7 +97,7 @@ class Pair:
     """Two players in processes of their own."""
 
     def __init__(self) -> None:
-        self._processes: list[SpawnProcess] = []
+        self._processes: list[ForkServerProcess] = []
         self._controls: list[Connection] = []
         self._start()
 
@@ -138,8 +138,8 @@ class Pair:
         self._controls.clear()
 
     def _start(self) -> None:
-        # Not forked: a player shares nothing with this process but its pipes.
-        context = multiprocessing.get_context("spawn")
+        # A player shares nothing with this process but its pipes.
+        context = processes.context()
         peers = context.Pipe()
         for first, peer in zip((True, False), peers, strict=True):
             ours, theirs = context.Pipe()

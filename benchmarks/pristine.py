@@ -1,8 +1,8 @@
 """google-cloud-ndb as it is without userlock.
 
-Importing userlock hooks into ndb, for all models of the process. To compare
-with ndb alone *in the same run*, this module notes every function, class and
-module that ndb's modules and classes have before userlock is imported;
+Whoever uses userlock has its hooks in ndb, for all models of the process. To
+compare with ndb alone *in the same run*, this module notes every function,
+class and module that ndb's modules and classes have before userlock is used;
 `restored` puts back what has been replaced since, for a block. Nothing here
 knows which places userlock hooks into, so a hook that moves is found as well.
 """
@@ -52,11 +52,11 @@ def replaced() -> list[_Attribute]:
     """What ndb had and has no longer: the places that userlock hooks into, with their originals.
 
     Raises:
-        RuntimeError: userlock was imported before this module.
+        RuntimeError: userlock was used before this module was imported.
     """
     if _too_late:
         raise RuntimeError(
-            "userlock was imported before ndb could be looked at without it: "
+            "userlock was used before ndb could be looked at without it: "
             "run this as `python -m benchmarks`"
         )
     return [was for was in _before if vars(was.owner).get(was.name) is not was.value]
@@ -64,7 +64,7 @@ def replaced() -> list[_Attribute]:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """For a block, ndb is as if userlock had not been imported."""
+    """For a block, ndb is as if userlock had not been used."""
     originals = replaced()
     hooks = [_Attribute(was.owner, was.name, vars(was.owner)[was.name]) for was in originals]
     _set(originals)

@@ -27,7 +27,6 @@ from benchmarks.server import Server
 LOCK_ID = "learner-1"
 #: For how long a waiter may still wait when nobody asks any more.
 PATIENCE_SECONDS = 15.0
-_WARM_UP_SECONDS = 0.4
 _LEAD_SECONDS = 0.2
 
 
@@ -38,6 +37,7 @@ class Rules:
     section: float
     most_think: float
     window: float
+    warm_up: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def run_contest(
     shared = [(kind.name, server.address, number, mine) for number, mine in enumerate(threads)]
     all_do(workers, get_ready, shared)
     begin_at = time.monotonic() + _LEAD_SECONDS
-    opened_at = begin_at + _WARM_UP_SECONDS
+    opened_at = begin_at + rules.warm_up
     times = Times(begin_at, opened_at, opened_at + rules.window)
     for worker, (name, address, number, _) in zip(workers, shared, strict=True):
         worker.send(race, name, address, number, rules, times)

@@ -170,7 +170,8 @@ def _started(child: Child, core: int | None) -> Iterator[None]:
             machine.pin(child.pid, core)
         yield
     finally:
-        child.stop()
+        # Without grace: it keeps nothing, and a memcached that is asked may take a second.
+        child.stop(grace_seconds=0)
 
 
 def _redis_answers(port: int) -> bool:

@@ -23,7 +23,7 @@ def test_every_hook_is_found_taken_out_and_put_back() -> None:
         "from google.cloud.ndb import model\n"
         "original = model._entity_from_protobuf\n"
         "assert not pristine.replaced()\n"
-        "import userlock\n"
+        "from userlock import UserModel\n"
         "hooked = model._entity_from_protobuf\n"
         "assert hooked is not original\n"
         "names = {attribute.name for attribute in pristine.replaced()}\n"

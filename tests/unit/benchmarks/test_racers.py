@@ -13,7 +13,7 @@ from benchmarks.contest import Contest, Diary
 from benchmarks.peers import GaveUp, Lock
 from benchmarks.racers import Rules, Times
 
-RULES = Rules(section=0.002, most_think=0.0, window=0.1)
+RULES = Rules(section=0.002, most_think=0.0, window=0.1, warm_up=0.4)
 
 
 class _Mutex:
