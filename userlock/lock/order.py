@@ -124,15 +124,20 @@ class OrderGraph:
                 del self._after[oldest[0]]
 
 
+def line_of(code: CodeType, instruction: int) -> int:
+    """The line of an instruction, as a frame's `f_lasti` has it."""
+    return next(
+        (line for start, end, line in code.co_lines() if start <= instruction < end and line),
+        code.co_firstlineno,
+    )
+
+
 def describe(taken: Taken) -> str:
     """A place in the code, for people."""
     if taken is None:
         return "a place that was not noted"
     code, instruction = taken
-    line = next(
-        (line for start, end, line in code.co_lines() if start <= instruction < end and line),
-        code.co_firstlineno,
-    )
+    line = line_of(code, instruction)
     return f"{code.co_filename}:{line} in {code.co_qualname}"
 
 

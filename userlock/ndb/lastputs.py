@@ -45,13 +45,15 @@ class LastPut:
 def last_puts(tenure: Tenure | None) -> dict[Any, LastPut]:
     """The latest put of each entity, by key: under a tenure, else in the running transaction."""
     notes: dict[str, Any] = hooks.transaction_notes() if tenure is None else tenure.notes
-    puts: dict[Any, LastPut] = notes.setdefault("last puts", {})
+    puts: dict[Any, LastPut] | None = notes.get("last puts")
+    if puts is None:
+        puts = notes["last puts"] = {}
     return puts
 
 
 def newer_put(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> LastPut | None:
     """The put of another object that makes this one the older one, if there is one."""
-    last = last_puts(tenure).get(entity._key)
+    last = last_puts(tenure).get(hooks.key_of(entity))
     if last is None or last.by == _identity(entity) or not last.counts:
         return None
     if stamp is None and last.transaction is None:
@@ -70,8 +72,9 @@ def newer_put(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> LastPu
 def note_put(entity: Any, tenure: Tenure | None, put_at: Place | None) -> LastPut:
     """Remember that this object is now the newest of its entity."""
     last = LastPut(_identity(entity), put_at, hooks.current_transaction())
-    if hooks.is_complete(entity._key):
-        last_puts(tenure)[entity._key] = last
+    key = hooks.key_of(entity)
+    if hooks.is_complete(key):
+        last_puts(tenure)[key] = last
     return last
 
 

@@ -71,7 +71,7 @@ def lock_rule_of(cls: Any) -> LockRule:
 
 
 def _from_key(entity: Any) -> object:
-    key = entity._key
+    key = hooks.key_of(entity)
     return None if key is None else type(entity)._lock_id_from_key(key)
 
 

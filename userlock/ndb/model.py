@@ -84,7 +84,7 @@ class Model(ndb.Model):
             raise ContextError()
         notes = self.__dict__
         self._userlock_wait_for_last_put()
-        hooks.wait_for_key(self._key)
+        hooks.wait_for_entity(self)
         notes["_userlock_putting"] = (notes.pop("_userlock_put_at", None) or here(),)
         try:
             future = super()._put_async(**kwargs)

@@ -10,6 +10,8 @@ from types import CodeType
 
 from google.cloud import ndb
 
+from userlock.lock.order import line_of
+
 _INTERNAL_FOLDERS = tuple(
     str(Path(file).parent) + "/" for file in (ndb.__file__, str(Path(__file__).parent))
 )
@@ -19,13 +21,21 @@ _internal: dict[str, bool] = {}
 
 
 class Place:
-    """A line of code. Keeps no frame alive."""
+    """A line of code. Keeps no frame alive.
 
-    __slots__ = ("_code", "line")
+    An instruction, really: what line that is takes longer to find than to note
+    it, and is asked of few.
+    """
 
-    def __init__(self, code: CodeType, line: int) -> None:
+    __slots__ = ("_code", "_instruction")
+
+    def __init__(self, code: CodeType, instruction: int) -> None:
         self._code = code
-        self.line = line
+        self._instruction = instruction
+
+    @property
+    def line(self) -> int:
+        return line_of(self._code, self._instruction)
 
     @property
     def file(self) -> str:
@@ -50,7 +60,7 @@ def here() -> Place | None:
         if internal is None:
             internal = _internal[file] = _is_internal(file)
         if not internal:
-            return Place(frame.f_code, frame.f_lineno)
+            return Place(frame.f_code, frame.f_lasti)
         outer = frame.f_back
         if outer is None:
             break

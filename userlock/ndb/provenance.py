@@ -57,7 +57,9 @@ def check_put(
     scope = current_scope()
     held = {} if scope is None else scope.held
     tenure = held.get(lock_id)
-    before = _lock_id_before(stamp, lock_id)
+    before = None
+    if stamp is not None and stamp.lock_id is not None and stamp.lock_id != lock_id:
+        before = _lock_id_before(stamp.lock_id, lock_id)
     if checking(put_at):
         if before is None:
             finding = _finding(entity, lock_id, stamp, tenure)
@@ -91,12 +93,9 @@ def _finding(
     return _ran_out(tenure) or stomp(entity, stamp, tenure)
 
 
-def _lock_id_before(stamp: Stamp | None, lock_id: str) -> str | None:
+def _lock_id_before(value: object, lock_id: str) -> str | None:
     """The lock id that an entity had when it was read, if that was another one."""
-    before = None if stamp is None else stamp.lock_id
-    if before is None or before == lock_id or not isinstance(before, str | int):
-        return None
-    before = str(before)
+    before = str(value) if isinstance(value, str | int) else ""
     return before if before not in ("", lock_id) else None
 
 

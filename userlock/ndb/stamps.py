@@ -100,7 +100,9 @@ def stamp_of_read(entity: Any, version: int, asked: Origin, place: Place | None)
         place: where it was asked for, if that is known.
     """
     held, transaction, order = asked
-    return Stamp(entity._key, held, version, transaction, place, _lock_id_of(entity, held), order)
+    return Stamp(
+        hooks.key_of(entity), held, version, transaction, place, _lock_id_of(entity, held), order
+    )
 
 
 def _lock_id_of(entity: Any, held: Mapping[str, Tenure]) -> object:
@@ -118,6 +120,6 @@ def _lock_id_of(entity: Any, held: Mapping[str, Tenure]) -> object:
 def stamp_of(entity: Any) -> Stamp | None:
     """The stamp of an entity object, if it is still about the entity that its key names."""
     stamp: Stamp | None = entity._userlock_stamp
-    if stamp is None or not stamp.is_for(entity._key):
+    if stamp is None or not stamp.is_for(hooks.key_of(entity)):
         return None
     return stamp

@@ -24,31 +24,6 @@ log = logging.getLogger(__name__)
 _TIDY_AT = 64
 
 
-class PendingWrite:
-    """A put whose outcome is not known yet."""
-
-    __slots__ = ("_begun_in", "_error", "future")
-
-    def __init__(self, future: Any) -> None:
-        self.future = future
-        self._begun_in = hooks.current_context()
-        self._error = hooks.unobserved(future)
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is left to wait for or to report."""
-        return self.future.done() and self._error() is None
-
-    def finish(self) -> BaseException | None:
-        """Wait for it. Gives its error, unless somebody has asked for that already."""
-        self.wait()
-        return self._error()
-
-    def wait(self) -> None:
-        """Wait for it, on the event loop that it was begun on."""
-        hooks.wait_for(self.future, self._begun_in)
-
-
 class DatastoreParticipant:
     """The model layer's say when locks are left. Implements `lock.tenure.Participant`."""
 
@@ -62,8 +37,9 @@ class DatastoreParticipant:
         errors = []
         while pending := _pending(tenure):
             # What finishes may begin another write: a hook, or a tasklet.
-            write = pending.pop(0)
-            if (error := write.finish()) is not None:
+            future, begun_in = pending.pop(0)
+            hooks.wait_for(future, begun_in)
+            if (error := hooks.untold_error(future)) is not None:
                 errors.append(error)
         for error in errors[1:]:
             log.error("another write under lock %r failed", tenure.lock_id, exc_info=error)
@@ -88,15 +64,22 @@ class DatastoreParticipant:
         hooks.when_transaction_ends(release_quietly)
 
 
-def _pending(tenure: Tenure) -> list[PendingWrite]:
-    pending: list[PendingWrite] = tenure.notes.setdefault("pending", [])  # type: ignore[assignment]
+#: A write whose outcome is not known yet: its future, and the ndb context that it was begun in.
+_Pending = tuple[Any, Any]
+
+
+def _pending(tenure: Tenure) -> list[_Pending]:
+    notes: dict[str, Any] = tenure.notes
+    pending: list[_Pending] | None = notes.get("pending")
+    if pending is None:
+        pending = notes["pending"] = []
     return pending
 
 
 def wait_for_writes(tenure: Tenure) -> None:
     """Wait for the writes that were begun under the lock. Their errors are told on leaving it."""
-    for write in tuple(_pending(tenure)):
-        write.wait()
+    for future, begun_in in tuple(_pending(tenure)):
+        hooks.wait_for(future, begun_in)
 
 
 def note_pending(tenure: Tenure, future: Any) -> None:
@@ -104,6 +87,12 @@ def note_pending(tenure: Tenure, future: Any) -> None:
     pending = _pending(tenure)
     if len(pending) >= tenure.notes.get("tidy at", _TIDY_AT):  # type: ignore[operator]
         # A long tenure with many puts keeps only what is still of interest.
-        pending[:] = [write for write in pending if not write.settled]
+        pending[:] = [each for each in pending if not _is_settled(each[0])]
         tenure.notes["tidy at"] = max(_TIDY_AT, 2 * len(pending))
-    pending.append(PendingWrite(future))
+    hooks.observe(future)
+    pending.append((future, hooks.current_context()))
+
+
+def _is_settled(future: Any) -> bool:
+    """Whether nothing is left to wait for or to tell."""
+    return future.done() and hooks.untold_error(future) is None

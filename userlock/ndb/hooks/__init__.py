@@ -32,6 +32,7 @@ from google.cloud.ndb import (
 
 from userlock.ndb.hooks.attributes import watch_attributes
 from userlock.ndb.hooks.creating import Creator
+from userlock.ndb.hooks.futures import observe, untold_error
 from userlock.ndb.hooks.reading import hook_caches, hook_loading
 from userlock.ndb.hooks.runtime import (
     cached_entity,
@@ -41,11 +42,12 @@ from userlock.ndb.hooks.runtime import (
     id_of,
     in_transaction,
     is_complete,
+    key_of,
     model_of,
     note_in_flight,
     transaction_notes,
-    unobserved,
     wait_for,
+    wait_for_entity,
     wait_for_key,
     when_transaction_ends,
 )
@@ -63,13 +65,16 @@ __all__ = [
     "in_transaction",
     "install",
     "is_complete",
+    "key_of",
     "missing_points",
     "model_of",
     "note_in_flight",
+    "observe",
     "reader_of",
     "transaction_notes",
-    "unobserved",
+    "untold_error",
     "wait_for",
+    "wait_for_entity",
     "wait_for_key",
     "watch_attributes",
     "when_transaction_ends",
@@ -89,6 +94,7 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (model.Property, "_get_value", ("self", "entity")),
     (model.Property, "__get__", ("self", "entity")),
     (model, "ModelKey", ()),
+    (model.Model, "_entity_key", ()),
     (_api, "lookup", ("key", "options")),
     (_api, "put", ("entity", "options")),
     (_api, "delete", ("key", "options")),
@@ -123,13 +129,16 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
 )
 
 
+_GONE: Any = object()
+
+
 def missing_points() -> list[str]:
     """The hook points that this release of ndb does not have as they are expected."""
     missing = []
     for owner, name, parameters in _POINTS:
-        found = getattr(owner, name, None)
+        found = getattr(owner, name, _GONE)
         where = f"{getattr(owner, '__name__', owner)}.{name}"
-        if found is None:
+        if found is _GONE:
             missing.append(f"{where} is gone")
         elif parameters:
             takes = tuple(inspect.signature(inspect.unwrap(found)).parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.cloud.ndb import context, model, tasklets
+from google.cloud.ndb import context, model
 
 
 def current_transaction() -> bytes | None:
@@ -69,6 +69,11 @@ def is_complete(ndb_key: Any) -> bool:
     return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
 
 
+def key_of(entity: Any) -> Any:
+    """`entity.key`, at a tenth of its cost."""
+    return entity._entity_key
+
+
 def model_of(kind: str) -> type | None:
     """The model class of a kind, if it has been imported."""
     found: type | None = model.Model._kind_map.get(kind)
@@ -115,6 +120,13 @@ def in_flight() -> dict[Any, Any]:
     return flying
 
 
+def wait_for_entity(entity: Any) -> None:
+    """`wait_for_key` of an entity's key. Asked in each put, and rarely is there one under way."""
+    flying = in_flight()
+    if flying:
+        wait_for_key(entity._entity_key)
+
+
 def wait_for_key(ndb_key: Any) -> None:
     """Wait for a creation or delete of the same entity that is under way, if there is one."""
     flying = in_flight()
@@ -134,29 +146,3 @@ def note_in_flight(ndb_key: Any, future: Any) -> None:
             del flying[ndb_key]
 
     future.add_done_callback(forget)
-
-
-def unobserved(future: Any) -> Callable[[], BaseException | None]:
-    """A function that gives a finished future's error while nobody has asked for it.
-
-    An error of a `put_async` whose future is dropped would vanish; one that
-    the caller has seen must not be raised a second time.
-    """
-    seen = False
-    kind: Any = type(future)
-    assert issubclass(kind, tasklets.Future)
-
-    def check_success() -> None:
-        nonlocal seen
-        seen = True
-        kind.check_success(future)
-
-    def exception() -> Any:
-        nonlocal seen
-        error = kind.exception(future)
-        seen = seen or error is not None
-        return error
-
-    future.check_success = check_success
-    future.exception = future.get_exception = exception
-    return lambda: None if seen or not future.done() else kind.exception(future)
