@@ -18,9 +18,9 @@ from userlock.lock.registry import open_store
 from userlock.lock.service import LockService
 
 FINE = 0
-#: The answer is no: nobody holds it, nothing was broken, something is wrong with the server.
+#: The answer is no: nobody holds it, nothing was broken, something is wrong, something is new.
 NO = 1
-NO_MEANS = "nobody holds it, nothing was broken, the doctor found something wrong"
+NO_MEANS = "nobody holds it, nothing was broken, something is wrong, something is new"
 USAGE = 2
 #: The store cannot be reached.
 UNREACHABLE = 3

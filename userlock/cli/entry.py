@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from userlock._version import __version__
-from userlock.cli import bench, breaking, doctor, holder, watch
+from userlock.cli import baseline, bench, breaking, doctor, holder, watch
 from userlock.cli.command import (
     BUG,
     INTERRUPTED,
@@ -29,7 +29,7 @@ from userlock.cli.command import (
 )
 from userlock.cli.console import Console, shown
 
-COMMANDS: tuple[ModuleType, ...] = (holder, breaking, watch, bench, doctor)
+COMMANDS: tuple[ModuleType, ...] = (holder, breaking, watch, bench, doctor, baseline)
 
 
 def main(
