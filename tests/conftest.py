@@ -13,8 +13,6 @@ import pytest
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-pytest.register_assert_rewrite("userlock.testing")
-
 from tests.servers import Memcached, RedisServer  # noqa: E402
 from userlock.lock import scope  # noqa: E402
 from userlock.reports import REPORTS  # noqa: E402

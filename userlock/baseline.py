@@ -6,11 +6,10 @@ written again:
 
     # Put sites that are known not to be covered by their lock. (…)
 
-    app/badges.py::award ReadWithoutLock Learner app/learners.py::load  # ticket 4711
-    app/points.py::finish PutWithoutLock Learner app/points.py::finish
+    app/badges.py::award ReadWithoutLock Learner  # ticket 4711
+    app/points.py::finish PutWithoutLock Learner
 
-The order of the fields: where it is put, what is wrong, the kind, where it was
-read. White space, `%` and `#` in them are written as in URLs.
+White space, `%` and `#` in a field are written as in URLs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from userlock.sites import Site
 DEFAULT_NAME = "userlock-baseline.txt"
 
 _HEAD = (
-    "# Put sites that are known not to be covered by their lock: put, mistake, kind, read.",
+    "# Put sites that are known not to be covered by their lock: where, the mistake, the kind.",
     "# Written by `pytest --userlock-baseline-write` or `userlock baseline write`. May be edited.",
 )
 

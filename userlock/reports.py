@@ -29,8 +29,9 @@ class SiteReport:
     Attributes:
         violation: the name of the error class.
         kind: the kind of the entities.
-        put_at: where they were put or deleted, with the line of the first time.
-        read_at: where they were read; empty for new ones, deletes, and where it is not captured.
+        put_at: where they were put or deleted, with the line of the first one.
+        read_at: where the first one was read; empty if it was new or deleted, and where that is
+            not captured.
         count: how often, since this process began.
         since: when the first was, in seconds since 1970.
     """
@@ -85,8 +86,9 @@ class Reports:
 
     def _count(self, violation: WriteViolation) -> int:
         name = type(violation).__name__
-        put_at, read_at = violation.put_at, violation.read_at
-        site = (name, violation.kind, _function(put_at), _function(read_at))
+        put_at = violation.put_at
+        function = (put_at.file, put_at.function) if isinstance(put_at, Located) else None
+        site = name, violation.kind, function
         with self._mutex:
             seen = self._sites.get(site)
             if seen is None:
@@ -95,7 +97,7 @@ class Reports:
                     violation=name,
                     kind=violation.kind,
                     put_at=str(put_at or "not known"),
-                    read_at=str(read_at or ""),
+                    read_at=str(violation.read_at or ""),
                     count=0,
                     since=self._clock.wall(),
                 )
@@ -115,10 +117,6 @@ class Reports:
     def _after_fork(self) -> None:
         """A lock that another thread held at the fork would stay locked in the child."""
         self._mutex = threading.Lock()
-
-
-def _function(at: object) -> tuple[str, str] | None:
-    return (at.file, at.function) if isinstance(at, Located) else None
 
 
 #: This process's.

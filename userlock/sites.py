@@ -1,11 +1,12 @@
 """Where a write slips past its lock, by a name that stays when lines move.
 
 A site is a put (or a delete) that its lock does not cover: the function that it
-stands in, what is wrong, the kind of entity, and the function that read the
-entity. The reader counts, because the put often stands in a helper that the
-whole program uses: a new mistake that goes through it is a new site.
+stands in, what is wrong, and the kind of entity.
 
-    app/points.py::finish PutWithoutLock Learner app/learners.py::load
+    app/points.py::finish PutWithoutLock Learner
+
+Where the entity was read is told beside it, but is no part of the name: a cache
+may have answered, and then it is wherever somebody filled that.
 
 Files are named from the project's folder, so that a site is the same on a
 laptop, in CI and, read from a log, in production.
@@ -50,16 +51,14 @@ class Site(NamedTuple):
         put: file and function of the put or delete, `app/points.py::finish`.
         violation: the name of the error class.
         kind: the kind of the entity.
-        read: file and function of the read; empty where there was none, or it was not captured.
     """
 
     put: str
     violation: str
     kind: str
-    read: str = ""
 
     def __str__(self) -> str:
-        return " ".join(_escape(field) for field in self if field)
+        return " ".join(_escape(field) for field in self)
 
     @classmethod
     def parse(cls, line: str) -> Site:
@@ -69,10 +68,9 @@ class Site(NamedTuple):
             ValueError: it names none.
         """
         fields = [unquote(field, errors="surrogateescape") for field in line.split()]
-        if len(fields) not in (3, 4) or "::" not in fields[0]:
+        if len(fields) != 3 or "::" not in fields[0]:
             raise ValueError(
-                f"{line!r:.200} names no put site: expected FILE::FUNCTION VIOLATION KIND, and "
-                f"FILE::FUNCTION of the read if there was one"
+                f"{line!r:.200} names no put site: expected FILE::FUNCTION VIOLATION KIND"
             )
         return cls(*fields)
 
@@ -120,11 +118,10 @@ class Project:
         """
         if not isinstance(facts, dict):
             raise ValueError(f"no facts of a put site: {facts!r:.200}")
-        violation, kind, read = (facts.get(name) for name in ("violation", "kind", "read"))
+        violation, kind = facts.get("violation"), facts.get("kind")
         if not (isinstance(violation, str) and violation and isinstance(kind, str) and kind):
             raise ValueError(f"no facts of a put site: {facts!r:.200}")
-        put = self._spot(facts.get("put"))
-        return Site(put, violation, kind, "" if read is None else self._spot(read))
+        return Site(self._spot(facts.get("put")), violation, kind)
 
     def _spot(self, place: object) -> str:
         if place is None:
@@ -134,10 +131,14 @@ class Project:
         file, function = place.get("file"), place.get("function")
         if not (isinstance(file, str) and file and isinstance(function, str) and function):
             raise ValueError(f"no place in the code: {place!r:.200}")
+        return f"{self.name_of(file)}::{_COMPREHENSION.sub('', function) or '<module>'}"
+
+    def name_of(self, file: str) -> str:
+        """What a file is called in this project."""
         name = self._names.get(file)
         if name is None:
             name = self._names[file] = self._name_of(file)
-        return f"{name}::{_COMPREHENSION.sub('', function) or '<module>'}"
+        return name
 
     def _name_of(self, file: str) -> str:
         """The file's name from the root.

@@ -7,6 +7,7 @@ import functools
 import sys
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 from google.cloud import ndb
 
@@ -15,6 +16,12 @@ from userlock.lock.order import line_of
 _INTERNAL_FOLDERS = tuple(
     str(Path(file).parent) + "/" for file in (ndb.__file__, str(Path(__file__).parent))
 )
+#: Of a put that a test spies on, the place is where the mock was called.
+_MOCKS = (
+    str(Path(contextlib.__file__).with_name("unittest") / "mock.py"),
+    "/pytest_mock/plugin.py",
+)
+_OF_A_STRING = "<string>"
 _INTERNAL_FILES = {contextlib.__file__, functools.__file__}
 #: Whether a file is ours or ndb's, by its name as code objects have it.
 _internal: dict[str, bool] = {}
@@ -58,7 +65,9 @@ def here() -> Place | None:
         file = frame.f_code.co_filename
         internal = _internal.get(file)
         if internal is None:
-            internal = _internal[file] = _is_internal(file)
+            internal = _is_internal(frame.f_code, frame.f_globals)
+            if file != _OF_A_STRING:
+                _internal[file] = internal
         if not internal:
             return Place(frame.f_code, frame.f_lasti)
         outer = frame.f_back
@@ -68,7 +77,13 @@ def here() -> Place | None:
     return None
 
 
-def _is_internal(file: str) -> bool:
+def _is_internal(code: CodeType, module: dict[str, Any]) -> bool:
+    file = code.co_filename
+    if file == _OF_A_STRING:  # made by a mock with `autospec`, or anything else
+        return "_checksig_" in module
     return (
-        file.startswith(_INTERNAL_FOLDERS) or file in _INTERNAL_FILES or file.startswith("<frozen ")
+        file.startswith(_INTERNAL_FOLDERS)
+        or file in _INTERNAL_FILES
+        or file.startswith("<frozen ")
+        or file.endswith(_MOCKS)
     )

@@ -1,6 +1,12 @@
-"""For tests: a clock driven by hand, and the contract that every lease store keeps.
+"""For tests: of applications, and of lease stores.
 
-`LeaseStoreContract` is a class of pytest tests, for whoever writes a store:
+Of applications: a pytest plugin, which pytest finds by itself
+(`userlock.testing.plugin`), with the fixtures `userlock_service`, `held_lock`,
+`allow_unlocked` and `userlock_faults`. `held_lock` and `allow_unlocked` can be
+had from here as well.
+
+Of stores: a clock driven by hand, and the contract that every lease store
+keeps. `LeaseStoreContract` is a class of pytest tests:
 
     class TestMyStore(LeaseStoreContract):
         @pytest.fixture
@@ -11,23 +17,48 @@ See `userlock.testing.contract` for what it asks for, and how long it takes.
 
 from __future__ import annotations
 
-from userlock.testing.claims import granted, make_claim
-from userlock.testing.clock import ManualClock
-from userlock.testing.contract import (
-    ForkContract,
-    LeaseStoreContract,
-    RaceContract,
-    TimeContract,
-    VerbContract,
-)
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from userlock.testing.claims import granted, make_claim
+    from userlock.testing.clock import ManualClock
+    from userlock.testing.contract import (
+        ForkContract,
+        LeaseStoreContract,
+        RaceContract,
+        TimeContract,
+        VerbContract,
+    )
+    from userlock.testing.faults import LockFaults
+    from userlock.testing.locks import allow_unlocked, held_lock
 
 __all__ = [
     "ForkContract",
     "LeaseStoreContract",
+    "LockFaults",
     "ManualClock",
     "RaceContract",
     "TimeContract",
     "VerbContract",
+    "allow_unlocked",
     "granted",
+    "held_lock",
     "make_claim",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("granted", "make_claim"), "claims"),
+    "ManualClock": "clock",
+    "LockFaults": "faults",
+    **dict.fromkeys(("allow_unlocked", "held_lock"), "locks"),
+}
+
+
+def __getattr__(name: str) -> object:
+    # Fetched when used: pytest imports this package for its plugin in every run, and a clock
+    # should not need pytest, as the contract does.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'contract')}")
+    return getattr(home, name)

@@ -1,0 +1,162 @@
+"""An application with tests of its own, and a pytest within pytest to run them.
+
+In this process: Datastore is the emulator that the other tests use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from google.cloud import ndb
+
+import userlock._public  # noqa: F401  (or each inner pytest would hook into ndb anew)
+from userlock.reports import REPORTS
+
+LEARNERS = """
+    from google.cloud import ndb
+
+    import userlock
+
+
+    class Learner(userlock.UserModel):
+        _lock_id_from_key = userlock.key_id
+        points = ndb.IntegerProperty(default=0)
+
+
+    def load(learner_id):
+        return Learner.get_by_id(learner_id)
+
+
+    def create(learner_id):
+        Learner(id=learner_id).put()
+"""
+
+POINTS = """
+    import userlock
+    from app import mail
+    from app.learners import load
+
+
+    def finish(learner_id):
+        learner = load(learner_id)
+        learner.points += 5
+        learner.put()
+
+
+    def finish_locked(learner_id):
+        with userlock.global_lock(learner_id) as lock:
+            learner = load(learner_id)
+            mail.send(learner)
+            learner.points += 5
+            learner.put()
+            return lock
+
+
+    def finish_carelessly(learner_id):
+        try:
+            finish(learner_id)
+        except Exception:
+            pass
+
+
+    def award(learner):
+        learner.points += 100
+        learner.put()
+"""
+
+CONFTEST = """
+    import os
+
+    import pytest
+    from google.cloud import ndb
+
+
+    @pytest.fixture(autouse=True)
+    def datastore(userlock_service):
+        # Each of xdist's workers has data of its own.
+        namespace = os.environ.get("PYTEST_XDIST_WORKER", "")
+        with ndb.Client().context(namespace=namespace):
+            yield
+"""
+
+#: What a test sees of the application when it forgets the lock.
+FINISH = "app/points.py::finish PutWithoutLock Learner"
+
+
+class Project:
+    """The application's folder."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self._pytester = pytester
+        self.path = pytester.path
+
+    def tests(self, source: str, name: str = "test_app.py") -> None:
+        """Its tests, beside what they import."""
+        head = (
+            "import pytest, userlock\n"
+            "from google.cloud import ndb\n"
+            "from app import learners, points\n"
+            "from app.learners import Learner\n\n"
+        )
+        lines = source.split("\n")
+        indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+        path = self.path / "tests" / name
+        path.write_text(head + "\n".join(line[indent:] for line in lines))
+
+    def file(self, name: str, source: str) -> None:
+        """Any other file."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        """`pytest`, in this folder."""
+        return self._pytester.runpytest_inprocess(*arguments)
+
+    def baseline(self, *lines: str) -> None:
+        """Make the file of what is known."""
+        self.file("userlock-baseline.txt", "".join(f"{line}\n" for line in lines))
+
+    def known(self) -> list[str]:
+        """The sites in that file."""
+        lines = (self.path / "userlock-baseline.txt").read_text().splitlines()
+        return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.fixture(scope="session")
+def concurrency_mode() -> str:
+    """No test here is about transactions."""
+    return "pessimistic"
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Project]:
+    """An application that forgets its lock."""
+    # ndb knows one class per kind in a process; this application's are its own.
+    monkeypatch.setattr(ndb.Model, "_kind_map", {})
+    project = Project(pytester)
+    pytester.makeini("[pytest]\npythonpath = .\nfilterwarnings = error")
+    for name, source in {
+        "app/__init__.py": "",
+        "app/learners.py": LEARNERS,
+        "app/points.py": POINTS,
+        "app/mail.py": "\n    def send(learner):\n        pass\n",
+        "tests/conftest.py": CONFTEST,
+    }.items():
+        project.file(name, _dedented(source))
+    before = REPORTS.is_test_code, REPORTS.tolerates
+    yield project
+    assert (REPORTS.is_test_code, REPORTS.tolerates) == before, "the run left its marks"
+
+
+def _dedented(source: str) -> str:
+    return "\n".join(line[4:] for line in source.split("\n"))
+
+
+@pytest.fixture
+def report(project: Project) -> Path:
+    return project.path / "report.jsonl"

@@ -1,0 +1,49 @@
+"""What tests of applications say of locks: this one is held, here none is needed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from userlock.lock.scope import current_scope, scope
+from userlock.lock.service import LockService
+from userlock.lock.tenure import Tenure
+from userlock.lock.verbs import global_lock
+from userlock.ndb.provenance import suppress
+
+
+@contextlib.contextmanager
+def held_lock(
+    lock_id: str | int, *, service: LockService | None = None, lock_timeout: float | None = None
+) -> Iterator[Tenure]:
+    """Hold a user's lock for a block, as the caller of the code under test would.
+
+    For functions that are called directly. A request that the block sends
+    through a test client is another one: it has to wait, like anybody.
+
+    Args:
+        lock_id: the user.
+        service: where the lock comes from, if no scope is open; by default the configured one.
+        lock_timeout: length of the lease in seconds; by default as configured.
+
+    Raises:
+        LockTimeout: somebody has it already; nothing is waited for.
+    """
+    with contextlib.ExitStack() as stack:
+        if current_scope() is None:
+            stack.enter_context(scope(service, request="a test"))
+        yield stack.enter_context(global_lock(lock_id, wait_timeout=0, lock_timeout=lock_timeout))
+
+
+@contextlib.contextmanager
+def allow_unlocked(reason: str = "a test arranges data") -> Iterator[None]:
+    """Check no write inside the block, also none by the application. They are still fenced.
+
+    Not needed where test code itself puts data: that is never checked, unless
+    it is asked for. Also a decorator: `@allow_unlocked()`.
+
+    Args:
+        reason: for whoever reads the test.
+    """
+    with suppress(reason):
+        yield
