@@ -19,11 +19,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import quote, unquote
 
-from userlock.errors import WriteViolation
+from userlock.errors import LeaseRanOut, LeaseWasLost, WriteViolation
 
 #: The key under which log records and reports carry the facts of a site.
 FACTS_KEY = "userlock_site"
 
+#: Not mistakes of a place in the code, but things that happen to it: no baseline has them.
+_ACCIDENTS = {LeaseRanOut.__name__, LeaseWasLost.__name__}
 _UNKNOWN = "?"
 _LIBRARIES = ("site-packages", "dist-packages")
 #: Part of the function's name up to Python 3.11, and not from 3.12 on.
@@ -59,6 +61,11 @@ class Site(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join(_escape(field) for field in self)
+
+    @property
+    def is_mistake(self) -> bool:
+        """Whether it is the code's doing: a lease that ends too soon is not."""
+        return self.violation not in _ACCIDENTS
 
     @classmethod
     def parse(cls, line: str) -> Site:

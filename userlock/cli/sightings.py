@@ -67,8 +67,9 @@ class Sightings:
                 except ValueError:
                     self.unreadable += 1
                     continue
-                seen = self.sites.setdefault(site, Sighting(facts, 0))
-                self.sites[site] = seen._replace(times=seen.times + count)
+                if site.is_mistake:
+                    seen = self.sites.setdefault(site, Sighting(facts, 0))
+                    self.sites[site] = seen._replace(times=seen.times + count)
 
     def _documents(self, lines: Iterable[str]) -> Iterator[Any]:
         """Each line's document, or the one document that all of them are: an array."""

@@ -1,4 +1,10 @@
-"""Where in the code something happened: the first frame that is not ours or ndb's."""
+"""Where in the code something happened: the first frame that is not ours or ndb's.
+
+An application that reads or puts through helpers of its own has them passed
+over as well, and their callers named: a module that is one says
+
+    _userlock_helper = True
+"""
 
 from __future__ import annotations
 
@@ -23,7 +29,8 @@ _MOCKS = (
 )
 _OF_A_STRING = "<string>"
 _INTERNAL_FILES = {contextlib.__file__, functools.__file__}
-#: Whether a file is ours or ndb's, by its name as code objects have it.
+_HELPER = "_userlock_helper"
+#: Whether a file is passed over, by its name as code objects have it.
 _internal: dict[str, bool] = {}
 
 
@@ -65,7 +72,7 @@ def here() -> Place | None:
         file = frame.f_code.co_filename
         internal = _internal.get(file)
         if internal is None:
-            internal = _is_internal(frame.f_code, frame.f_globals)
+            internal = _is_internal(file, frame.f_globals)
             if file != _OF_A_STRING:
                 _internal[file] = internal
         if not internal:
@@ -77,8 +84,7 @@ def here() -> Place | None:
     return None
 
 
-def _is_internal(code: CodeType, module: dict[str, Any]) -> bool:
-    file = code.co_filename
+def _is_internal(file: str, module: dict[str, Any]) -> bool:
     if file == _OF_A_STRING:  # made by a mock with `autospec`, or anything else
         return "_checksig_" in module
     return (
@@ -86,4 +92,5 @@ def _is_internal(code: CodeType, module: dict[str, Any]) -> bool:
         or file in _INTERNAL_FILES
         or file.startswith("<frozen ")
         or file.endswith(_MOCKS)
+        or module.get(_HELPER) is True
     )

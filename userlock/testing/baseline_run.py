@@ -47,8 +47,12 @@ class BaselineRun:
     def pytest_report_header(self) -> str:
         if self._path is None:
             return "userlock: every put site is tolerated, and reported"
-        doing = ", to be written" if self._writing else ""
-        return f"userlock: baseline {self._path}: {len(self._sites.baseline)} put sites{doing}"
+        known = f"{self._shown(self._path)}: {len(self._sites.baseline)} put sites"
+        return f"userlock: baseline {known}{', to be written' if self._writing else ''}"
+
+    def _shown(self, path: Path) -> str:
+        here = self._config.invocation_params.dir
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._partial = self._partial or bool(items)
@@ -95,7 +99,7 @@ class BaselineRun:
                 for _, each in seen
             ),
         )
-        self._lines.append(f"{path}: {len(seen)} put sites")
+        self._lines.append(f"{self._shown(path)}: {len(seen)} put sites")
 
     def _write(self, path: Path, *, whole: bool) -> None:
         baseline: Baseline = self._sites.baseline
@@ -106,7 +110,7 @@ class BaselineRun:
         self._lines += [f"+ {site}" for site in added]
         self._lines += [f"- {site}" for site in removed]
         self._lines.append(
-            f"{path}: {len(new)} put sites; {len(added)} added, {len(removed)} removed"
+            f"{self._shown(path)}: {len(new)} put sites; {len(added)} added, {len(removed)} removed"
         )
         if stale and not whole:
             self._lines.append(
@@ -129,7 +133,7 @@ class BaselineRun:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._lines:
-            terminalreporter.section("put sites without their lock")
+            terminalreporter.write_sep("=", "put sites without their lock")
             for line in self._lines:
                 terminalreporter.write_line(line)
 

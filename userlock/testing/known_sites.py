@@ -71,13 +71,16 @@ class KnownSites:
 
     def tolerates(self, violation: WriteViolation) -> bool:
         """Whether a violation is let pass."""
-        return self.active and (self._recording or self._site_of(violation)[0] in self.baseline)
+        site, _ = self._site_of(violation)
+        return self.active and site.is_mistake and (self._recording or site in self.baseline)
 
     def listen(self, event: Event) -> None:
         """Take down where a violation happened."""
         if not (self.active and isinstance(event, Violation)):
             return
         site, facts = self._site_of(event.error)
+        if not site.is_mistake:
+            return
         if self._recording or site in self.baseline:
             self.note(site, facts, 1, self._test)
         else:

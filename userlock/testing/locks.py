@@ -9,7 +9,7 @@ from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.lock.tenure import Tenure
 from userlock.lock.verbs import global_lock
-from userlock.ndb.provenance import suppress
+from userlock.ndb.enforcement import suppress
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 import userlock
+from tests.contract.ndb import helper
 from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner, Note
 from userlock.events import Event, Violation
@@ -134,3 +135,27 @@ def test_a_structured_log_has_the_facts(caplog: pytest.LogCaptureFixture) -> Non
     assert facts["put"]["file"] == facts["read"]["file"] == __file__
     assert (facts["put"]["function"], facts["read"]["function"]) == ("add_one", "read_ann")
     assert facts["put"]["line"] == add_one.__code__.co_firstlineno + 2
+
+
+class TestHelpers:
+    def test_a_helper_is_passed_over_and_its_caller_named(self) -> None:
+        def careless() -> None:
+            helper.save(helper.load(read_ann().key))
+
+        def careless_too() -> None:
+            helper.save(read_ann())
+
+        careless()
+        careless_too()
+        assert {seen.put_at.rpartition(".")[2] for seen in userlock.violations()} == {
+            "careless",
+            "careless_too",
+        }
+        assert "in TestHelpers" in userlock.violations()[0].read_at
+
+    def test_one_that_does_not_say_so_is_named(self) -> None:
+        """The negative control: all that goes through it is one site."""
+        add_one(read_ann())
+        add_one(read_ann())
+        (seen,) = userlock.violations()
+        assert seen.put_at.endswith("in add_one")

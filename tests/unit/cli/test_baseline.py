@@ -196,6 +196,11 @@ class TestLogs:
         assert "2 records of put sites make no sense" in done.err
         assert known() == [FINISH]
 
+    def test_what_happens_to_a_place_is_no_mistake_of_it(self, terminal: Terminal) -> None:
+        lost = FINISH.replace("PutWithoutLock", "LeaseWasLost")
+        over = FINISH.replace("PutWithoutLock", "LeaseRanOut")
+        assert self.seen(terminal, record(lost), record(FINISH), record(over)) == [FINISH]
+
     def test_nothing_in_it(self, terminal: Terminal) -> None:
         done = terminal.run("baseline", "write", log("a.jsonl", "plain text"))
         assert done.code == 0

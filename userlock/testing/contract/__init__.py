@@ -22,9 +22,6 @@ manual clock) can be marked and left for later:
 
 A fourth, `ForkContract`, is not part of the whole: see there for the reason. A
 store that keeps connections should be subjected to it as well.
-
-For messages that show the values compared, let pytest rewrite the asserts:
-`pytest.register_assert_rewrite("userlock.testing")` in conftest.py.
 """
 
 from __future__ import annotations
