@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from google.cloud import ndb
 
+import emulator
 import userlock._public  # noqa: F401  (or each inner pytest would hook into ndb anew)
 from userlock.reports import REPORTS
 
@@ -126,9 +127,10 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def concurrency_mode() -> str:
-    """No test here is about transactions."""
-    return "pessimistic"
+def datastore() -> Iterator[emulator.Emulator]:
+    """In one concurrency mode: no test here is about transactions."""
+    with emulator.start() as server:
+        yield server
 
 
 @pytest.fixture
