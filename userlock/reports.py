@@ -1,8 +1,9 @@
-"""Violations as they are told of: counted by site, each site logged once.
+"""Violations and warnings as they are told of: counted by site, each site logged once.
 
 In a roll-out (`enforcement="log"`) one forgotten lock may be seen a thousand
 times a minute. Every one of them is an event, for metrics; but only the first
-of its site is a log line, and `violations()` says how many there were.
+of its site is a log line, and `violations()` says how many there were. So with
+what is only warned of.
 
 The tests' tools have two words to say here: which sites are known already and
 tolerated, and which files are test code, whose puts only arrange data.
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import WriteViolation
+from userlock.errors import UserLockError, WriteViolation
 from userlock.events import LISTENERS, Violation
 from userlock.sites import Located
 
@@ -29,7 +30,8 @@ class SiteReport:
     Attributes:
         violation: the name of the error class.
         kind: the kind of the entities.
-        put_at: where they were put or deleted, with the line of the first one.
+        put_at: where they were put or deleted (or, if it is `StaleObjectUsed`, used), with the
+            line of the first one.
         read_at: where the first one was read; empty if it was new or deleted, and where that is
             not captured.
         count: how often, since this process began.
@@ -75,7 +77,7 @@ class Reports:
         """
         if enforced and self.tolerates is not None and self.tolerates(violation):
             enforced = False
-        count = self._count(violation)
+        count = self.count(violation, violation.kind, violation.put_at, violation.read_at)
         LISTENERS.emit(Violation(violation.lock_id, violation, enforced, count))
         return enforced
 
@@ -84,20 +86,20 @@ class Reports:
         tells = self.is_test_code
         return tells is not None and place is not None and tells(place.file)
 
-    def _count(self, violation: WriteViolation) -> int:
-        name = type(violation).__name__
-        put_at = violation.put_at
+    def count(self, error: UserLockError, kind: str, put_at: object, read_at: object) -> int:
+        """Count what was seen at a put site; how many there have been, with this one."""
+        name = type(error).__name__
         function = (put_at.file, put_at.function) if isinstance(put_at, Located) else None
-        site = name, violation.kind, function
+        site = name, kind, function
         with self._mutex:
             seen = self._sites.get(site)
             if seen is None:
                 # Words only: the error would keep its traceback, and that its frames.
                 seen = SiteReport(
                     violation=name,
-                    kind=violation.kind,
+                    kind=kind,
                     put_at=str(put_at or "not known"),
-                    read_at=str(violation.read_at or ""),
+                    read_at=str(read_at or ""),
                     count=0,
                     since=self._clock.wall(),
                 )
@@ -127,9 +129,10 @@ os.register_at_fork(after_in_child=REPORTS._after_fork)
 def violations() -> list[SiteReport]:
     """The put sites at which writes slipped past their lock in this process, and how often.
 
-    The most frequent first. With `enforcement="log"` each site is logged only
-    once; here is how often it was since. For a status page, or a log line at
-    the end of a worker's life:
+    The most frequent first. Also those of blind overwrites that went ahead
+    (`EntityExistsError`), and of objects that were out of date. With
+    `enforcement="log"` each site is logged only once; here is how often it was
+    since. For a status page, or a log line at the end of a worker's life:
 
         for seen in userlock.violations():
             log.info("%s x%d at %s", seen.violation, seen.count, seen.put_at)

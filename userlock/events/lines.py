@@ -117,6 +117,15 @@ def _lost(event: LeaseLost) -> _Line:
     )
 
 
+def _once(count: int) -> int:
+    """The level of what is logged once for each put site."""
+    return logging.WARNING if count == 1 else logging.DEBUG
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f", {count} times by now"
+
+
 def _violation(event: Violation) -> _Line:
     name = type(event.error).__name__
     if event.enforced:
@@ -127,7 +136,7 @@ def _violation(event: Violation) -> _Line:
             name,
             event.error,
         )
-    return logging.DEBUG, ("%s, %d times by now: %s", name, event.count, event.error)
+    return logging.DEBUG, ("%s%s: %s", name, _times(event.count), event.error)
 
 
 def _stale_write(event: StaleWrite) -> _Line:
@@ -136,15 +145,17 @@ def _stale_write(event: StaleWrite) -> _Line:
 
 def _blind_overwrite(event: BlindOverwrite) -> _Line:
     error = event.error
-    return logging.WARNING, (
-        "blind overwrite: %r exists, and a new object was put over it at %s",
+    return _once(event.count), (
+        "blind overwrite%s: %r exists, and a new object was put over it at %s",
+        _times(event.count),
         error.key,
         error.put_at or "a place not captured",
     )
 
 
 def _stale_object(event: StaleObject) -> _Line:
-    return logging.WARNING, ("stale object: %s", event.error)
+    level = logging.WARNING if event.enforced else _once(event.count)
+    return level, ("stale object%s: %s", _times(event.count), event.error)
 
 
 def _unavailable(event: Unavailable) -> _Line:

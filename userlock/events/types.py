@@ -205,9 +205,11 @@ class BlindOverwrite(Event):
 
     Attributes:
         error: what would have been raised.
+        count: how many of its put site there have been in this process, with this one.
     """
 
     error: StaleWriteError
+    count: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,7 +219,9 @@ class StaleObject(Event):
     Attributes:
         error: what is raised, or would be.
         enforced: whether it is raised. If not, this is said once of each object.
+        count: how many there have been at that place in this process, with this one.
     """
 
     error: StaleObjectUsed
     enforced: bool
+    count: int = 1

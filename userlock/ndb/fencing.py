@@ -41,6 +41,7 @@ from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.stamps import DELETED, Stamp, origin, stamp_of
 from userlock.ndb.transactions import note_pending
+from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
 _Violation = TypeVar("_Violation", bound=WriteViolation)
@@ -166,7 +167,10 @@ class FencedPut(_FencedWrite):
 
     def overwriting(self) -> None:
         """A new object overwrites an entity that nobody has looked at."""
-        LISTENERS.emit(BlindOverwrite(self._lock_id, self._error(0)))
+        error = self._error(0)
+        kind = type(self._entity)._get_kind()
+        count = REPORTS.count(error, kind, self._put_at, None)
+        LISTENERS.emit(BlindOverwrite(self._lock_id, error, count))
 
     def _error(self, version: int) -> StaleWriteError:
         kind = EntityExistsError if self.must_be_new else StaleWriteError

@@ -24,6 +24,7 @@ from userlock.ndb.lastputs import LastPut, newer_put
 from userlock.ndb.lockids import lock_id_for_put
 from userlock.ndb.places import here
 from userlock.ndb.stamps import stamp_of
+from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
 _TOLD = "_userlock_told_stale"
@@ -58,7 +59,8 @@ def _used(entity: Any) -> None:
         used_at=used_at,
     )
     enforced = reaction is Reaction.RAISE
-    LISTENERS.emit(StaleObject(lock_id, error, enforced))
+    count = REPORTS.count(error, type(entity)._get_kind(), used_at, error.read_at)
+    LISTENERS.emit(StaleObject(lock_id, error, enforced, count))
     if enforced:
         raise error
     notes[_TOLD] = True
