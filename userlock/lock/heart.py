@@ -15,7 +15,8 @@ import logging
 import os
 import threading
 import weakref
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: After an error that nobody foresaw, a ward is looked after again in so many seconds.
 _AFTER_ERROR_SECONDS = 1.0
+#: How many are looked after at once, at most.
+_MOST_TOGETHER = 100
 #: So many outdated entries are kept at any rate, rather than sorted out.
 _FEW = 64
 
@@ -32,6 +35,20 @@ class Ward(Protocol):
 
     def beat(self, now: float) -> float | None:
         """Do what is due at `now`; when to be called again, or None for never."""
+        ...
+
+
+class SociableWard(Ward, Protocol):
+    """One that is cheaper to look after together with others.
+
+    Attributes:
+        company: the same for all that can be; hashed and compared by identity.
+    """
+
+    company: object
+
+    def beat_with(self, others: Sequence[Any], now: float) -> list[float | None]:
+        """`beat` for this one and those others of its company that are due; in this order."""
         ...
 
 
@@ -104,26 +121,44 @@ class Heart:
         """Look after everyone who is due; when the next one will be, None if there is nobody."""
         while True:
             with self._changed:
-                if not self._due:
-                    return None
-                if self._due[0][0] > self._clock.now():
-                    return self._due[0][0]
-                _, order, reference = heapq.heappop(self._due)
-                ward = reference()
-                if ward is None or self._latest.get(ward) != order:
-                    continue
-            again = self._call(ward)
+                due = self._take_due()
+                if not due:
+                    return self._due[0][0] if self._due else None
+            again = self._call([ward for ward, _ in due])
             with self._changed:
-                if self._latest.get(ward) == order:  # not put down anew meanwhile
-                    if again is None:
-                        del self._latest[ward]
-                    else:
-                        self._put_down(ward, again)
-            del ward  # or this frame would keep it
+                for (ward, order), when in zip(due, again, strict=True):
+                    if self._latest.get(ward) == order:  # not put down anew meanwhile
+                        if when is None:
+                            del self._latest[ward]
+                        else:
+                            self._put_down(ward, when)
+            del due, ward  # or this frame would keep them
 
-    def _call(self, ward: Ward) -> float | None:
+    def _take_due(self) -> list[tuple[Ward, int]]:
+        """The next one that is due, and those of its company that are due right after it."""
+        due: list[tuple[Ward, int]] = []
+        company = None
+        now = self._clock.now()
+        while self._due and self._due[0][0] <= now and len(due) < _MOST_TOGETHER:
+            _, order, reference = entry = heapq.heappop(self._due)
+            ward = reference()
+            if ward is None or self._latest.get(ward) != order:
+                continue
+            if not due:
+                company = getattr(ward, "company", None)
+            elif getattr(ward, "company", None) is not company:
+                heapq.heappush(self._due, entry)
+                break
+            due.append((ward, order))
+            if company is None:
+                break
+        return due
+
+    def _call(self, wards: list[Any]) -> list[float | None]:
+        first, *others = wards
+        now = self._clock.now()
         try:
-            return ward.beat(self._clock.now())
+            return first.beat_with(others, now) if others else [first.beat(now)]
         except BaseException as error:
             # In the thread also what is meant to end a thread, from a callback:
             # all the other wards are in its care as well.
@@ -131,7 +166,7 @@ class Heart:
                 raise
             with contextlib.suppress(Exception):
                 log.exception("a lock could not be looked after; trying again")
-            return self._clock.now() + _AFTER_ERROR_SECONDS
+            return [self._clock.now() + _AFTER_ERROR_SECONDS] * len(wards)
 
     def _run(self) -> None:
         while True:

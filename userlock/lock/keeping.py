@@ -28,11 +28,13 @@ The lock may be extended by hand, and released, at any moment meanwhile:
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 
 from userlock.errors import ConfigurationError
 from userlock.events import Confirmed, Conflict, Extended
-from userlock.lock.lease import Granted, Held, Lost, describe_loss
+from userlock.lock.lease import Granted, Held, Lost, Unavailable, describe_loss
 from userlock.lock.service import LockService
+from userlock.lock.store import BatchStore
 from userlock.lock.tenure import Tenure
 
 #: How often a degraded lease is asked for again, in seconds.
@@ -59,11 +61,14 @@ class Keeping:
 
     Attributes:
         heartbeat: as given.
+        company: those of one service are renewed together, where its store can do that; None
+            where it cannot.
     """
 
     def __init__(self, tenure: Tenure, service: LockService, *, heartbeat: bool) -> None:
         self._tenure = weakref.ref(tenure)
         self._service = service
+        self.company = service if isinstance(service.store, BatchStore) else None
         self.heartbeat = heartbeat
         self._ttl_seconds = tenure.lease.ttl_seconds
         self._since = service.clock.now()
@@ -107,6 +112,54 @@ class Keeping:
             return None
         return again
 
+    def beat_with(self, others: Sequence[Keeping], now: float) -> list[float | None]:
+        """What is due for several; see `SociableWard`. Renewals are asked for together."""
+        keepings = [self, *others]
+        renewing: dict[Keeping, Tenure] = {}
+        try:
+            for keeping in keepings:
+                tenure = keeping._to_renew(now)
+                if tenure is not None:
+                    renewing[keeping] = tenure
+            outcomes = self._service.extend_many(
+                [(tenure.lease, keeping._ttl_seconds) for keeping, tenure in renewing.items()]
+            )
+            settled = {
+                keeping: keeping._settle(tenure, outcome)
+                for (keeping, tenure), outcome in zip(renewing.items(), outcomes, strict=True)
+            }
+        finally:
+            for tenure in renewing.values():
+                tenure.extending.release()
+        return [
+            keeping._tell(renewing[keeping], settled[keeping])
+            if keeping in renewing
+            else keeping.beat(now)
+            for keeping in keepings
+        ]
+
+    def _to_renew(self, now: float) -> Tenure | None:
+        """The tenure, if a renewal is all that is due. Nobody else extends it then."""
+        tenure = self._tenure()
+        if tenure is None or not tenure.held or tenure.lost or not self.heartbeat:
+            return None
+        if not tenure.extending.acquire(blocking=False):
+            return None
+        if not tenure.degraded and self._renewal(tenure) <= now < tenure.lease.deadline:
+            return tenure
+        tenure.extending.release()
+        return None
+
+    def _tell(self, tenure: Tenure, settled: float | str | None) -> float | None:
+        """Say what became of a renewal, and when to come again."""
+        if isinstance(settled, str):
+            tenure.lose(settled)
+            return None
+        if settled is None:
+            self._say_extended(tenure)
+            return self._renewal(tenure)
+        return settled
+
     def _soon(self) -> float:
         """Often enough for several tries in the rest of a lease, in seconds."""
         return min(self._ttl_seconds / 10, 1.0)
@@ -126,20 +179,28 @@ class Keeping:
         lease = tenure.lease
         if now >= lease.deadline:
             return self._ran_out(tenure)
-        match self._service.extend(lease, self._ttl_seconds):
+        settled = self._settle(tenure, self._service.extend(lease, self._ttl_seconds))
+        if settled is None:
+            self._say_extended(tenure)
+        return settled
+
+    def _settle(self, tenure: Tenure, outcome: Granted | Lost | Unavailable) -> float | str | None:
+        match outcome:
             case Granted(new):
                 tenure.lease = new
                 self._trouble = ""
-                if tenure.held and self._service.listeners.watched():
-                    self._service.listeners.emit(Extended(tenure.lock_id, self._ttl_seconds))
                 return None
             case Lost() as lost:
-                how = describe_loss(lost, lease)
+                how = describe_loss(lost, tenure.lease)
                 return how + self._because() if lost.how == "ran out" else how
             case unavailable:
                 self._trouble = unavailable.reason
                 now = self._service.clock.now()
-                return min(now + self._soon(), max(now, lease.deadline))
+                return min(now + self._soon(), max(now, tenure.lease.deadline))
+
+    def _say_extended(self, tenure: Tenure) -> None:
+        if tenure.held and self._service.listeners.watched():
+            self._service.listeners.emit(Extended(tenure.lock_id, self._ttl_seconds))
 
     def _ran_out(self, tenure: Tenure) -> str:
         how = f"its lease of {tenure.lease.ttl_seconds:g} s ran out"

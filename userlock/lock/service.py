@@ -8,7 +8,7 @@ acquire ── create ──▶ version      done: one round trip
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random, SystemRandom
 
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -48,6 +48,7 @@ from userlock.lock.order import OrderGraph
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.queue import HoldTimes
 from userlock.lock.registry import open_store
+from userlock.lock.renewals import extend_many
 from userlock.lock.store import LeaseStore, StoreUnavailable
 
 
@@ -314,6 +315,13 @@ class LockService(ForOperators):
             return self.ask(lease.lock_id, self.leases.extend, lease, seconds)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
+
+    def extend_many(
+        self, leases: Sequence[tuple[Lease, float]]
+    ) -> list[Granted | Lost | Unavailable]:
+        """`extend` for each of these leases and its seconds, in few round trips where the store
+        can do that; what becomes of each, in their order."""
+        return extend_many(self, self._access, leases)
 
     def confirm(self, lease: Lease) -> Granted | Held | Unavailable:
         """Ask again for a lock that was taken while the store did not answer.

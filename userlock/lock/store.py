@@ -144,6 +144,30 @@ class QuietStore(LeaseStore, Protocol):
         ...
 
 
+class Swap(NamedTuple):
+    """One of many changes; as the arguments of `LeaseStore.swap`."""
+
+    lock_id: str
+    version: object
+    record: bytes
+    ttl_seconds: float
+
+
+@runtime_checkable
+class BatchStore(LeaseStore, Protocol):
+    """A store that can make many changes in a few round trips."""
+
+    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
+        """`swap` for each of these, all of different locks; what each gives, in their order.
+
+        Each stands alone: that one is refused says nothing of the others.
+        Nothing is raised for trouble with the server. A `StoreUnavailable`
+        stands in place of each answer that did not come; whether that one was
+        done is not known, unless `sent` is False.
+        """
+        ...
+
+
 @runtime_checkable
 class ShardedStore(LeaseStore, Protocol):
     """A store on several servers, one of which may be down while the others are not."""

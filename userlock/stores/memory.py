@@ -21,11 +21,11 @@ import collections
 import enum
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
 from userlock.stores.memory_operators import ForOperators
 
 #: The five things that a store can be asked to do.
@@ -101,6 +101,16 @@ class MemoryStore(ForOperators):
             return self._put(lock_id, record, ttl_seconds)
 
         return self._carry_out("swap", do)
+
+    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
+        """As `BatchStore.swap_many`. An accident befalls each command by itself."""
+        outcomes: list[object | StoreUnavailable | None] = []
+        for swap in swaps:
+            try:
+                outcomes.append(self.swap(*swap))
+            except StoreUnavailable as trouble:
+                outcomes.append(trouble)
+        return outcomes
 
     def remove(self, lock_id: str, version: object) -> bool:
         """As `LeaseStore.remove`."""

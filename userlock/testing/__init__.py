@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from userlock.testing.claims import granted, make_claim
     from userlock.testing.clock import ManualClock
     from userlock.testing.contract import (
+        BatchContract,
         ForkContract,
         LeaseStoreContract,
         RaceContract,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from userlock.testing.locks import allow_unlocked, held_lock
 
 __all__ = [
+    "BatchContract",
     "ForkContract",
     "LeaseStoreContract",
     "LockFaults",

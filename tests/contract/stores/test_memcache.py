@@ -18,7 +18,14 @@ from tests.servers import Memcached
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
 from userlock.stores.memcache import connections
-from userlock.testing import ForkContract, ManualClock, RaceContract, TimeContract, VerbContract
+from userlock.testing import (
+    BatchContract,
+    ForkContract,
+    ManualClock,
+    RaceContract,
+    TimeContract,
+    VerbContract,
+)
 
 
 def store_on(address: str, **options: object) -> MemcacheStore:
@@ -81,23 +88,23 @@ class _OnThree:
             yield store
 
 
-class TestMeta(_ByMeta, VerbContract, RaceContract, ForkContract):
+class TestMeta(_ByMeta, VerbContract, RaceContract, ForkContract, BatchContract):
     pass
 
 
-class TestText(_ByText, VerbContract, RaceContract, ForkContract):
+class TestText(_ByText, VerbContract, RaceContract, ForkContract, BatchContract):
     pass
 
 
-class TestViaProxy(_ViaProxy, VerbContract, RaceContract, ForkContract):
+class TestViaProxy(_ViaProxy, VerbContract, RaceContract, ForkContract, BatchContract):
     pass
 
 
-class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract):
+class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract, BatchContract):
     pass
 
 
-class TestSharded(_OnThree, VerbContract, RaceContract, ForkContract):
+class TestSharded(_OnThree, VerbContract, RaceContract, ForkContract, BatchContract):
     def test_the_locks_are_on_all_servers(
         self, store: ShardedMemcacheStore, three_memcacheds: list[Memcached]
     ) -> None:
@@ -130,7 +137,7 @@ class TestTextInTime(_ByText, TimeContract):
     pass
 
 
-class TestEmbedded(VerbContract, RaceContract, TimeContract):
+class TestEmbedded(VerbContract, RaceContract, TimeContract, BatchContract):
     """Its server's clock can be moved by hand, so time costs nothing here."""
 
     @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.proxy import Fault, FaultProxy
 from tests.servers import Memcached
-from userlock.lock.store import StoreUnavailable
+from userlock.lock.store import StoreUnavailable, Swap
 from userlock.stores import MemcacheStore
 
 
@@ -53,6 +53,29 @@ class TestTheSameRecordAgain:
             assert version is not None
             store.close()
             assert store.remove("ann", version)
+
+
+@pytest.mark.parametrize("protocol", ["meta", "text"])
+@pytest.mark.parametrize("trusting", [False, True])
+def test_many_versions_of_before_a_restart_are_worth_nothing(
+    own_memcached: Memcached, monkeypatch: pytest.MonkeyPatch, protocol: str, trusting: bool
+) -> None:
+    """Numbers begin again, so they are the next owners' now. Whoever trusts them takes theirs."""
+    ours, theirs = (
+        MemcacheStore(own_memcached.address, prefix="test", protocol=protocol) for _ in range(2)
+    )
+    names = [f"learner-{number}" for number in range(20)]
+    with contextlib.closing(ours), contextlib.closing(theirs):
+        swaps = [Swap(name, ours.create(name, b"ours", 60), b"ours", 60) for name in names]
+        own_memcached.restart()
+        for name in names:
+            assert theirs.create(name, b"theirs", 60) is not None
+        if trusting:  # the negative control
+            monkeypatch.setattr(ours, "_trusts", lambda *_: True)
+        taken = [outcome is not None for outcome in ours.swap_many(swaps)]
+        assert taken == [trusting] * len(names)
+        found = [stored and stored.record for stored in map(theirs.read, names)]
+        assert found == [b"ours" if trusting else b"theirs"] * len(names)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -107,6 +107,89 @@ class TestWhen:
         clock.advance(200)
         heart.beat()
         assert len(ward.beats) == 2
+        assert len(heart) == 0
+
+
+class Sociable(Patient):
+    """A ward that notes with whom it is called."""
+
+    def __init__(self, company: object, *pauses: float | None) -> None:
+        super().__init__(*pauses)
+        self.company = company
+        self.parties: list[int] = []
+
+    def beat_with(self, others: Sequence[Sociable], now: float) -> list[float | None]:
+        self.parties.append(1 + len(others))
+        return [each.beat(now) for each in (self, *others)]
+
+
+class TestCompany:
+    def test_those_that_are_due_are_called_together(self, heart: Heart, clock: ManualClock) -> None:
+        start = clock.now()
+        wards = [Sociable("us", number / 10) for number in range(5)]
+        for number, ward in enumerate(wards):
+            heart.look_after(ward, start + number)
+        clock.advance(3)
+        assert heart.beat() == start + 3.1
+        assert [ward.parties for ward in wards] == [[4], [], [], [], []]
+        assert [len(ward.beats) for ward in wards] == [2, 1, 1, 1, 0], (
+            "the first wants to be called at once"
+        )
+        clock.advance(0.1)
+        heart.beat()
+        assert [len(ward.beats) for ward in wards] == [2, 2, 1, 1, 0]
+
+    def test_but_not_with_others(self, heart: Heart, clock: ManualClock) -> None:
+        alone, us, them = Patient(), [Sociable("us") for _ in range(3)], Sociable("them")
+        for ward in (us[0], us[1], alone, us[2], them):
+            heart.look_after(ward, clock.now())
+        heart.beat()
+        assert [ward.parties for ward in us] == [[2], [], []]
+        assert all(len(ward.beats) == 1 for ward in (alone, them, *us))
+
+    def test_nor_more_than_so_many(self, heart: Heart, clock: ManualClock) -> None:
+        wards = [Sociable("us") for _ in range(250)]
+        for ward in wards:
+            heart.look_after(ward, clock.now())
+        heart.beat()
+        assert [party for ward in wards for party in ward.parties] == [100, 100, 50]
+
+    def test_one_that_is_put_down_anew_meanwhile_has_its_new_time(
+        self, heart: Heart, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+
+        class Eager(Sociable):
+            def beat_with(self, others: Sequence[Sociable], now: float) -> list[float | None]:
+                heart.look_after(others[0], now + 1)
+                return [now + 5 for _ in (self, *others)]
+
+        wards = [Eager("us"), Sociable("us")]
+        for ward in wards:
+            heart.look_after(ward, start)
+        assert heart.beat() == start + 1
+
+    def test_when_it_fails_all_are_called_again(
+        self, heart: Heart, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Bad(Sociable):
+            def beat_with(self, others: Sequence[Sociable], now: float) -> list[float | None]:
+                raise ValueError("what is this")
+
+        wards = [Bad("us"), Bad("us")]
+        for ward in wards:
+            heart.look_after(ward, clock.now())
+        assert heart.beat() == clock.now() + 1
+        assert "what is this" in caplog.text
+        assert len(heart) == 2
+
+    def test_one_that_nobody_keeps_is_forgotten(self, heart: Heart, clock: ManualClock) -> None:
+        wards = [Sociable("us", 1.0) for _ in range(3)]
+        for ward in wards:
+            heart.look_after(ward, clock.now())
+        heart.beat()
+        del wards, ward
+        gc.collect()
         assert len(heart) == 0
 
 

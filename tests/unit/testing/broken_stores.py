@@ -12,7 +12,7 @@ from userlock.lock.store import GRACE_SECONDS, Stored
 from userlock.stores import MemoryStore
 
 
-def _dither() -> None:
+def dither() -> None:
     """Give other threads the time to come in between."""
     time.sleep(0.002)
 
@@ -24,7 +24,7 @@ class CreateLooksFirst(MemoryStore):
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
         if self.read(lock_id) is not None:
             return None
-        _dither()
+        dither()
         self.evict(lock_id)
         return super().create(lock_id, record, ttl_seconds)
 
@@ -34,7 +34,7 @@ class SwapLooksFirst(MemoryStore):
         stored = self.read(lock_id)
         if stored is None or stored.version != version:
             return None
-        _dither()
+        dither()
         with self._mutex:
             return self._put(lock_id, record, ttl_seconds)
 
@@ -44,7 +44,7 @@ class RemoveLooksFirst(MemoryStore):
         stored = self.read(lock_id)
         if stored is None or stored.version != version:
             return False
-        _dither()
+        dither()
         self.evict(lock_id)
         return True
 
@@ -55,7 +55,7 @@ class AppendReadsThenWrites(MemoryStore):
             entry = self._entry(lock_id)
         if entry is None:
             return None
-        _dither()
+        dither()
         with self._mutex:
             changed = entry._replace(record=entry.record + line, version=next(self._versions))
             self._entries[lock_id] = changed

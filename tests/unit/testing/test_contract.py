@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.unit.testing import broken_batches
 from tests.unit.testing import broken_stores as broken
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemoryStore
-from userlock.testing import ForkContract, LeaseStoreContract, ManualClock
+from userlock.testing import BatchContract, ForkContract, LeaseStoreContract, ManualClock
 from userlock.testing.contract.base import LOCK_IDS
 
 #: Each broken store, with a test that must be among those that fail.
@@ -57,6 +58,14 @@ FOUND_OUT_BY: dict[type[MemoryStore], str] = {
     broken.LapsedCannotBeSwapped: "test_a_lapsed_record_can_still_be_changed",
     broken.LapsedCannotBeRemoved: "test_a_lapsed_record_can_still_be_changed",
     broken.LapsingSpendsTheVersion: "test_a_lapsed_record_can_still_be_changed",
+    broken_batches.LooksFirst: "test_no_increment_is_lost_among_batches",
+    broken_batches.IsAllOrNone: "test_each_stands_alone",
+    broken_batches.GivesUp: "test_each_stands_alone",
+    broken_batches.LeavesOutTheRefused: "test_each_stands_alone",
+    broken_batches.GivesOldVersions: "test_versions_of_every_verb_are_taken",
+    broken_batches.CutsRecords: "test_whatever_they_are_called_and_whatever_stands_in_them",
+    broken_batches.HasOneTtl: "test_each_has_its_own_time_to_live",
+    broken_batches.NeedsOne: "test_nothing_is_asked_for",
     broken.BreaksAfterClose: "test_use_after_close_works_or_is_refused_cleanly",
     broken.CloseOnlyOnce: "test_close_can_be_called_twice",
 }
@@ -75,7 +84,7 @@ ALSO_FOUND_OUT_BY: list[tuple[type[MemoryStore], str]] = [
 ]
 
 
-class Contract(LeaseStoreContract, ForkContract):
+class Contract(LeaseStoreContract, ForkContract, BatchContract):
     """The suite as this module runs it: by hand, on a manual clock."""
 
     def now(self, store: LeaseStore) -> float:

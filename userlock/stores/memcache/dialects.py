@@ -7,6 +7,8 @@
     remove      md K C<cas>                      cas K 0 -1 0 <cas>
     append      ms K n MA q + mg K c t v         append K 0 0 n + gets K
 
+Many reads or swaps go in one packet by the meta protocol, one by one by the other.
+
 The text protocol gives no CAS number for what is written, so it is asked for in
 the same packet. Nor does it tell how long a record has still to live.
 
@@ -16,6 +18,7 @@ Commands are documented in memcached's doc/protocol.txt.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from userlock.lock.store import GRACE_SECONDS
@@ -58,6 +61,17 @@ class Dialect(Protocol):
         """As `create`, for an item of that CAS number; None if it has changed or gone."""
         ...
 
+    def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
+        """Several reads, in one packet where that can be: each item, as the answers come."""
+        ...
+
+    def swaps(
+        self, connection: Connection, swaps: Sequence[tuple[bytes, int, bytes, float]]
+    ) -> Iterator[int | None]:
+        """Several swaps (key, CAS number, record, time to live), in one packet where that can be:
+        what `swap` would give for each, as the answers come."""
+        ...
+
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         """Whether the item was of that CAS number, and is gone."""
         ...
@@ -93,11 +107,27 @@ class Meta:
     def swap(
         self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
     ) -> int | None:
-        reply = connection.line(
-            b"ms %b %d T%d c C%d\r\n%b\r\n"
-            % (key, len(record), math.ceil(ttl) + 1 + GRACE_SECONDS, cas, record)
-        )
+        reply = connection.line(self._swap(key, cas, record, ttl))
         return None if _is_one_of(reply, b"EX", b"NF", b"NS") else _cas(reply)
+
+    def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
+        connection.send(b"".join(b"mg %b c t v\r\n" % key for key in keys))
+        for _ in keys:
+            yield self._item(connection, connection.read_line())
+
+    def swaps(
+        self, connection: Connection, swaps: Sequence[tuple[bytes, int, bytes, float]]
+    ) -> Iterator[int | None]:
+        connection.send(b"".join(self._swap(*each) for each in swaps))
+        for _ in swaps:
+            reply = connection.read_line()
+            check(reply)
+            yield None if _is_one_of(reply, b"EX", b"NF", b"NS") else _cas(reply)
+
+    @staticmethod
+    def _swap(key: bytes, cas: int, record: bytes, ttl: float) -> bytes:
+        seconds = math.ceil(ttl) + 1 + GRACE_SECONDS
+        return b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), seconds, cas, record)
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         reply = connection.line(b"md %b C%d\r\n" % (key, cas))
@@ -170,6 +200,17 @@ class Text:
             % (key, math.ceil(ttl) + 1, len(record), cas, record, key)
         )
         return self._written(connection, record, b"EXISTS", b"NOT_FOUND")
+
+    # In one packet, the answers to many could fill the way back while the rest is still being
+    # sent: each comes with its whole record. The servers that need this are old.
+
+    def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
+        return (self.read(connection, key) for key in keys)
+
+    def swaps(
+        self, connection: Connection, swaps: Sequence[tuple[bytes, int, bytes, float]]
+    ) -> Iterator[int | None]:
+        return (self.swap(connection, *each) for each in swaps)
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from userlock.lock.store import LeaseStore, Stored
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable, Swap
 from userlock.stores.memcache.operators import ForOperatorsOfSeveral
 from userlock.stores.memcache.store import MemcacheStore
 from userlock.stores.memcache.url import parse_url
@@ -53,6 +53,17 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         return self._server(lock_id).swap(lock_id, version, record, ttl_seconds)
+
+    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
+        """As `BatchStore.swap_many`: one server after another."""
+        by_server: dict[int, list[Swap]] = {}
+        for swap in swaps:
+            by_server.setdefault(self.shard_of(swap.lock_id), []).append(swap)
+        outcomes: dict[str, object | StoreUnavailable | None] = {}
+        for number, some in by_server.items():
+            lock_ids = [swap.lock_id for swap in some]
+            outcomes.update(zip(lock_ids, self.servers[number].swap_many(some), strict=True))
+        return [outcomes[swap.lock_id] for swap in swaps]
 
     def remove(self, lock_id: str, version: object) -> bool:
         return self._server(lock_id).remove(lock_id, version)

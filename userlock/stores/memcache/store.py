@@ -28,11 +28,12 @@ holder's lock may then go to somebody who came later than those in line.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pymemcache.exceptions import MemcacheError
 
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
 from userlock.stores.memcache.connections import ClientFactory, Connections, plain_client
 from userlock.stores.memcache.dialects import Item
 from userlock.stores.memcache.keys import KeySpace
@@ -161,6 +162,39 @@ class MemcacheStore(ForOperators):
         self._connections.give_back(connection)
         return None if new is None else self._version(new, record, key)
 
+    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
+        """As `BatchStore.swap_many`: one packet; two after the connection was made anew, or
+        behind a proxy. By the text protocol, one after another."""
+        outcomes: list[object | StoreUnavailable | None] = []
+        connection = None
+        try:
+            connection = self._connections.take()
+            for outcome in self._swap_each(connection, swaps):
+                outcomes.append(outcome)  # each by itself: those before a break are known
+            connection.finish()
+        except BaseException as error:
+            try:
+                self._broken(connection, error)
+            except StoreUnavailable as trouble:
+                return outcomes + [trouble] * (len(swaps) - len(outcomes))
+            raise
+        self._connections.give_back(connection)
+        return outcomes
+
+    def _swap_each(self, connection: Connection, swaps: Sequence[Swap]) -> Iterator[object | None]:
+        """The outcome of each, as the answers come."""
+        numbers = self._cas_of_many(connection, [each.version for each in swaps])
+        asked = [
+            (_own(each.version).key, cas, each.record, each.ttl_seconds)
+            for each, cas in zip(swaps, numbers, strict=True)
+            if cas is not None
+        ]
+        answers = connection.dialect.swaps(connection, asked)
+        for each, cas in zip(swaps, numbers, strict=True):
+            new = None if cas is None else next(answers)
+            key = _own(each.version).key
+            yield None if new is None else self._version(new, each.record, key)
+
     def remove(self, lock_id: str, version: object) -> bool:
         assert isinstance(version, _Version), "a version of another store"
         key = version.key
@@ -241,10 +275,26 @@ class MemcacheStore(ForOperators):
         Look and change go over one connection. Were the server restarted in
         between, the connection would break, and the change fail.
         """
-        assert isinstance(version, _Version), "a version of another store"
+        version = _own(version)
         if self._trusts(connection, version):
             return version.cas
-        item = connection.dialect.read(connection, key)
+        return self._cas_if_unchanged(connection.dialect.read(connection, key), version)
+
+    def _cas_of_many(self, connection: Connection, versions: Sequence[object]) -> list[int | None]:
+        """The same for many: those that cannot be trusted are read together."""
+        mine = [_own(version) for version in versions]
+        doubtful = [version for version in mine if not self._trusts(connection, version)]
+        items = connection.dialect.reads(connection, [version.key for version in doubtful])
+        return [
+            version.cas
+            if self._trusts(connection, version)
+            else self._cas_if_unchanged(next(items), version)
+            for version in mine
+        ]
+
+    @staticmethod
+    def _cas_if_unchanged(item: Item | None, version: _Version) -> int | None:
+        """The number to use for a version that is not trusted, seeing what is stored now."""
         if item is None or item.record != version.record:
             return None
         # A holder that extends its lease writes the same record again, which
@@ -283,6 +333,11 @@ class MemcacheStore(ForOperators):
         if isinstance(error, MemcacheError) and not str(error):
             what = "the server closed the connection"
         return StoreUnavailable(f"memcached at {self.address}: {what}", sent=sent, slow=slow)
+
+
+def _own(version: object) -> _Version:
+    assert isinstance(version, _Version), "a version of another store"
+    return version
 
 
 def _is_a_break(error: BaseException) -> bool:

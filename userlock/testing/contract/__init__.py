@@ -20,18 +20,27 @@ manual clock) can be marked and left for later:
     RaceContract   that they are atomic: threads against one another
     TimeContract   times to live, and the grace that follows
 
-A fourth, `ForkContract`, is not part of the whole: see there for the reason. A
-store that keeps connections should be subjected to it as well.
+Two are not part of the whole. `ForkContract`: see there for the reason; a store
+that keeps connections should be subjected to it as well. `BatchContract`: for a
+store that is a `BatchStore`.
 """
 
 from __future__ import annotations
 
+from userlock.testing.contract.batches import BatchContract
 from userlock.testing.contract.forks import ForkContract
 from userlock.testing.contract.races import RaceContract
 from userlock.testing.contract.times import TimeContract
 from userlock.testing.contract.verbs import VerbContract
 
-__all__ = ["ForkContract", "LeaseStoreContract", "RaceContract", "TimeContract", "VerbContract"]
+__all__ = [
+    "BatchContract",
+    "ForkContract",
+    "LeaseStoreContract",
+    "RaceContract",
+    "TimeContract",
+    "VerbContract",
+]
 
 
 class LeaseStoreContract(VerbContract, RaceContract, TimeContract):

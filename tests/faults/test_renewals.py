@@ -1,0 +1,160 @@
+"""Many renewals in one packet, and what may happen to it on its way to memcached and back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.faults.conftest import META, Commands
+from tests.faults.kinds import ALL_FAULTS, AnyFault
+from tests.faults.proxy import Fault, FaultProxy
+from tests.faults.watching import wait_until
+from tests.leases import record_of
+from userlock import LockService
+from userlock.clock import SYSTEM_CLOCK
+from userlock.events import Listeners
+from userlock.lock import renewals
+from userlock.lock.heart import Heart
+from userlock.lock.lease import Granted, Lease, Lost, Unavailable
+from userlock.stores import MemcacheStore
+from userlock.testing import make_claim
+
+COUNT = 40
+FIRST_SECONDS, RENEWED_SECONDS = 20, 200
+#: One time-out, what is looked at by itself, and for a machine that is busy.
+MOST_SECONDS = 0.1 + 0.3 + 0.6
+
+Outcome = Granted | Lost | Unavailable
+
+
+class Fleet:
+    """Leases of one process, which reaches memcached through the proxy.
+
+    One of them is evicted, one is another's by now, and somebody waits for a third.
+    """
+
+    def __init__(self, store: MemcacheStore, direct: MemcacheStore) -> None:
+        self._direct = direct
+        self.service = LockService(
+            store, heart=Heart(SYSTEM_CLOCK, threaded=False), listeners=Listeners()
+        )
+        self.others = LockService(direct, listeners=Listeners())
+        self.leases = [
+            self.service.acquire(f"learner-{number}", lock_timeout=FIRST_SECONDS)
+            for number in range(COUNT)
+        ]
+        self._remove(5)
+        self._remove(9)
+        self.theirs = self.others.acquire(self.leases[9].lock_id)
+        self.others.leases.join(make_claim(self.leases[17].lock_id))
+        self.gone = {5, 9}
+
+    def _remove(self, number: int) -> None:
+        stored = self._direct.read(self.leases[number].lock_id)
+        assert stored is not None
+        assert self._direct.remove(self.leases[number].lock_id, stored.version)
+
+    def renew(self) -> list[Outcome]:
+        """Ask for all of them together, and note those that were granted."""
+        outcomes = self.service.extend_many([(lease, RENEWED_SECONDS) for lease in self.leases])
+        self.leases = [
+            outcome.lease if isinstance(outcome, Granted) else lease
+            for lease, outcome in zip(self.leases, outcomes, strict=True)
+        ]
+        return outcomes
+
+    def is_renewed(self, lease: Lease) -> bool:
+        """Whether memcached keeps the lease for as long as it was asked to."""
+        left = self._direct.seconds_left(lease.lock_id)
+        return left is not None and left > FIRST_SECONDS + 5
+
+    def check(self, outcomes: list[Outcome]) -> None:
+        """Whatever was answered is so."""
+        for number, (lease, outcome) in enumerate(zip(self.leases, outcomes, strict=True)):
+            if isinstance(outcome, Lost):
+                assert number in self.gone
+            if isinstance(outcome, Granted):
+                assert self.is_renewed(lease), f"{lease.lock_id} was granted, and is not renewed"
+                assert record_of(self._direct, lease.lock_id).holder.token == lease.token
+        holder = self.others.holder(self.theirs.lock_id)
+        assert holder is not None
+        assert holder.token == self.theirs.token
+
+
+@pytest.fixture
+def commands() -> Commands:
+    """By the other protocol they are asked for one after another."""
+    return META
+
+
+@pytest.fixture
+def fleet(store: MemcacheStore, direct: MemcacheStore) -> Fleet:
+    return Fleet(store, direct)
+
+
+def in_the_end(fleet: Fleet) -> None:
+    """All is known again, soon, and can be given back."""
+    outcomes: list[Outcome] = []
+
+    def all_is_known() -> bool:
+        outcomes[:] = fleet.renew()
+        return not any(isinstance(outcome, Unavailable) for outcome in outcomes)
+
+    wait_until(all_is_known, 5)
+    fleet.check(outcomes)
+    assert {n for n, outcome in enumerate(outcomes) if isinstance(outcome, Lost)} == fleet.gone
+    for number, lease in enumerate(fleet.leases):
+        if number not in fleet.gone:
+            fleet.service.release(lease)
+    left = [lease.lock_id for lease in fleet.leases if fleet.others.holder(lease.lock_id)]
+    assert left == [fleet.theirs.lock_id]
+
+
+@pytest.mark.parametrize("packet", [0, 1])
+@pytest.mark.parametrize("fault", ALL_FAULTS, ids=lambda fault: fault.value)
+def test_a_fault(fleet: Fleet, proxy: FaultProxy, fault: AnyFault, packet: int) -> None:
+    """At the packet itself, or at the first look at one of those that were refused."""
+    proxy.arm({packet: fault})
+    started = time.monotonic()
+    outcomes = fleet.renew()
+    assert time.monotonic() - started < MOST_SECONDS
+    assert not proxy.plan, "there were not so many packets"
+    fleet.check(outcomes)
+    proxy.deliver()
+    in_the_end(fleet)
+
+
+@pytest.mark.parametrize("packet", [0, 1, 2])
+@pytest.mark.parametrize("fault", ALL_FAULTS, ids=lambda fault: fault.value)
+def test_a_fault_on_a_new_connection(
+    fleet: Fleet, proxy: FaultProxy, fault: AnyFault, packet: int
+) -> None:
+    """Where no version is trusted: all are read in one packet, and swapped in the next."""
+    fleet.service.store.close()
+    proxy.arm({packet: fault})
+    fleet.check(fleet.renew())
+    assert not proxy.plan, "there were not so many packets"
+    proxy.deliver()
+    in_the_end(fleet)
+
+
+def test_it_is_one_packet(fleet: Fleet, proxy: FaultProxy) -> None:
+    """And a look at each of those that were refused, and one more change."""
+    proxy.arm({})
+    fleet.check(fleet.renew())
+    assert proxy.passed == 1 + 3 + 1
+
+
+def test_what_is_not_known_to_be_done_is_not_taken_for_done(
+    fleet: Fleet, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: who does would find others in the lock while it believes in it."""
+
+    class Never(Exception):
+        pass
+
+    monkeypatch.setattr(renewals, "StoreUnavailable", Never)
+    proxy.arm({0: Fault.CUT_BEFORE})
+    with pytest.raises(AssertionError, match="was granted, and is not renewed"):
+        fleet.check(fleet.renew())
