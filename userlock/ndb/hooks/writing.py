@@ -182,6 +182,7 @@ def hook_deleting(handler: Handler) -> None:
     batch_class = _datastore_api._NonTransactionalCommitBatch
     batch_delete = batch_class.delete
 
+    @functools.wraps(delete_async)
     def delete_if_allowed(self: Any, *args: Any, **kwargs: Any) -> Any:
         cls = model_of(self.kind())
         if cls is None or not issubclass(cls, handler.tracked):

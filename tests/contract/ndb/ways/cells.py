@@ -10,12 +10,8 @@ from typing import Any
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.ways import copies, lookups, queries, surroundings, writes
 from tests.contract.ndb.ways.situations import BY_SOMEBODY_ELSE, Held, Situation, expected
 from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut, ready
-
-#: Imported for what they put on the lists.
-LISTED = (lookups, queries, surroundings, copies, writes)
 
 _numbers = itertools.count(1)
 _ADDED = 5

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from google.cloud import ndb
 
+from tests.contract.ndb.ways import tables
 from tests.contract.ndb.ways.lookups import household
 from tests.contract.ndb.ways.models import Being, Home, Household, Person, Pupil
-from tests.contract.ndb.ways.tables import Gives, way_in
+from tests.contract.ndb.ways.tables import Gives, Hook
+
+way_in = partial(tables.way_in, hook=Hook.QUERY)
 
 
 def query(user: str) -> Any:
@@ -101,7 +105,7 @@ def query_without_a_kind(user: str) -> Any:
     return ndb.Query(ancestor=ndb.Key(Person, user)).fetch()
 
 
-@way_in("keys_only, then get")
+@tables.way_in("keys_only, then get")
 def keys_only(user: str) -> Any:
     return query(user).get(keys_only=True).get()
 

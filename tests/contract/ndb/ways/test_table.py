@@ -6,8 +6,9 @@ import pytest
 
 from tests.contract.ndb.ways import lookups, writes
 from tests.contract.ndb.ways.cells import differences
+from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
-from tests.contract.ndb.ways.tables import WAYS_IN, WAYS_OUT, WayIn, WayOut
+from tests.contract.ndb.ways.tables import WayIn, WayOut
 
 pytestmark = pytest.mark.usefixtures("context")
 

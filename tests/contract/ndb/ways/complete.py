@@ -1,0 +1,11 @@
+"""The complete lists: whoever takes them from here has imported everything that is on them."""
+
+from __future__ import annotations
+
+from tests.contract.ndb.ways import copies, lookups, queries, surroundings, tables, writes
+
+_ORDER = [module.__name__ for module in (lookups, queries, surroundings, copies)]
+
+WAYS_IN = tuple(sorted(tables.WAYS_IN, key=lambda way: _ORDER.index(way.read.__module__)))
+assert writes.put is tables.WAYS_OUT[0].write
+WAYS_OUT = tuple(tables.WAYS_OUT)
