@@ -122,7 +122,9 @@ class LeaseStore(Protocol):
         """Add `line` at the end of the record, if there is one; its time to live stays.
 
         The record as it is afterwards; None when there is none. `line` begins
-        with the newline that parts it from what is there.
+        with the newline that parts it from what is there. It is left out,
+        which the answer shows, where the store has no room for a longer
+        record, or something stands there that is none.
         """
         ...
 
@@ -164,6 +166,24 @@ class BatchStore(LeaseStore, Protocol):
         Nothing is raised for trouble with the server. A `StoreUnavailable`
         stands in place of each answer that did not come; whether that one was
         done is not known, unless `sent` is False.
+        """
+        ...
+
+
+@runtime_checkable
+class RewritingStore(LeaseStore, Protocol):
+    """A store that can replace a record without touching its time to live."""
+
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """As `swap`, for the rest of the record's time to live.
+
+        It never ends earlier than it would have; on memcached now and then a
+        second later. None, and nothing is written, also where the store
+        cannot tell how long the record has still to live. It takes no more
+        than twice as long as another verb.
+
+        Raises:
+            StoreUnavailable: as `swap`.
         """
         ...
 

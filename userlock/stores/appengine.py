@@ -200,6 +200,16 @@ class AppEngineStore(ForOperators):
         name, value = _value(record, ends_ms)
         return name if self._change(lock_id, version, value, _expires(ends_ms)) else None
 
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """As `RewritingStore.rewrite`."""
+        key = self._keys.lock(lock_id)
+        found = _looked(lambda: _find(key, REPLY_SECONDS))
+        if found is None or found.name != version or found.ends_ms is None:
+            return None
+        name, value = _value(record, found.ends_ms)
+        changed = _set(key, value, _expires(found.ends_ms), _SetRequest.CAS, found.number)
+        return name if changed else None
+
     def remove(self, lock_id: str, version: object) -> bool:
         return self._change(lock_id, version, _TOMBSTONE, _TOMBSTONE_SECONDS)
 

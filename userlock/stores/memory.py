@@ -6,6 +6,7 @@ have. Some befall the whole store, until they are taken back:
 
     evict, forget_everything         data is lost
     go_down, come_back               nothing is answered
+    room                             records cannot grow
 
 others befall the next command of a kind, once for each call:
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import collections
 import enum
 import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
@@ -28,8 +30,8 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
 from userlock.stores.memory_operators import ForOperators
 
-#: The five things that a store can be asked to do.
-Verb = Literal["create", "read", "swap", "remove", "append"]
+#: The things that a store can be asked to do.
+Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
 
 _Answer = TypeVar("_Answer")
 
@@ -60,11 +62,13 @@ class MemoryStore(ForOperators):
     Attributes:
         clock: as it was handed in.
         asked: how often each verb was asked for, whether or not it was answered.
+        room: how long a record may get by `append`, in bytes; lines beyond that are left out.
     """
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
         self.asked: collections.Counter[Verb] = collections.Counter()
+        self.room = math.inf
         self._mutex = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         # Goes on through `forget_everything`: a version never comes back, as
@@ -112,6 +116,19 @@ class MemoryStore(ForOperators):
                 outcomes.append(trouble)
         return outcomes
 
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
+        """As `RewritingStore.rewrite`."""
+
+        def do() -> int | None:
+            entry = self._entry(lock_id)
+            if entry is None or entry.version != version:
+                return None
+            new = next(self._versions)
+            self._entries[lock_id] = _Entry(record, new, entry.lapses_at)
+            return new
+
+        return self._carry_out("rewrite", do)
+
     def remove(self, lock_id: str, version: object) -> bool:
         """As `LeaseStore.remove`."""
 
@@ -129,8 +146,8 @@ class MemoryStore(ForOperators):
 
         def do() -> Stored | None:
             entry = self._entry(lock_id)
-            if entry is None:
-                return None
+            if entry is None or len(entry.record + line) > self.room:
+                return self._stored(entry)
             entry = _Entry(entry.record + line, next(self._versions), entry.lapses_at)
             self._entries[lock_id] = entry
             return self._stored(entry)

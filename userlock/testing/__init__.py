@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ForkContract,
         LeaseStoreContract,
         RaceContract,
+        RewriteContract,
         TimeContract,
         VerbContract,
     )
@@ -41,6 +42,7 @@ __all__ = [
     "LockFaults",
     "ManualClock",
     "RaceContract",
+    "RewriteContract",
     "TimeContract",
     "VerbContract",
     "allow_unlocked",

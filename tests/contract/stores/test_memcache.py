@@ -23,6 +23,7 @@ from userlock.testing import (
     ForkContract,
     ManualClock,
     RaceContract,
+    RewriteContract,
     TimeContract,
     VerbContract,
 )
@@ -88,7 +89,7 @@ class _OnThree:
             yield store
 
 
-class TestMeta(_ByMeta, VerbContract, RaceContract, ForkContract, BatchContract):
+class TestMeta(_ByMeta, VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract):
     pass
 
 
@@ -96,7 +97,9 @@ class TestText(_ByText, VerbContract, RaceContract, ForkContract, BatchContract)
     pass
 
 
-class TestViaProxy(_ViaProxy, VerbContract, RaceContract, ForkContract, BatchContract):
+class TestViaProxy(
+    _ViaProxy, VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract
+):
     pass
 
 
@@ -104,7 +107,9 @@ class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract
     pass
 
 
-class TestSharded(_OnThree, VerbContract, RaceContract, ForkContract, BatchContract):
+class TestSharded(
+    _OnThree, VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract
+):
     def test_the_locks_are_on_all_servers(
         self, store: ShardedMemcacheStore, three_memcacheds: list[Memcached]
     ) -> None:
@@ -137,7 +142,7 @@ class TestTextInTime(_ByText, TimeContract):
     pass
 
 
-class TestEmbedded(VerbContract, RaceContract, TimeContract, BatchContract):
+class TestEmbedded(VerbContract, RewriteContract, RaceContract, TimeContract, BatchContract):
     """Its server's clock can be moved by hand, so time costs nothing here."""
 
     @pytest.fixture

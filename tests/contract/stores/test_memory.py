@@ -8,7 +8,13 @@ import pytest
 
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
 from userlock.stores.memory import MemoryStore, Verb
-from userlock.testing import BatchContract, ForkContract, LeaseStoreContract, ManualClock
+from userlock.testing import (
+    BatchContract,
+    ForkContract,
+    LeaseStoreContract,
+    ManualClock,
+    RewriteContract,
+)
 
 #: One command of each kind, on the lock "ann".
 COMMANDS: dict[Verb, Callable[[MemoryStore], object]] = {
@@ -36,7 +42,7 @@ def record_of(store: MemoryStore, lock_id: str = "ann") -> bytes | None:
     return None if stored is None else stored.record
 
 
-class TestMemory(LeaseStoreContract, ForkContract, BatchContract):
+class TestMemory(LeaseStoreContract, RewriteContract, ForkContract, BatchContract):
     @pytest.fixture
     def store(self, store: MemoryStore) -> MemoryStore:
         return store

@@ -14,7 +14,7 @@ import userlock
 from tests.servers import RedisServer
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 from userlock.stores.redis import RedisStore
-from userlock.testing import ForkContract, RaceContract, TimeContract, VerbContract
+from userlock.testing import ForkContract, RaceContract, RewriteContract, TimeContract, VerbContract
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ class _OnRedis:
         return store
 
 
-class TestRedis(_OnRedis, VerbContract, RaceContract, ForkContract):
+class TestRedis(_OnRedis, VerbContract, RewriteContract, RaceContract, ForkContract):
     pass
 
 

@@ -141,13 +141,13 @@ class TestTimes:
             assert (row.lapsed, row.gone) == (lapsed, gone), after
             assert row.stored.lapsed is lapsed
 
-    def test_an_append_keeps_the_beginning(self) -> None:
+    def test_what_is_rewritten_keeps_the_beginning(self) -> None:
         row = rows.read_row(written(self.fresh(), 1000 * SECOND), at(1003 * SECOND))
-        entity = rows.appended(rows.Key(), row, b"\nline", b"another")
+        entity = rows.rewritten(rows.Key(), row, b"first\nline", b"another")
         again = rows.read_row(written(entity, 1009 * SECOND, version=8), at(1009 * SECOND))
         assert (again.record, again.version, again.began) == (b"first\nline", 8, 1000 * SECOND)
         assert (again.ttl, again.expire_at, again.mark) == (row.ttl, row.expire_at, b"another")
-        twice = rows.appended(rows.Key(), again, b"\nmore", b"mark")
+        twice = rows.rewritten(rows.Key(), again, b"first\nline\nmore", b"mark")
         later = rows.read_row(written(twice, 1009 * SECOND), at(1011 * SECOND))
         assert (later.began, later.lapsed) == (1000 * SECOND, True)
 

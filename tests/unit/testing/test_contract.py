@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.unit.testing import broken_batches
+from tests.unit.testing import broken_batches, broken_rewrites
 from tests.unit.testing import broken_stores as broken
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemoryStore
-from userlock.testing import BatchContract, ForkContract, LeaseStoreContract, ManualClock
+from userlock.testing import (
+    BatchContract,
+    ForkContract,
+    LeaseStoreContract,
+    ManualClock,
+    RewriteContract,
+)
 from userlock.testing.contract.base import LOCK_IDS
 
 #: Each broken store, with a test that must be among those that fail.
@@ -53,6 +59,11 @@ FOUND_OUT_BY: dict[type[MemoryStore], str] = {
     broken.KeepsForEver: "test_records_lapse_on_time_and_go_after_the_grace",
     broken.AppendRenewsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
     broken.SwapKeepsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
+    broken_rewrites.IgnoresVersion: "test_rewrite_takes_no_spent_version",
+    broken_rewrites.Creates: "test_rewrite_creates_nothing",
+    broken_rewrites.OnlyShortens: "test_rewrite_replaces_the_record",
+    broken_rewrites.RenewsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
+    broken_rewrites.RoundsTheTtlDown: "test_records_lapse_on_time_and_go_after_the_grace",
     broken.RefusedCreateRenewsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
     broken.CreateTakesOverTheLapsed: "test_a_lapsed_record_can_still_be_changed",
     broken.LapsedCannotBeSwapped: "test_a_lapsed_record_can_still_be_changed",
@@ -84,7 +95,7 @@ ALSO_FOUND_OUT_BY: list[tuple[type[MemoryStore], str]] = [
 ]
 
 
-class Contract(LeaseStoreContract, ForkContract, BatchContract):
+class Contract(LeaseStoreContract, RewriteContract, ForkContract, BatchContract):
     """The suite as this module runs it: by hand, on a manual clock."""
 
     def now(self, store: LeaseStore) -> float:

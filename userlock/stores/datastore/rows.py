@@ -111,9 +111,9 @@ def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float, mark: bytes)
     return _entity(key, record, ttl, sweep, mark)
 
 
-def appended(key: Any, row: Row, line: bytes, mark: bytes) -> Any:
-    """The entity with a line more, in the same life."""
-    entity = _entity(key, row.record + line, row.ttl, row.expire_at, mark)
+def rewritten(key: Any, row: Row, record: bytes, mark: bytes) -> Any:
+    """The entity with another record, in the same life."""
+    entity = _entity(key, record, row.ttl, row.expire_at, mark)
     leased_at = entity.properties[LEASED_AT]
     leased_at.exclude_from_indexes = True
     _set_time(leased_at.timestamp_value, row.began)

@@ -195,6 +195,16 @@ class DatastoreStore(ForOperators):
         result = self._rpc.commit(Mutation(update=entity, base_version=version), patience)
         return None if result is None else result.version
 
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """As `RewritingStore.rewrite`. Two RPCs: when the life began is to be written again."""
+        name, patience = row_name(self._prefix, lock_id), self._patience()
+        key, row = self._living(name, patience)
+        if row is None or row.version != version:
+            return None
+        entity = rows.rewritten(key, row, record, rows.new_mark())
+        result = self._rpc.commit(Mutation(update=entity, base_version=row.version), patience)
+        return None if result is None else result.version
+
     def remove(self, lock_id: str, version: object) -> bool:
         if not _is_version(version):
             return False
@@ -221,7 +231,7 @@ class DatastoreStore(ForOperators):
                 return None
             if row.mark == mark:
                 return row.stored
-            entity = rows.appended(key, row, line, mark)
+            entity = rows.rewritten(key, row, row.record + line, mark)
             mutation = Mutation(update=entity, base_version=row.version)
             try:
                 result = self._rpc.commit(mutation, patience)

@@ -28,8 +28,14 @@ _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
 #: How often a record may come between the two commands of an `append`.
 _MOST_APPENDS = 5
-#: Said by both protocols as if there were no record: beyond a megabyte, or out of memory.
-_FULL = "memcached has no room for a line more"
+#: What memcached says to an append for want of memory. Beyond a megabyte, and where only the
+#: longer item finds no room, it answers as if there were none.
+_NO_ROOM = (
+    b"SERVER_ERROR out of memory storing object",
+    b"SERVER_ERROR object too large for cache",
+)
+#: A record that is so long has not just come between the two commands.
+_LONG_BYTES = 500_000
 
 
 class _WithoutCas(Refused):
@@ -77,7 +83,10 @@ class Dialect(Protocol):
         ...
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
-        """The item after `line` was added to it; None if there is none."""
+        """The item after `line` was added to it; None if there is none.
+
+        Without the line, where there is no room for it.
+        """
         ...
 
 
@@ -137,16 +146,16 @@ class Meta:
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
         wire = b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key)
+        item = None
         for _ in range(_MOST_APPENDS):
             connection.send(wire)
             first = connection.read_line()
-            appended = first != b"NS"
+            appended = first != b"NS" and first not in _NO_ROOM
             item = self._item(connection, first if appended else connection.read_line())
             connection.finish()
-            # When it was created between the two commands, once more.
-            if appended or item is None:
+            if appended or not _may_just_have_come(item):
                 return item
-        raise Refused(_FULL)
+        return item
 
     @staticmethod
     def _item(connection: Connection, line: bytes) -> Item | None:
@@ -218,17 +227,18 @@ class Text:
         return not _is_one_of(reply, b"EXISTS", b"NOT_FOUND") and _is_done(reply, b"STORED")
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
+        item = None
         for _ in range(_MOST_APPENDS):
             connection.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
             reply = connection.read_line()
-            if reply not in (b"STORED", b"NOT_STORED"):
+            if reply not in (b"STORED", b"NOT_STORED", *_NO_ROOM):
                 check(reply)
                 raise Refused(f"memcached answered {reply[:80]!r}")
             item = self._item(connection)
             connection.finish()
-            if reply == b"STORED" or item is None:
+            if reply == b"STORED" or not _may_just_have_come(item):
                 return item
-        raise Refused(_FULL)
+        return item
 
     def _written(self, connection: Connection, record: bytes, *refusals: bytes) -> int | None:
         """The CAS number of what was just written; None if it was refused."""
@@ -263,6 +273,11 @@ class Text:
         if len(fields) < 5 or fields[4] == b"0":
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, int(fields[4]), None)
+
+
+def _may_just_have_come(item: Item | None) -> bool:
+    """Whether an item that took no line may have been created after the append was refused."""
+    return item is not None and len(item.record) < _LONG_BYTES
 
 
 def _cas(reply: bytes) -> int:

@@ -65,6 +65,10 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
             outcomes.update(zip(lock_ids, self.servers[number].swap_many(some), strict=True))
         return [outcomes[swap.lock_id] for swap in swaps]
 
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """As `RewritingStore.rewrite`."""
+        return self._server(lock_id).rewrite(lock_id, version, record)
+
     def remove(self, lock_id: str, version: object) -> bool:
         return self._server(lock_id).remove(lock_id, version)
 

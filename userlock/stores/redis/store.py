@@ -79,6 +79,15 @@ redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
 """
 )
+_REWRITE = _Script.of(
+    _COMPARE
+    + """
+local left = redis.call('pttl', KEYS[1])
+if left < 0 then return 0 end
+redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
+return 1
+"""
+)
 _REMOVE = _Script.of(_COMPARE + "return redis.call('del', KEYS[1])")
 _APPEND = _Script.of("""
 if redis.call('exists', KEYS[1]) == 0 then return false end
@@ -172,6 +181,13 @@ class RedisStore(ForOperators):
         value, new = _fresh(record)
         lifetime = _lifetime(ttl_seconds)
         done = self._ask(_done, _SWAP, self._key(lock_id), *version, value, lifetime)
+        return new if done else None
+
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """As `RewritingStore.rewrite`. (KEEPTTL would do, from Redis 6 on.)"""
+        assert isinstance(version, _Version)
+        value, new = _fresh(record)
+        done = self._ask(_done, _REWRITE, self._key(lock_id), *version, value)
         return new if done else None
 
     def remove(self, lock_id: str, version: object) -> bool:

@@ -20,9 +20,9 @@ manual clock) can be marked and left for later:
     RaceContract   that they are atomic: threads against one another
     TimeContract   times to live, and the grace that follows
 
-Two are not part of the whole. `ForkContract`: see there for the reason; a store
+Three are not part of the whole. `ForkContract`: see there for the reason; a store
 that keeps connections should be subjected to it as well. `BatchContract`: for a
-store that is a `BatchStore`.
+store that is a `BatchStore`. `RewriteContract`: for one that is a `RewritingStore`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from __future__ import annotations
 from userlock.testing.contract.batches import BatchContract
 from userlock.testing.contract.forks import ForkContract
 from userlock.testing.contract.races import RaceContract
+from userlock.testing.contract.rewriting import RewriteContract
 from userlock.testing.contract.times import TimeContract
 from userlock.testing.contract.verbs import VerbContract
 
@@ -38,6 +39,7 @@ __all__ = [
     "ForkContract",
     "LeaseStoreContract",
     "RaceContract",
+    "RewriteContract",
     "TimeContract",
     "VerbContract",
 ]

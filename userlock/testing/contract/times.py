@@ -7,11 +7,11 @@ that a real server costs the seconds of one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, RewritingStore, Stored
 from userlock.testing.contract.base import StoreContract, created, found
 
 
@@ -47,6 +47,7 @@ class TimeContract(StoreContract):
             self._appended_to(store),
             self._refused(store),
             self._shortened(store),
+            *self._rewritten(store),
         ]
         version = created(store.create("prolonged", b"first", 1))
         created(store.swap("prolonged", version, b"next", 60))
@@ -139,6 +140,21 @@ class TimeContract(StoreContract):
         began = self.now(store)
         version = created(store.swap("shortened", version, b"next", 1))
         return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
+
+    def _rewritten(self, store: LeaseStore) -> Iterator[_Watched]:
+        """Others write it anew all the time, where the store can do that."""
+        if not isinstance(store, RewritingStore):
+            return
+        began = self.now(store)
+        version = created(store.create("rewritten", b"first", 1))
+
+        def look() -> Stored | None:
+            stored = store.read("rewritten")
+            if stored is not None:
+                store.rewrite("rewritten", stored.version, b"again")
+            return stored
+
+        yield _Watched("rewritten", began, 1, look, version)
 
     # --- watching ---------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from tests.contract.stores.appengine.service import (
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
-from userlock.testing import LeaseStoreContract, ManualClock
+from userlock.testing import LeaseStoreContract, ManualClock, RewriteContract
 
 
-class TestAppEngine(LeaseStoreContract):
+class TestAppEngine(LeaseStoreContract, RewriteContract):
     """The contract, by the clock of the stub.
 
     Without forks: the SDK's own threads do not survive one, and nothing here can mend that.

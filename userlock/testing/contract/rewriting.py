@@ -1,0 +1,50 @@
+"""The contract of stores that can replace a record without touching its time to live.
+
+Not part of the whole, because a store need not be able to. That times to live
+stay as they are is seen by `TimeContract`, wherever a store can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from userlock.lock.store import LeaseStore, RewritingStore
+from userlock.testing.contract.base import StoreContract, created, found
+from userlock.testing.contract.verbs import CHANGES, VERSIONS
+
+
+class RewriteContract(StoreContract):
+    """What `userlock.lock.store.RewritingStore` promises beside."""
+
+    def test_rewrite_replaces_the_record(self, store: RewritingStore, lock_id: str) -> None:
+        version = created(store.create(lock_id, b"first", 60))
+        version = store.rewrite(lock_id, version, b"next, and longer")
+        assert version is not None, "rewrite refused the version that create gave"
+        stored = found(store.append(lock_id, b"\nline"))
+        assert (stored.record, stored.lapsed) == (b"next, and longer\nline", False)
+        version = store.rewrite(lock_id, stored.version, b"last")
+        assert version is not None, "rewrite refused the version that append gave"
+        assert found(store.read(lock_id)).record == b"last"
+        assert store.swap(lock_id, version, b"swapped", 60) is not None
+
+    def test_rewrite_creates_nothing(self, store: RewritingStore) -> None:
+        version = created(store.create("ann", b"first", 60))
+        assert store.remove("ann", version)
+        assert store.rewrite("ann", version, b"next") is None
+        assert store.read("ann") is None
+
+    @pytest.mark.parametrize("way", VERSIONS.values(), ids=VERSIONS.keys())
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+    def test_rewrite_takes_no_spent_version(
+        self,
+        store: RewritingStore,
+        way: Callable[[LeaseStore], object],
+        change: Callable[[LeaseStore, object], object],
+    ) -> None:
+        version = way(store)
+        change(store, version)
+        before = found(store.read("ann")).record
+        assert store.rewrite("ann", version, b"next") is None, "rewrite took a spent version"
+        assert found(store.read("ann")).record == before
