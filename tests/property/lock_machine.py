@@ -9,84 +9,44 @@ end the faults stop, and everybody who waits must be served.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from tests.property.lock_calls import LONG_BYTES, LockCalls
 from tests.simulation.faults import Fault
-from tests.simulation.scheduler import Actor
-from tests.simulation.tenures import Tenure, Tenures
-from tests.simulation.watch import PATIENCE_SECONDS, Watch
-from tests.simulation.world import Process, World
-from userlock import LockServiceUnavailable, LockTimeout
-from userlock.lock.lease import Granted, Lease, Lost, Released
-from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
+from tests.simulation.tenures import Tenure
+from tests.simulation.watch import PATIENCE_SECONDS
+from userlock import LockServiceUnavailable
+from userlock.lock.policy import OutagePolicy
 from userlock.lock.store import GRACE_SECONDS
-from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
 
 LOCKS = ("ann", "ann", "ben")  # most meet at one
 _MOST_ACTORS = 8
 _MOST_KILLS = 3
+#: The first one finds an offer, say; the second one somebody who came after it, and has died.
+_MOST_TRIES = 3
 
 _numbers = st.integers(0, 7)
 _faults = st.one_of(st.just(Fault.NONE), st.sampled_from(list(Fault)))
 _skews = st.sampled_from([0.0, 0.0, 0.2, -3.0, 40.0, -86400.0])
-_POLICY = LockPolicy(batch=PriorityPolicy(ages_after=5.0))
 
 
-@dataclasses.dataclass
-class _Call:
-    """What an actor has been asked to do; `finish(result, no fault was met)` is called then."""
-
-    actor: Actor
-    process: Process
-    finish: Callable[[Any, bool], None]
-
-
-class LockMachine(RuleBasedStateMachine):
+class LockMachine(LockCalls):
     """See the module. Negative controls override `make_store`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = ManualClock()
-        self.watch = Watch(self.make_store(self.clock), self.clock)
-        self.world = World(self.clock, self.watch, policy=_POLICY)
-        self.tenures = Tenures(self.watch)
-        self.world.after_step = self._collect
-        self.calls: list[_Call] = []
-        self.kills = 0
-        self.calm, self.calm_since = False, 0.0
-        self.failed = False
-        self._running = contextlib.ExitStack()
-        self._running.enter_context(self.world.running())
-
-    def make_store(self, clock: ManualClock) -> MemoryStore:
-        return MemoryStore(clock=clock)
 
     @initialize(
         aheads=st.lists(_skews, min_size=3, max_size=3),
         walls=st.lists(_skews, min_size=3, max_size=3),
         optimistic=st.booleans(),
+        room=st.sampled_from([math.inf, math.inf, LONG_BYTES, 2 * LONG_BYTES]),
     )
-    def begin(self, aheads: list[float], walls: list[float], optimistic: bool) -> None:
+    def begin(self, aheads: list[float], walls: list[float], optimistic: bool, room: float) -> None:
+        self.watch.store.room = room
         self.outage = OutagePolicy.OPTIMISTIC if optimistic else OutagePolicy.FAIL
         for ahead, wall in zip(aheads, walls, strict=True):
             self._new_process(ahead, wall)
-
-    def _new_process(self, ahead: float = 0.0, wall_ahead: float = 0.0) -> None:
-        name = f"host/{len(self.world.processes)}"
-        self.world.process(name, ahead=ahead, wall_ahead=wall_ahead, outage=self.outage)
 
     # --- what processes do ------------------------------------------------------------------
 
@@ -95,7 +55,7 @@ class LockMachine(RuleBasedStateMachine):
         process=_numbers,
         lock_id=st.sampled_from(LOCKS),
         batch=st.booleans(),
-        wait=st.sampled_from([0.0, 0.4, 30.0, 30.0]),
+        wait=st.sampled_from([0.0, 0.1, 0.4, 30.0, 30.0]),
         ttl=st.sampled_from([0.5, 2.0, 10.0]),
         fault=_faults,
         steps=st.sampled_from([0, 1, 2, 4, 100]),
@@ -121,6 +81,18 @@ class LockMachine(RuleBasedStateMachine):
             self._acquire(self._pick(number), lock_id, batch, 30.0, 10.0)
             self._run(self.calls[-1].actor, 100)
 
+    @rule(
+        lock_id=st.sampled_from(LOCKS),
+        callers=st.integers(1, 6),
+        wait=st.sampled_from([0.0, 0.02, 0.1]),
+        apart=st.sampled_from([0.0, 0.05, 0.3]),
+    )
+    def impatient_callers(self, lock_id: str, callers: int, wait: float, apart: float) -> None:
+        """One after the other, each in a process of its own, as far as there are enough."""
+        for number in range(callers):
+            self._acquire(self._pick(number), lock_id, False, wait, 2.0)
+            self.world.pass_time(wait + apart)
+
     @precondition(lambda self: self.tenures.idle())
     @rule(number=_numbers, fault=_faults, steps=st.sampled_from([0, 1, 2, 100, 100]))
     def release(self, number: int, fault: Fault, steps: int) -> None:
@@ -137,18 +109,20 @@ class LockMachine(RuleBasedStateMachine):
     )
     def extend(self, number: int, seconds: float, fault: Fault, steps: int) -> None:
         idle = self.tenures.idle()
-        tenure = idle[number % len(idle)]
-        service, lease, asked_at = tenure.process.service, tenure.lease, self.clock.now()
-        if lease.degraded:
-            do: Callable[[], object] = lambda: service.confirm(lease)  # noqa: E731
-        else:
-            do = lambda: service.extend(lease, seconds)  # noqa: E731
-            tenure.believed = min(tenure.believed, tenure.process.clock.now() + seconds)
-        self._call(
-            tenure.process, "extend", do, lambda told, _: self._extended(tenure, told, asked_at)
-        )
-        tenure.busy = True
+        self._extend(idle[number % len(idle)], seconds)
         self._run_with(fault, steps)
+
+    @precondition(lambda self: self._degraded())
+    @rule(times=st.integers(1, 5))
+    def ask_for_what_is_degraded(self, times: int) -> None:
+        """Again and again, as heartbeats do."""
+        for _ in range(times):
+            for tenure in self._degraded():
+                self._extend(tenure, 0.0)
+            self.world.pass_time(0.26)
+
+    def _degraded(self) -> list[Tenure]:
+        return [tenure for tenure in self.tenures.idle() if tenure.lease.degraded]
 
     @rule(process=_numbers, lock_id=st.sampled_from(LOCKS))
     def break_lock(self, process: int, lock_id: str) -> None:
@@ -260,6 +234,8 @@ class LockMachine(RuleBasedStateMachine):
         self.world.pass_time(bound, until=self._all_done)
         left = self.world.scheduler.actors
         assert not left, f"after {bound:.1f} s without faults: {left}"
+        for lock_id in set(LOCKS):
+            self._check_callers_who_do_not_wait(lock_id)
         self.nothing_is_wrong()
 
     def _all_done(self) -> bool:
@@ -277,103 +253,15 @@ class LockMachine(RuleBasedStateMachine):
             bound = len(self.world.processes) * PATIENCE_SECONDS + 0.75
             assert idle <= bound, f"nobody takes {lock_id}, free for {idle:.1f} s: {alive}"
 
-    # --- within -----------------------------------------------------------------------------
-
-    def _kill(self, process: Process) -> None:
-        self.kills += 1
-        self.world.kill(process)
-        self._new_process()
-
-    def _pick(self, number: int) -> Process:
-        alive = [process for process in self.world.processes if not process.dead]
-        return alive[number % len(alive)]
-
-    def _call(
-        self,
-        process: Process,
-        name: str,
-        do: Callable[[], object],
-        finish: Callable[[Any, bool], None],
-    ) -> None:
-        self.calls.append(_Call(self.world.spawn(process, name, do), process, finish))
-
-    def _run(self, actor: Actor, steps: int) -> None:
-        """That many steps of one actor, if it can run; whether others can does not matter."""
-        for _ in range(steps):
-            if actor not in self.world.runnable():
-                break
-            self.world.run(actor)
-
-    def _run_with(self, fault: Fault, steps: int) -> None:
-        """Begin the latest call; the fault happens to its first command."""
-        actor = self.calls[-1].actor
-        if fault is not Fault.NONE:
-            self.world.faults[actor] = fault
-        self._run(actor, steps)
-
-    def _collect(self) -> None:
-        """Take down what has come of the calls that have ended."""
-        if not any(call.actor.finished for call in self.calls):
-            return
-        ended = [call for call in self.calls if call.actor.finished]
-        self.calls = [call for call in self.calls if not call.actor.finished]
-        for call in ended:
-            if not call.actor.killed:
-                call.finish(call.actor.result, call.actor not in self.world.met)
-
-    def _acquire(
-        self, process: Process, lock_id: str, batch: bool, wait: float, ttl: float
-    ) -> None:
-        def do() -> Lease | None:
-            try:
-                return process.service.acquire(
-                    lock_id,
-                    wait_timeout=wait,
-                    lock_timeout=ttl,
-                    priority="batch" if batch else "interactive",
-                )
-            except (LockTimeout, LockServiceUnavailable):
-                return None
-
-        self._call(process, "acquire", do, lambda lease, _: self._acquired(process, lease))
-
-    def _acquired(self, process: Process, lease: Lease | None) -> None:
-        if lease is None:
-            return
-        tenure = Tenure(process, lease)
-        self.tenures.all.append(tenure)
-        if self.calm:
-            self._release(tenure)
-
-    def _release(self, tenure: Tenure) -> None:
-        lease, asked_at = tenure.lease, self.clock.now()
-        tenure.busy = tenure.over = True
-        self._call(
-            tenure.process,
-            "release",
-            lambda: tenure.process.service.give_back(lease),
-            lambda outcome, faultless: self._released(tenure, outcome, asked_at, faultless),
-        )
-
-    def _released(self, tenure: Tenure, outcome: object, asked_at: float, faultless: bool) -> None:
-        if tenure.lease.degraded:
-            return
-        match outcome:
-            case Released():
-                self.tenures.check_released(tenure.lease, asked_at, faultless=faultless)
-            case Lost():
-                self.tenures.check_lost(outcome, tenure.lease, tenure.process, asked_at)
-
-    def _extended(self, tenure: Tenure, told: object, asked_at: float) -> None:
-        tenure.busy = False
-        match told:
-            case Granted(lease):
-                tenure.lease, tenure.believed = lease, math.inf
-            case Lost():
-                self.tenures.check_lost(told, tenure.lease, tenure.process, asked_at)
-                tenure.over = True
-            case _:  # a shorter lease may have been granted; as `Tenure.extend` does
-                end = min(tenure.lease.deadline, tenure.believed)
-                tenure.lease = tenure.lease._replace(deadline=end)
-        if self.calm and not tenure.over:
-            self._release(tenure)
+    def _check_callers_who_do_not_wait(self, lock_id: str) -> None:
+        """The dead in line do not keep a free lock from them for longer than they may take."""
+        self.world.pass_time(self.watch.lapses_at(lock_id) - self.clock.now() + 0.001)
+        for _ in range(_MOST_TRIES):
+            self._new_process()  # which knows nothing of those before it
+            self._acquire(self.world.processes[-1], lock_id, False, 0.0, 2.0)
+            dead = len(self.watch.waiting(lock_id))
+            self.world.pass_time(0, until=lambda: not self.world.scheduler.actors)
+            if self.tenures.all[-1:] and self.tenures.all[-1].process is self.world.processes[-1]:
+                return
+            self.world.pass_time((dead + 1) * PATIENCE_SECONDS)
+        raise AssertionError(f"{lock_id} is refused to whoever does not wait, and nobody has it")

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.lock_machine import LockMachine
-from userlock.lock import queue
+from userlock.lock import acquisition, leases, queue, record, upkeep
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.leases import Leases
-from userlock.lock.record import Record
+from userlock.lock.record import Record, done
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -89,7 +89,7 @@ def _find_a_violation(store: type[MemoryStore], what: str) -> None:
     ("store", "what"),
     [
         (_RemovesAnything, "removed"),
-        (_SwapsAnything, "replaced while|has lost|held by"),
+        (_SwapsAnything, "replaced while|has lost|held by|not free"),
         (_LapsesEarly, "replaced while its lease had still to run"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_plain_delete_at_release_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         return RELEASED
 
     monkeypatch.setattr(Leases, "release", release)
-    _find_a_violation(MemoryStore, "removed|said to be released")
+    _find_a_violation(MemoryStore, "removed|said to be released|held by")
 
 
 @pytest.mark.slow
@@ -123,3 +123,58 @@ def test_impatient_waiters_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batch_that_ranks_with_people_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Record, "_urgent", lambda *_: True)
     _find_a_violation(MemoryStore, "batch went past")
+
+
+class _RewritesForLonger(MemoryStore):
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
+        return self.swap(lock_id, version, record, 60)
+
+
+class _RewritesForLess(MemoryStore):
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
+        return self.swap(lock_id, version, record, 0.01)
+
+
+@pytest.mark.parametrize("store", [_RewritesForLonger, _RewritesForLess])
+def test_a_lease_that_ends_otherwise_for_being_written_anew_is_found(
+    store: type[MemoryStore],
+) -> None:
+    _find_a_violation(store, "has given another's lease another end|held by")
+
+
+def test_places_that_are_lost_with_those_who_gave_up_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Record, "compacted", lambda record: record._record(record._holder_line, []))
+    _find_a_violation(MemoryStore, "a write has lost")
+
+
+def test_callers_who_do_not_wait_and_make_no_offer_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acquisition, "offer", lambda *_: False)
+    _find_a_violation(MemoryStore, "is refused to whoever does not wait")
+
+
+@pytest.mark.slow
+def test_an_offer_that_does_not_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "PATIENCE_SECONDS", 0.05)
+    _find_a_violation(MemoryStore, "went past")
+
+
+@pytest.mark.slow
+def test_processes_told_apart_by_what_people_call_them_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here they all have one host name and process id."""
+    monkeypatch.setattr(record, "process_of", lambda token: b"container/1")
+    _find_a_violation(MemoryStore, "went past 2 of 2 processes")
+
+
+def test_a_holder_whose_last_word_finds_no_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def say_done(store: MemoryStore, lock_id: str, token: str, *, by: str = "") -> object:
+        stored = store.append(lock_id, done(token, by=by))
+        return None if stored is None else Record(stored)
+
+    monkeypatch.setattr(leases, "say_done", say_done)
+    _find_a_violation(MemoryStore, "was said to be released, and is still there")

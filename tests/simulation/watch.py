@@ -2,8 +2,10 @@
 
     - who holds a lock keeps it: its record is replaced or removed by nobody else unless it is
       done, or its time is over; nobody else says that it is done (but an operator who breaks it)
-    - whoever stands in line stays there: no write loses a waiter, and nobody goes past one unless
-      the lock has lain free for as long as is promised
+    - whoever stands in line stays there: no write loses a waiter, and nobody goes past others but
+      after the lock has lain free for as long as is promised to each process that they are of
+    - who does not hold a lock may write its record anew all the same: to offer a lock that is
+      free, or to make the record shorter; the lease ends when it would have
     - a batch claim never goes past a person who stands in line
 
 The watch keeps books of its own: who began to stand in line when, when each
@@ -96,7 +98,7 @@ class Watch:
         lock = self._before(lock_id)
         version = self.store.create(lock_id, record, ttl_seconds)
         if version is not None:
-            self._granted(who, lock, lock_id, record, ttl_seconds)
+            self._written(who, lock, lock_id, record, ttl_seconds)
         return version
 
     def swap(
@@ -105,7 +107,16 @@ class Watch:
         lock = self._before(lock_id)
         new = self.store.swap(lock_id, version, record, ttl_seconds)
         if new is not None:
-            self._granted(who, lock, lock_id, record, ttl_seconds)
+            self._written(who, lock, lock_id, record, ttl_seconds)
+        return new
+
+    def rewrite(self, who: Process, lock_id: str, version: object, record: bytes) -> object | None:
+        lock = self._before(lock_id)
+        new = self.store.rewrite(lock_id, version, record)
+        if new is not None:
+            left = self.store.seconds_left(lock_id)
+            assert left is not None
+            self._written(who, lock, lock_id, record, left)
         return new
 
     def remove(self, who: Process, lock_id: str, version: object) -> bool:
@@ -118,7 +129,7 @@ class Watch:
     def append(self, who: Process, lock_id: str, line: bytes) -> Stored | None:
         lock = self._before(lock_id)
         stored = self.store.append(lock_id, line)
-        if stored is not None:
+        if stored is not None and stored.record.endswith(line):  # there may be no room for it
             self._appended(who, lock, lock_id, line)
             lock.seen = understand(stored.record)
         return stored
@@ -184,25 +195,47 @@ class Watch:
     def _displace(self, tokens: tuple[str, ...]) -> None:
         self.displaced.update(tokens)
 
-    def _granted(
+    def _written(
         self, who: Process, lock: _Lock, lock_id: str, record: bytes, ttl_seconds: float
     ) -> None:
-        before, after, now = lock.seen, understand(record), self._clock.now()
-        self.owners.setdefault(after.holder, who)
-        if self.owners[after.holder] is not who:
+        """A whole record has been written."""
+        before, after = lock.seen, understand(record)
+        lapses_at = self._clock.now() + ttl_seconds
+        owner = self.owners.setdefault(after.holder, who)
+        if after.released:
+            self._left_free(who, lock, lock_id, after)
+        elif owner is who:
+            self._granted(lock, lock_id, after)
+        elif before is None or before.holder != after.holder or lock.free_since is not None:
             self._complain(lock_id, f"{who.name} writes a record in another's name")
+        elif abs(lapses_at - lock.lapses_at) > _ROUNDING:
+            self._complain(lock_id, f"{who.name} has given another's lease another end")
         if before is not None:
-            if before.holder != after.holder:
-                self._succeeded(lock, lock_id, before, after)
             lost = set(before.line) - set(after.line) - {after.holder} - self.displaced
             if lost - self._passable(lock, before, after):
                 self._complain(lock_id, f"a write has lost {len(lost)} who stand in line")
+        lock.seen, lock.lapses_at = after, lapses_at
+        if not after.released:
+            lock.free_since = None
+
+    def _granted(self, lock: _Lock, lock_id: str, after: Seen) -> None:
+        before = lock.seen
+        if before is not None and before.holder != after.holder:
+            self._succeeded(lock, lock_id, before, after)
         if before is None or before.holder != after.holder or before.released:
-            lock.held_by.append((now, after.holder))
+            lock.held_by.append((self._clock.now(), after.holder))
             # It may have had the lock before, and lost it to an accident without a notice.
             self.endings.pop(after.holder, None)
-        lock.seen, lock.lapses_at = after, now + ttl_seconds
-        lock.free_since = now if after.released else None
+
+    def _left_free(self, who: Process, lock: _Lock, lock_id: str, after: Seen) -> None:
+        """A record was written that nobody holds: a holder's last word, or an offer."""
+        before = lock.seen
+        if before is not None and before.holder == after.holder:
+            self._said_done(who, lock, lock_id, after.holder, after.done[after.holder])
+        elif before is None or lock.free_since is None:
+            self._complain(lock_id, f"{who.name} offers a lock that is not free")
+        else:
+            self._end(before.holder, "taken")
 
     def _succeeded(self, lock: _Lock, lock_id: str, before: Seen, after: Seen) -> None:
         """One claim's record has taken the place of another's."""
@@ -215,11 +248,12 @@ class Watch:
         passed = self._ahead_of(after.holder, before)
         if not passed or lock.free_since is None:
             return
-        if now - lock.free_since < PATIENCE_SECONDS - _ROUNDING:
+        processes = {self.owners[token].name for token in passed}
+        if now - lock.free_since < PATIENCE_SECONDS * len(processes) - _ROUNDING:
             kind = "batch" if after.holder in before.batch else "a claim"
             self._complain(
                 lock_id,
-                f"{kind} went past {len(passed)} in line, "
+                f"{kind} went past {len(passed)} of {len(processes)} processes in line, "
                 f"{now - lock.free_since:.3f} s after the lock was free",
             )
         self._displace(tuple(passed))
@@ -230,7 +264,7 @@ class Watch:
         Batch that has aged stands somewhere among the people who came while
         it waited, and who had lost its place, where its own clock says.
         """
-        if before.holder == after.holder or lock.free_since is None:
+        if before.holder == after.holder or after.released or lock.free_since is None:
             return set()
         if self._clock.now() - lock.free_since < PATIENCE_SECONDS - _ROUNDING:
             return set()
@@ -290,9 +324,13 @@ class Watch:
         if mark != "=":
             return
         note = line.decode().removeprefix(f"\n= {token}").strip()
+        self._said_done(who, lock, lock_id, token, note)
+
+    def _said_done(self, who: Process, lock: _Lock, lock_id: str, token: str, note: str) -> None:
         mine = self.owners.setdefault(token, who) is who and not self.relied_on(token)
         if not mine and not (note and who in self.breakers):
             self._complain(lock_id, f"{who.name} said that another is done")
+        assert lock.seen is not None
         if token == lock.seen.holder and not lock.seen.released:
             lapsed = self._clock.now() >= lock.lapses_at
             if lock.free_since is None:

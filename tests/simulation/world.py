@@ -8,6 +8,7 @@ or killed on either side of each, others can act in between, and time can pass.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from random import Random
@@ -19,6 +20,7 @@ from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.watch import Watch
 from userlock import LockService
 from userlock.events import Listeners
+from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.store import Stored, StoreUnavailable
@@ -61,7 +63,8 @@ class Process:
     """One simulated process.
 
     Attributes:
-        name: its label, as in records.
+        name: for messages.
+        label: its label, as in records; others may have the same.
         paused: it does not run (SIGSTOP, a long garbage collection).
         dead: it was killed.
     """
@@ -71,11 +74,15 @@ class Process:
         world: World,
         name: str,
         *,
+        label: str,
         ahead: float,
         wall_ahead: float,
         outage: OutagePolicy,
     ) -> None:
         self.name = name
+        self.label = label
+        self._nonce = f"{len(world.processes):024x}"
+        self._count = itertools.count(1)
         self.paused = False
         self.dead = False
         self.clock = ProcessClock(world.scheduler, world.clock, ahead, wall_ahead)
@@ -89,6 +96,10 @@ class Process:
             clock=self.clock,
             random=Random(name),
         )
+
+    def new_token(self) -> str:
+        """A token as a process has it: its own nonce, and a count."""
+        return f"{self._nonce}{next(self._count):x}"
 
 
 class World:
@@ -128,29 +139,42 @@ class World:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[World]:
-        """While it runs, each simulated process has a label of its own."""
-        with mock.patch.object(service_module, "process_label", self._label):
+        """While it runs, each simulated process has a label and tokens of its own."""
+        with (
+            mock.patch.object(service_module, "process_label", self._label),
+            mock.patch.object(service_module, "new_token", self._new_token),
+            mock.patch.object(lease_module, "new_token", self._new_token),
+        ):
             try:
                 yield self
             finally:
                 self.scheduler.close()
 
     def _label(self) -> str:
+        return self._running_process().label
+
+    def _new_token(self) -> str:
+        return self._running_process().new_token()
+
+    def _running_process(self) -> Process:
         actor = self.scheduler.current
         assert actor is not None
         assert isinstance(actor.owner, Process)
-        return actor.owner.name
+        return actor.owner
 
     def process(
         self,
         name: str,
         *,
+        label: str = "",
         ahead: float = 0.0,
         wall_ahead: float = 0.0,
         outage: OutagePolicy = OutagePolicy.FAIL,
     ) -> Process:
-        """A new one, with `ahead` and `wall_ahead` as in `ProcessClock`."""
-        process = Process(self, name, ahead=ahead, wall_ahead=wall_ahead, outage=outage)
+        """A new one, by default with its name as label; `ahead`, `wall_ahead`: `ProcessClock`."""
+        process = Process(
+            self, name, label=label or name, ahead=ahead, wall_ahead=wall_ahead, outage=outage
+        )
         self.processes.append(process)
         return process
 
@@ -238,6 +262,13 @@ class Wire:
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         watch, who = self._world.watch, self._process
         return self._command("append", lambda: watch.append(who, lock_id, line), hurry=False)
+
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """As `RewritingStore.rewrite`."""
+        watch, who = self._world.watch, self._process
+        return self._command(
+            "rewrite", lambda: watch.rewrite(who, lock_id, version, record), hurry=False
+        )
 
     def close(self) -> None:
         """Nothing to give up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from userlock.lock.policy import OutagePolicy
 from userlock.lock.queue import Decision, Look, Turn, delay
 from userlock.lock.record import Record, aged
 from userlock.lock.store import StoreUnavailable
+from userlock.lock.upkeep import is_wordy, offer, shorten
 
 if TYPE_CHECKING:
     from userlock.lock.service import LockService
@@ -81,9 +83,18 @@ class Acquisition:
             # the lock all the same, gives it back.
             self.abandoned()
             raise
+        self._give_up()
+        raise self._timed_out()
+
+    def _give_up(self) -> None:
+        """Stand in line no longer; and see to it that a free lock does not lie there for ever."""
+        seen, claim = self._seen, self._claim
+        if seen is not None and seen.can_be_offered_by(claim.token):
+            with contextlib.suppress(StoreUnavailable):
+                if self._service.ask(claim.lock_id, offer, self._leases.store, claim, seen):
+                    return
         if self._joined:
             self._leave()
-        raise self._timed_out()
 
     def _leave(self) -> None:
         try:
@@ -141,11 +152,14 @@ class Acquisition:
         if record is None:
             return self._service.ask(self._claim.lock_id, self._leases.take, self._claim)
         self._note_holder(record)
-        if record.free and record.empty:
-            return self._service.ask(
-                self._claim.lock_id, self._leases.claim, self._claim, record, passing=False
-            )
-        return None
+        self._seen = record
+        return self._claimed(record) if record.is_turn_of(self._claim.token) else None
+
+    def _claimed(self, record: Record) -> Lease | None:
+        """The lock, free as it was read, past those ahead; None if others were faster."""
+        return self._service.ask(
+            self._claim.lock_id, self._leases.claim, self._claim, record, passing=True
+        )
 
     def _stand_in_line(self) -> Lease | None:
         """Wait; and say in what is held that we do, for as long as it takes."""
@@ -184,8 +198,11 @@ class Acquisition:
                         record = self._join()
                         if record is None or record.position_of(claim.token) is not None:
                             continue
-                        # What stands there cannot be appended to: not one of ours.
-                        if not self._pause():
+                        # What stands there cannot be appended to: not one of
+                        # ours, or there is no room.
+                        if record.is_turn_of(claim.token):
+                            lease = self._claimed(record)
+                        elif not self._pause():
                             return None
                 case Decision.WAIT:
                     left = self._wait_seconds - (now - self._started)
@@ -225,14 +242,22 @@ class Acquisition:
             self._claim.lock_id, self._leases.join, self._claim, again=self._joined
         )
         if record is not None:
-            if not self._joined:
-                self._joined = True
+            if not self._in_the_way:
                 self._note_holder(record)
                 self._service.listeners.emit(
                     Contended(self._claim.lock_id, self._claim.priority.value, self._in_the_way)
                 )
+            if not self._joined:
+                self._joined = record.position_of(self._claim.token) is not None
             self._see(record)
+            if is_wordy(record):
+                self._shorten(record)
         return record
+
+    def _shorten(self, record: Record) -> None:
+        lock_id = self._claim.lock_id
+        with contextlib.suppress(StoreUnavailable):  # the wait will find out
+            self._service.ask(lock_id, shorten, self._leases.store, lock_id, record)
 
     def _about_to_look(self) -> None:
         self._looked_before, self._looked = self._looked, self._service.clock.now()

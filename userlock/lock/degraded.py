@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from userlock.clock import Clock
-from userlock.lock.lease import Granted, Held, Lease, Lost, Unavailable
+from userlock.lock.lease import Granted, Held, Lease, Lost, Unavailable, claim_of
 from userlock.lock.leases import Leases
 from userlock.lock.policy import OutagePolicy
+from userlock.lock.upkeep import offer
 
 
 def extended(
@@ -41,12 +42,16 @@ def extended(
     return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
 
 
-def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held:
+def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held | None:
     """Ask for a lock that was taken while the store did not answer.
 
     Its record is created under the lease's own token, so it does not
     matter if an earlier attempt has landed meanwhile. Its time to live
-    begins anew all the same: the holder counts from now.
+    begins anew all the same: the holder counts from now. Where it stood in
+    line before the store went away, it does so no longer once another has it.
+
+    Returns:
+        None if the lock is free and others come first: to be asked again in a moment.
 
     Raises:
         StoreUnavailable: it still does not answer.
@@ -61,8 +66,19 @@ def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held:
                 continue  # released at this very moment
             if found.holder.token == lease.token and not found.free:
                 record, contended = found.compacted(), not found.empty
-            elif not (found.free and found.empty):
-                return Held(None if found.free else found.holder)
+            elif found.is_turn_of(lease.token):
+                record = found.succeeded_by(lease.record, lease.token, passing=True)
+                contended = not found.empty
+            elif found.free:
+                # By another token: this one may yet have the lock.
+                claim = claim_of(lease.lock_id, lease.record, lease.ttl_seconds).afresh()
+                if found.can_be_offered_by(claim.token):
+                    offer(leases.store, claim, found)
+                return None
+            else:
+                if found.position_of(lease.token) is not None:
+                    leases.leave(lease.lock_id, lease.token)
+                return Held(found.holder)
             version = leases.store.swap(
                 lease.lock_id, found.stored.version, record, lease.ttl_seconds
             )

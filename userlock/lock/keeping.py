@@ -194,7 +194,7 @@ class Keeping:
                 how = describe_loss(lost, tenure.lease)
                 return how + self._because() if lost.how == "ran out" else how
             case unavailable:
-                self._trouble = unavailable.reason
+                self._trouble = _no_answer(unavailable.reason)
                 now = self._service.clock.now()
                 return min(now + self._soon(), max(now, tenure.lease.deadline))
 
@@ -209,10 +209,7 @@ class Keeping:
         return how + self._because()
 
     def _because(self) -> str:
-        if not self._trouble:
-            return ""
-        why = f"the lease store did not answer ({self._trouble})"
-        return f"; it could not be renewed, because {why}"
+        return f"; it could not be renewed, because {self._trouble}" if self._trouble else ""
 
     def _confirm(self, tenure: Tenure, now: float) -> float | str | None:
         lease = tenure.lease
@@ -229,23 +226,30 @@ class Keeping:
                 self._service.listeners.emit(Confirmed(tenure.lock_id, now - self._since))
                 return self._renewal(tenure) if self.heartbeat else None
             case Held(holder):
-                tenure.conflict = "others in line" if holder is None else holder.describe()
+                tenure.conflict = holder.describe()
                 self._service.listeners.emit(Conflict(tenure.lock_id, tenure.conflict))
                 return lease.deadline if self.heartbeat else None
+            case None:
+                return self._not_confirmed(tenure, False, "others stood in line for the lock")
             case unavailable:
-                return self._not_confirmed(tenure, unavailable.sent, unavailable.reason)
+                why = _no_answer(unavailable.reason)
+                return self._not_confirmed(tenure, unavailable.sent, why)
 
-    def _not_confirmed(self, tenure: Tenure, sent: bool, reason: str) -> float | str | None:
+    def _not_confirmed(self, tenure: Tenure, sent: bool, why: str) -> float | str | None:
         if sent and not tenure.lease.unsettled:
             # It may have been stored all the same: there is something to give back.
             tenure.lease = tenure.lease._replace(unsettled=True)
             if not tenure.held:
                 self._service.remember_stray(tenure.lease)
                 return None
-        self._trouble = reason
+        self._trouble = why
         now = self._service.clock.now()
         if self.heartbeat and now >= self._renewal(tenure):
             lost = self._extend(tenure, now)  # as it began, without the store's word
             if isinstance(lost, str):
                 return lost
         return now + _CONFIRM_SECONDS
+
+
+def _no_answer(reason: str) -> str:
+    return f"the lease store did not answer ({reason})"

@@ -235,9 +235,9 @@ class Granted(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Somebody else has it. `holder` is None when it is not known who."""
+    """Somebody else has it."""
 
-    holder: Holder | None
+    holder: Holder
 
 
 class Unavailable(NamedTuple):
@@ -288,6 +288,8 @@ def describe_loss(lost: Lost, lease: Lease) -> str:
 
 
 _HOST = socket.gethostname()
+#: 96 bits, in hexadecimal.
+_NONCE_LENGTH = 24
 
 
 def process_label() -> str:
@@ -298,7 +300,7 @@ def process_label() -> str:
 def _label_process() -> None:
     global _process_label, _nonce
     _process_label = f"{_HOST}/{os.getpid()}"
-    _nonce = os.urandom(12).hex()
+    _nonce = os.urandom(_NONCE_LENGTH // 2).hex()
 
 
 _process_label = ""
@@ -315,3 +317,11 @@ def new_token() -> str:
     delete the record as well.
     """
     return f"{_nonce}{next(_count):x}"
+
+
+def process_of(token: bytes) -> bytes:
+    """What stands for the process that a token is of: its random bits.
+
+    Containers may well share a host name and a process id.
+    """
+    return token[:_NONCE_LENGTH]

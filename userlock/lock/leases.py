@@ -36,9 +36,7 @@ from userlock.lock.lease import (
 )
 from userlock.lock.record import Record, done, joining
 from userlock.lock.store import LeaseStore, QuietStore, Stored, StoreUnavailable
-
-#: How often an owner tries to write its record while others append to it.
-_MOST_SWAPS = 50
+from userlock.lock.upkeep import MOST_SWAPS, say_done
 
 _new_tuple = tuple.__new__
 
@@ -265,14 +263,16 @@ class Leases:
                 sent = False  # it was refused
             return self._end(lease)
         except StoreUnavailable as trouble:
-            return self._end_after(trouble, lease, removing=sent)
+            outcome = self._end_after(trouble, lease, removing=sent)
+            if outcome is None:
+                raise
+            return outcome
 
     def _end(self, lease: Lease) -> Released | Lost:
         """Say that the holder is done; whoever is next sees it."""
-        stored = self.store.append(lease.lock_id, done(lease.token))
-        if stored is None:
+        record = say_done(self.store, lease.lock_id, lease.token)
+        if record is None:
             return self._lost(lease, None)
-        record = Record(stored)
         if record.holder.token != lease.token:
             # Append and read are not one step in every store: whoever is next
             # may have taken over in between.
@@ -293,23 +293,25 @@ class Leases:
 
     def _end_after(
         self, trouble: StoreUnavailable, lease: Lease, *, removing: bool
-    ) -> Released | Lost:
+    ) -> Released | Lost | None:
+        """What became of a release that was not answered; None if that is not known."""
+        # (Not raised here: an exception that is raised where it is an argument
+        # keeps its own traceback alive, until the collector comes.)
         if not trouble.sent:
-            raise trouble
+            return None
         record = self.look(lease.lock_id, hurry=trouble.slow)
-        if record is None and removing and self._clock.now() < lease.deadline:
-            return RELEASED  # the remove whose reply was lost did its work
-        if record is not None and record.holder.token == lease.token:
+        if record is None:
+            # Either the remove whose reply was lost did its work, or the store had forgotten it.
+            return RELEASED if removing and self._clock.now() < lease.deadline else None
+        if record.holder.token == lease.token:
             if record.released and not record.broken_by:
                 return self._ended(lease, record)  # the line whose answer was lost is there
             return self._end(lease)
-        if record is not None and record.succeeds_released(lease.token):
+        if record.succeeds_released(lease.token):
             return RELEASED  # and whoever was next has seen it
-        if record is not None and record.succeeds_broken(lease.token):
+        if record.succeeds_broken(lease.token):
             return self._lost(lease, record)
-        # Either the store had forgotten it, or our command has ended it and
-        # others have come and gone since: not known.
-        raise trouble
+        return None  # it was forgotten, or our command has ended it and others have come and gone
 
     def _lost(self, lease: Lease, record: Record | None) -> Lost:
         """What became of a lease, as far as the record tells."""
@@ -335,7 +337,7 @@ class Leases:
         holder's clock is not revived.
         """
         version, record, contended = lease.version, lease.record, lease.contended
-        for _ in range(_MOST_SWAPS):
+        for _ in range(MOST_SWAPS):
             asked_at = self._clock.now()
             if asked_at >= lease.deadline:
                 break
@@ -387,10 +389,9 @@ class Leases:
         token = record.holder.token
         if not token:
             return self.store.remove(lock_id, record.stored.version)
-        stored = self.store.append(lock_id, done(token, by=by))
-        if stored is None:
+        after = say_done(self.store, lock_id, token, by=by)
+        if after is None:
             return False
-        after = Record(stored)
         if after.holder.token != token:  # the next one may have been quick
             return bool(after.succeeds_broken(token))
         return bool(after.broken_by)

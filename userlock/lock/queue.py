@@ -12,6 +12,10 @@ lock that is not taken for `PATIENCE_SECONDS` goes to the next one.
     B           looks: free, A is first ── 0.25 s ──▶ takes it, past A
     C                                                 is first now
 
+Whoever wants to wait less than that cannot know for how long the lock has lain
+free. Before it gives up it leaves an offer (`userlock.lock.upkeep`), which the
+store times: once it has lapsed, those whom it was made to are passed at once.
+
 One that was only paused finds itself passed over, and lines up again, before
 those who came after it.
 """
@@ -65,8 +69,8 @@ class Turn:
     def __init__(self, token: str) -> None:
         self._token = token
         self.position = 0
-        #: When the lock was first seen free, and whose it was.
-        self._free: tuple[str, float] | None = None
+        #: When the lock was first seen free, and who had left it.
+        self._free: tuple[bytes, float] | None = None
         self._gone_since: float | None = None
         #: When it is our turn although others stand ahead, or None.
         self.patience_ends: float | None = None
@@ -90,13 +94,14 @@ class Turn:
 
     def _decide_behind(self, record: Record, now: float) -> Decision:
         """It is another's turn: ours when they have let it pass."""
-        whose = record.holder.token
-        if self._free is None or self._free[0] != whose:
-            self._free = whose, now
+        if self._free is None or self._free[0] != record.left_by:
+            self._free = record.left_by, now
         # The threads of one process live and die together.
-        processes = set(record.ahead_of(self._token) or ())
-        self.patience_ends = self._free[1] + PATIENCE_SECONDS * len(processes)
-        return Decision.PASS if now >= self.patience_ends else Decision.WAIT
+        processes = record.processes_ahead_of(self._token)
+        self.patience_ends = self._free[1] + PATIENCE_SECONDS * processes
+        if now >= self.patience_ends or record.is_turn_of(self._token):
+            return Decision.PASS
+        return Decision.WAIT
 
     def _decide_gone(self, now: float) -> Decision:
         """The store has lost the record. Those ahead begin again first."""

@@ -10,11 +10,15 @@ is held is appended, a line each:
     = 4f02                                              4f02 is done: it has given up
     ! 4f01 ["another lock",1763640000.2,"4f05"]         the holder waits for another lock, as 4f05
     = 4f01                                              the holder is done: the lock is free
+    ? 4f01                                              the free lock is offered to those above
 
 Whoever is next replaces the whole record with one that names it as the holder,
 says whom it has succeeded and how (`< 4f01 released`, `lapsed`, or `broken` and
 by whom), and goes on with those who still wait. A waiter that comes back after its record was
 lost (`~` for `+`) goes before those who began to wait after it did.
+
+A record with an offer (`?`) lives for as long as those who stand above it may
+take to claim the lock. Once it has lapsed, they have had their time.
 
 A record comes from a server that others can write to. Whatever stands in it,
 nothing here raises, and lines that make no sense are passed over.
@@ -27,7 +31,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from userlock.lock.lease import Holder, Priority, printable
+from userlock.lock.lease import Holder, Priority, printable, process_of
 from userlock.lock.store import Stored
 
 _PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
@@ -118,6 +122,7 @@ class Record:
         "_done",
         "_holder_line",
         "_known",
+        "_offered_to",
         "_places",
         "_succeeded",
         "stored",
@@ -131,6 +136,7 @@ class Record:
         self._blocked: dict[bytes, bytes] = {}
         self._places: list[_Place] = []
         self._known: set[bytes] = set()
+        self._offered_to: frozenset[bytes] = frozenset()
         self._succeeded = b""
         for line in lines:
             self._understand(line)
@@ -147,6 +153,9 @@ class Record:
         elif mark == b"!":
             token, _, what = rest.partition(b" ")
             self._blocked[token] = what
+        elif mark == b"?":
+            if rest == self.holder.token.encode():
+                self._offered_to = frozenset(self._known)
         elif mark in _PRIORITIES:
             try:
                 token, since, _ = rest.split(b" ", 2)
@@ -189,6 +198,11 @@ class Record:
         """Whether nobody has a right to the lock: it can be claimed by whoever is next."""
         return self.lapsed or self.released
 
+    @property
+    def left_by(self) -> bytes:
+        """The token of who had the lock last: whoever has only offered it has not had it."""
+        return self._origin().partition(b" ")[0]
+
     def succeeds_released(self, token: str) -> bool:
         """Whether the holder has taken the lock from `token` after that had released it."""
         return self._succeeded == b"%b released" % token.encode()
@@ -228,16 +242,6 @@ class Record:
     def _urgent(self, place: _Place) -> bool:
         return place.priority is Priority.INTERACTIVE or place.token in self._aged
 
-    def ahead_of(self, token: str) -> list[str] | None:
-        """The processes of those who are served before `token`; None if it is not in line."""
-        own = token.encode()
-        ahead: list[_Place] = []
-        for place in self._line:
-            if place.token == own:
-                return [_details(place)[0] for place in ahead]
-            ahead.append(place)
-        return None
-
     def position_of(self, token: str) -> int | None:
         """How many are served before `token`; None if it is not in line."""
         own = token.encode()
@@ -245,6 +249,34 @@ class Record:
             if place.token == own:
                 return index
         return None
+
+    def _ahead_of(self, token: str) -> list[_Place]:
+        """Who is served before `token`: everybody, if it is not in line."""
+        return self._line[: self.position_of(token)]
+
+    def processes_ahead_of(self, token: str) -> int:
+        """Of how many processes those are who are served before `token`."""
+        return len({process_of(place.token) for place in self._ahead_of(token)})
+
+    def is_turn_of(self, token: str) -> bool:
+        """Whether the lock is free, and whoever is served before `token` has had time to claim it.
+
+        In line or not: for who is not in line, everybody there comes first.
+        """
+        ahead = self._ahead_of(token) if self.free else None
+        if not ahead:
+            return ahead is not None
+        return self.lapsed and all(place.token in self._offered_to for place in ahead)
+
+    def can_be_offered_by(self, token: str) -> bool:
+        """Whether the lock is free, others are in line, and no offer to them runs already."""
+        offered = self._offered_to and not self.lapsed
+        return self.free and not offered and self.processes_besides(token) > 0
+
+    def processes_besides(self, token: str) -> int:
+        """Of how many processes those are who wait, not counting `token`."""
+        own = token.encode()
+        return len({process_of(place.token) for place in self._line if place.token != own})
 
     @property
     def empty(self) -> bool:
@@ -281,15 +313,23 @@ class Record:
                 paused for so long that they have to line up again.
         """
         own = token.encode()
-        line = self._line
-        if passing:
-            first = next((i for i, place in enumerate(line) if place.token == own), 0)
-            line = line[first:]
+        line = self._line[len(self._ahead_of(token)) :] if passing else self._line
+        begin = claim_record + b"\n< " + self._origin()
+        return self._record(begin, (place for place in line if place.token != own))
+
+    def _origin(self) -> bytes:
+        """Whom the next one has the lock from, and how. Who has offered it has never had it."""
+        if self._offered_to:
+            return self._succeeded
         predecessor = self.holder.token.encode()
         note = self._done.get(predecessor)
         how = b"lapsed" if note is None else b"broken " + note if note else b"released"
-        origin = b"\n< %b %b" % (predecessor, how)
-        return self._record(claim_record + origin, (place for place in line if place.token != own))
+        return b"%b %b" % (predecessor, how)
+
+    def offered_by(self, claim_record: bytes, token: str) -> bytes:
+        """The record in which the claim, not served itself, offers the lock to those in line."""
+        offer = done(token) + b"\n? " + token.encode()
+        return self.succeeded_by(claim_record, token) + offer
 
     def compacted(self) -> bytes:
         """The same without those who are done."""

@@ -323,10 +323,11 @@ class LockService(ForOperators):
         can do that; what becomes of each, in their order."""
         return extend_many(self, self._access, leases)
 
-    def confirm(self, lease: Lease) -> Granted | Held | Unavailable:
+    def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
         """Ask again for a lock that was taken while the store did not answer.
 
-        Granted, if it is ours now; held, by whom, if others have it or wait for it.
+        Granted, if it is ours now; held, by whom; None, if it is free and others come first: ask
+        again in a moment.
         """
         try:
             return self.ask(lease.lock_id, degraded.confirm, self.leases, lease, self.clock)

@@ -9,14 +9,24 @@ from userlock.lock.lease import Holder
 from userlock.lock.record import Record, joining
 from userlock.lock.store import Stored
 
-_tokens = itertools.count(1)
+_numbers = itertools.count(1)
+
+
+def new_nonce() -> str:
+    """What the tokens of one process begin with."""
+    return f"{next(_numbers):024x}"
 
 
 def a_holder(
-    name: str = "", *, priority: str = "interactive", since: float = 0.0, process: str = "web/1"
+    name: str = "",
+    *,
+    priority: str = "interactive",
+    since: float = 0.0,
+    process: str = "web/1",
+    nonce: str = "",
 ) -> Holder:
-    """Somebody, whose request says who it is."""
-    token = f"{next(_tokens):04x}"
+    """Somebody, whose request says who it is; in a process of its own, if no nonce is given."""
+    token = f"{nonce or new_nonce()}{next(_numbers):04x}"
     return Holder(token, priority, 1_700_000_000.0 + since, 60.0, process, name or token)
 
 
@@ -63,3 +73,9 @@ def names(record: Record) -> list[str]:
 
 def read_again(record: bytes) -> Record:
     return Record(Stored(record, object(), lapsed=False))
+
+
+def offered_by(log: Log, holder: Holder) -> Log:
+    """How the record goes on when somebody who does not wait has offered the free lock."""
+    offered = log.record.offered_by(holder.encode(), holder.token)
+    return Log(holder, offered, people=log.people)

@@ -10,7 +10,9 @@ from tests.unit.lock.shaky import ShakyStore
 from userlock.lock.degraded import confirm
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.leases import Leases
+from userlock.lock.queue import PATIENCE_SECONDS
 from userlock.lock.record import Record
+from userlock.lock.upkeep import offer, shorten
 from userlock.testing import ManualClock, make_claim
 
 LOCK = "learner-1"
@@ -177,6 +179,23 @@ def release_forgotten(world: World) -> Callable[[], Outcome]:
     return lambda: world.leases.release(lease)
 
 
+def release_without_room(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    world.join(world.other())
+    left = world.join(world.other())
+    world.leases.leave(LOCK, left.token)
+    world.store.room = 0
+    return lambda: world.leases.release(lease)
+
+
+def release_without_room_for_nobody(world: World) -> Callable[[], Outcome]:
+    lease = world.take(world.mine)
+    left = world.join(world.other())
+    world.leases.leave(LOCK, left.token)
+    world.store.room = 0
+    return lambda: world.leases.release(lease)
+
+
 def extend_alone(world: World) -> Callable[[], Outcome]:
     lease = world.take(world.mine)
     return lambda: world.leases.extend(lease, 60)
@@ -216,6 +235,72 @@ def confirm_lapsed(world: World) -> Callable[[], Outcome]:
     return lambda: confirm(world.leases, lease, world.clock)
 
 
+def confirm_where_another_is_next(world: World) -> Callable[[], Outcome]:
+    holder = world.take(world.other())
+    world.join(world.other())
+    world.leases.release(holder)
+    lease = without_the_store(world)
+    return lambda: confirm(world.leases, lease, world.clock)
+
+
+def confirm_past_the_dead(world: World) -> Callable[[], Outcome]:
+    holder = world.take(world.other())
+    world.join(make_claim(LOCK))
+    world.leases.release(holder)
+    offer(world.store, world.other(), world.record())
+    world.clock.advance(2 * PATIENCE_SECONDS)
+    lease = without_the_store(world)
+    return lambda: confirm(world.leases, lease, world.clock)
+
+
+def confirm_in_line(world: World) -> Callable[[], Outcome]:
+    world.take(world.other())
+    world.join(world.mine)
+    world.join(world.other())
+    lease = without_the_store(world)
+    return lambda: confirm(world.leases, lease, world.clock)
+
+
+def offer_what_is_free(world: World) -> Callable[[], Outcome]:
+    holder = world.take(world.other())
+    world.join(world.mine)
+    world.join(world.other())
+    world.leases.release(holder)
+    seen = world.record()
+    return lambda: _nothing(offer(world.store, world.mine, seen))
+
+
+def offer_too_late(world: World) -> Callable[[], Outcome]:
+    holder = world.take(world.other())
+    first = world.join(world.other())
+    world.join(world.other())
+    world.leases.release(holder)
+    seen = world.record()
+    world.take_over(first)
+    return lambda: _nothing(offer(world.store, world.mine, seen))
+
+
+def shorten_what_is_held(world: World) -> Callable[[], Outcome]:
+    world.take(world.other())
+    left = world.join(world.other())
+    world.join(world.other())
+    world.leases.leave(LOCK, left.token)
+    seen = world.record()
+    return lambda: shorten(world.store, LOCK, seen)
+
+
+def shorten_too_late(world: World) -> Callable[[], Outcome]:
+    holder = world.take(world.other())
+    world.join(world.other())
+    seen = world.record()
+    world.leases.release(holder)
+    return lambda: shorten(world.store, LOCK, seen)
+
+
+def _nothing(_: object) -> None:
+    """Whether an offer could be made is nobody's lease."""
+
+
 def stand_in_line(world: World) -> Callable[[], Outcome]:
     world.take(world.other())
     world.join(world.other())
@@ -249,4 +334,7 @@ SCENARIOS: list[Scenario] = [
     *(release_after_others_left, release_what_was_waited_for, release_too_late),
     *(release_forgotten, extend_alone, extend_with_others, extend_forgotten),
     *(confirm_free, confirm_held, confirm_lapsed, stand_in_line, leave_the_line),
+    *(release_without_room, release_without_room_for_nobody, confirm_where_another_is_next),
+    *(confirm_past_the_dead, confirm_in_line, offer_what_is_free, offer_too_late),
+    *(shorten_what_is_held, shorten_too_late),
 ]

@@ -67,6 +67,10 @@ class ShakyStore(MemoryStore):
         self._befall("swap")
         return super().swap(lock_id, version, record, ttl_seconds)
 
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
+        self._befall("rewrite")
+        return super().rewrite(lock_id, version, record)
+
     def remove(self, lock_id: str, version: object) -> bool:
         self._befall("remove")
         return super().remove(lock_id, version)

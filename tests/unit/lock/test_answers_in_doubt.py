@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -125,6 +127,49 @@ class TestLines:
         with pytest.raises(StoreUnavailable) as caught:
             leases.join(make_claim())
         assert caught.value.sent
+
+
+class TestErrors:
+    """What is raised is gone once it has been dealt with: outages leave nothing to collect."""
+
+    @pytest.fixture(autouse=True)
+    def without_a_collector(self) -> Iterator[None]:
+        gc.disable()
+        yield
+        gc.enable()
+
+    @staticmethod
+    def trouble_with(leases: Leases, lease: Lease) -> weakref.ref[StoreUnavailable]:
+        try:
+            leases.release(lease)
+        except StoreUnavailable as trouble:
+            return weakref.ref(trouble)
+        raise AssertionError("it was released")
+
+    @pytest.mark.parametrize("sent", [True, False])
+    def test_of_a_store_that_is_down(self, store: MemoryStore, leases: Leases, sent: bool) -> None:
+        lease = taken(leases.take(make_claim()))
+        store.go_down(sent=sent)
+        assert self.trouble_with(leases, lease)() is None
+
+    def test_of_what_is_not_known(self, store: MemoryStore, leases: Leases) -> None:
+        lease = taken(leases.take(make_claim()))
+        store.lose_reply("remove")
+        store.before("read", lambda: leases.take(make_claim()))
+        assert self.trouble_with(leases, lease)() is None
+
+    def test_one_that_is_raised_where_it_is_an_argument_would_stay(
+        self, store: MemoryStore, leases: Leases, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control."""
+
+        def raised(leases: Leases, trouble: StoreUnavailable, *_: object, **__: object) -> None:
+            raise trouble
+
+        monkeypatch.setattr(Leases, "_end_after", raised)
+        lease = taken(leases.take(make_claim()))
+        store.go_down()
+        assert self.trouble_with(leases, lease)() is not None
 
 
 def next_one_comes_and_goes(leases: Leases) -> None:

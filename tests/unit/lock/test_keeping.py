@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 import userlock
-from tests.leases import record_of
+from tests.leases import dead_person, record_of
 from tests.unit.lock.pulse import live
 from userlock import LockService, Tenure
 from userlock.events import Confirmed, Conflict, Event, LeaseLost, Released
@@ -159,10 +159,31 @@ class TestConflict:
     ) -> None:
         store.come_back()
         other = service.acquire("ann")
-        service.leases.join(make_claim("ann"))
+        waiter = make_claim("ann", request="GET /next")
+        service.leases.join(waiter)
         service.release(other)
-        live(service, clock, 1)
-        assert tenure.conflict == "others in line"
+        live(service, clock, 0.3)
+        assert (tenure.degraded, tenure.conflict) == (True, ""), "not decided yet"
+        record = record_of(store, "ann")
+        assert service.leases.claim(waiter, record, passing=False) is not None
+        live(service, clock, 0.3)
+        assert tenure.conflict.startswith("GET /next")
+
+    def test_the_dead_in_line_are_passed(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: Tenure,
+        events: list[Event],
+    ) -> None:
+        store.come_back()
+        other = service.acquire("ann")
+        dead_person(service, "ann")
+        service.release(other)
+        live(service, clock, 1.1)
+        assert (tenure.degraded, tenure.conflict) == (False, "")
+        assert len(of(Confirmed, events)) == 1
 
     def test_with_a_heartbeat_it_ends_with_the_lease_and_says_so(
         self,

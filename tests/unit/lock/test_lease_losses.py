@@ -6,8 +6,9 @@ import pytest
 
 from tests.leases import record_of, taken
 from userlock.lock.degraded import confirm
-from userlock.lock.lease import Granted, Held, Lease, Lost, Released, describe_loss
+from userlock.lock.lease import Granted, Held, Lease, Lost, Released, claim_of, describe_loss
 from userlock.lock.leases import Leases
+from userlock.lock.queue import PATIENCE_SECONDS
 from userlock.lock.record import Record, done
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores import MemoryStore
@@ -184,8 +185,46 @@ class TestKeeping:
         waiter = make_claim()
         leases.join(waiter)
         leases.release(other_lease)
-        assert confirm(leases, lease, clock) == Held(None)
+        assert confirm(leases, lease, clock) is None
         assert found(leases).position_of(waiter.token) == 0
+        taken(leases.claim(waiter, found(leases), passing=False))
+        assert confirm(leases, lease, clock) == Held(found(leases).holder)
+
+    def test_but_whoever_is_next_may_be_dead(self, leases: Leases, clock: ManualClock) -> None:
+        lease = degraded(leases, clock)
+        other_lease = taken(leases.take(make_claim()))
+        leases.join(make_claim())
+        leases.release(other_lease)
+        assert confirm(leases, lease, clock) is None
+        clock.advance(2 * PATIENCE_SECONDS - 0.001)
+        assert confirm(leases, lease, clock) is None, "it has so long to take the lock"
+        clock.advance(0.001)
+        confirmed = confirm(leases, lease, clock)
+        assert isinstance(confirmed, Granted)
+        assert leases.release(confirmed.lease) == Released()
+        assert leases.look("learner-1") is None, "and is not in line any more"
+
+    def test_its_own_place_in_line_is_its_to_take(self, leases: Leases, clock: ManualClock) -> None:
+        """It stood there when the store went away, and is next now."""
+        lease = degraded(leases, clock)
+        other_lease = taken(leases.take(make_claim()))
+        leases.join(claim_of(lease.lock_id, lease.record, lease.ttl_seconds))
+        leases.release(other_lease)
+        assert isinstance(confirm(leases, lease, clock), Granted)
+        assert found(leases).empty
+
+    def test_it_leaves_the_line_once_another_has_the_lock(
+        self, leases: Leases, clock: ManualClock
+    ) -> None:
+        """Nobody would take that place any more, and those behind would wait for it."""
+        lease = degraded(leases, clock)
+        other_lease = taken(leases.take(make_claim()))
+        leases.join(claim_of(lease.lock_id, lease.record, lease.ttl_seconds))
+        behind = make_claim()
+        leases.join(behind)
+        assert isinstance(confirm(leases, lease, clock), Held)
+        leases.release(other_lease)
+        assert found(leases).position_of(behind.token) == 0
 
     def test_what_nobody_waits_for_is_taken_over(self, leases: Leases, clock: ManualClock) -> None:
         lease = degraded(leases, clock)

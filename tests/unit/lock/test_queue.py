@@ -6,7 +6,7 @@ import collections
 
 import pytest
 
-from tests.unit.lock.logs import Log, a_holder
+from tests.unit.lock.logs import Log, a_holder, new_nonce, offered_by
 from userlock.lock.policy import LockPolicy, Polling
 from userlock.lock.queue import PATIENCE_SECONDS, Decision, HoldTimes, Look, Turn, delay
 from userlock.lock.record import done, joining
@@ -67,17 +67,22 @@ class TestPatience:
 
     def test_each_process_ahead_has_its_time(self, log: Log) -> None:
         """The threads of one process live and die together."""
-        log.joined_by("a", "b", process="web/1").joined_by("c", process="web/2")
-        log.joined_by("d", process="web/1").joined_by("me", process="web/3").lapsed = True
+        first, second, third = (new_nonce() for _ in range(3))
+        log.joined_by("a", "b", nonce=first).joined_by("c", nonce=second)
+        log.joined_by("d", nonce=first).joined_by("me", nonce=third).lapsed = True
+        turn = turn_of(log, "me")
+        turn.decide(log.record, 100.0)
+        assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
+
+    def test_containers_that_share_host_name_and_process_id_are_told_apart(self, log: Log) -> None:
+        log.joined_by("a", "b", "me", process="web/1").lapsed = True
         turn = turn_of(log, "me")
         turn.decide(log.record, 100.0)
         assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
 
     def test_so_the_second_goes_before_the_third(self, log: Log) -> None:
         """Both wait for the dead first one; the one who came earlier passes it earlier."""
-        for name in ("dead", "b", "c"):
-            log.joined_by(name, process=name)
-        log.lapsed = True
+        log.joined_by("dead", "b", "c").lapsed = True
         second, third = turn_of(log, "b"), turn_of(log, "c")
         second.decide(log.record, 100.0)
         third.decide(log.record, 100.0)
@@ -103,6 +108,26 @@ class TestPatience:
         after = Log(log["a"], taken_over, people=log.people).add(done(log["a"].token))
         assert turn.decide(after.record, 100.2) is Decision.WAIT
         assert turn.patience_ends == 100.2 + PATIENCE_SECONDS
+
+    def test_an_offer_does_not_begin_it_anew(self, log: Log) -> None:
+        """Who makes it has not had the lock."""
+        log.joined_by("dead", "me").add(done(log.holder.token))
+        turn = turn_of(log, "me")
+        turn.decide(log.record, 100.0)
+        offered = offered_by(log, a_holder("hasty"))
+        assert turn.decide(offered.record, 100.2) is Decision.WAIT
+        assert turn.patience_ends == 100.0 + PATIENCE_SECONDS
+
+    def test_once_an_offer_has_lapsed_those_whom_it_was_made_to_have_had_their_time(
+        self, log: Log
+    ) -> None:
+        """By the store's clock, however short a look at it one has had oneself."""
+        log.joined_by("dead").add(done(log.holder.token))
+        offered = offered_by(log, a_holder("hasty")).joined_by("me", "behind")
+        assert turn_of(offered, "me").decide(offered.record, 100.0) is Decision.WAIT
+        offered.lapsed = True
+        assert turn_of(offered, "me").decide(offered.record, 100.0) is Decision.PASS
+        assert turn_of(offered, "behind").decide(offered.record, 100.0) is Decision.WAIT
 
     def test_it_begins_anew_when_the_holder_comes_back_to_life(self, log: Log) -> None:
         """An extension that arrived late: the record was lapsed, and is not any more."""

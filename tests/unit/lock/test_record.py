@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.lock.logs import Log, a_holder, names, read_again
+from tests.unit.lock.logs import Log, a_holder, names, new_nonce, offered_by, read_again
 from userlock.lock.record import BlockedOn, Record, Waiter, aged, blocked, done, joining
 
 
@@ -145,10 +145,81 @@ class TestLine:
         assert log.line == ["late", "early"]
 
     def test_the_processes_ahead(self, log: Log) -> None:
-        log.joined_by("a", "b", process="web/1").joined_by("c", process="web/2").joined_by("d")
-        assert log.record.ahead_of(log["a"].token) == []
-        assert log.record.ahead_of(log["d"].token) == ["web/1", "web/1", "web/2"]
-        assert log.record.ahead_of("nobody") is None
+        """By what their tokens begin with; their labels are for people."""
+        nonce = new_nonce()
+        log.joined_by("a", "b", nonce=nonce, process="web/1").joined_by("c", process="web/1")
+        log.joined_by("d", nonce=nonce, process="web/2")
+        assert [log.record.processes_ahead_of(log[name].token) for name in "abcd"] == [0, 1, 1, 2]
+        assert log.record.processes_ahead_of("nobody") == 2, "everybody is ahead of a newcomer"
+        assert log.record.processes_besides(log["c"].token) == 1
+        assert log.record.processes_besides(log["d"].token) == 2
+
+
+class TestTurns:
+    """Whether one may claim the lock by what the record says, without having seen it for long."""
+
+    def test_a_lock_that_is_held_is_nobodys_to_claim(self, log: Log) -> None:
+        assert not log.record.is_turn_of("nobody")
+        log.joined_by("a")
+        assert not log.record.is_turn_of(log["a"].token)
+
+    def test_one_that_is_free_is_for_the_first_in_line(self, log: Log) -> None:
+        log.add(done(log.holder.token))
+        assert log.record.is_turn_of("nobody")
+        log.joined_by("a", "b")
+        turns = [log.record.is_turn_of(token) for token in (log["a"].token, log["b"].token, "x")]
+        assert turns == [True, False, False]
+
+    def test_one_that_has_lapsed_was_offered_to_nobody(self, log: Log) -> None:
+        log.joined_by("a").lapsed = True
+        assert not log.record.is_turn_of("nobody")
+
+    def test_an_offer_is_for_those_who_were_in_line_then(self, log: Log) -> None:
+        log.joined_by("a", "b").add(done(log.holder.token))
+        offered = offered_by(log, a_holder("hasty")).joined_by("c")
+        assert offered.line == ["a", "b", "c"]
+        offered.lapsed = True
+        assert offered.record.is_turn_of(offered["c"].token)
+        assert not offered.record.is_turn_of("nobody")
+        offered.add(done(offered["c"].token))
+        assert offered.record.is_turn_of("nobody")
+
+    def test_until_it_has_lapsed_it_changes_nothing(self, log: Log) -> None:
+        log.joined_by("a", "b").lapsed = True
+        offered = offered_by(log, a_holder("hasty"))
+        assert offered.record.free
+        assert offered.record.is_turn_of(log["a"].token)
+        assert not offered.record.is_turn_of(log["b"].token)
+
+    def test_an_offer_is_made_once(self, log: Log) -> None:
+        """Each is a change of the record, and the first in line is about to claim it."""
+        log.joined_by("a")
+        assert not log.record.can_be_offered_by("me"), "somebody has the lock"
+        log.add(done(log.holder.token))
+        assert log.record.can_be_offered_by("me")
+        assert not log.record.can_be_offered_by(log["a"].token), "nobody else is there"
+        offered = offered_by(log, a_holder("hasty")).joined_by("b")
+        assert not offered.record.can_be_offered_by("me")
+        offered.lapsed = True
+        assert offered.record.can_be_offered_by("me"), "for the one that came after it"
+
+    def test_whoever_makes_it_is_in_line_no_longer(self, log: Log) -> None:
+        log.joined_by("a", "hasty", "b").add(done(log.holder.token))
+        assert offered_by(log, log["hasty"]).line == ["a", "b"]
+
+    def test_who_claims_it_has_the_lock_from_the_last_one_who_had_it(self, log: Log) -> None:
+        """That one may still be about to look what became of its release."""
+        log.joined_by("a").add(done(log.holder.token))
+        hasty = a_holder("hasty")
+        offered = offered_by(log, hasty).record
+        assert offered.succeeds_released(log.holder.token)
+        after = read_again(offered.succeeded_by(log["a"].encode(), log["a"].token))
+        assert after.succeeds_released(log.holder.token)
+        assert not after.succeeds_released(hasty.token)
+
+    def test_nobody_else_can_say_that_a_lock_was_offered(self, log: Log) -> None:
+        log.joined_by("a").add(done(log.holder.token), b"\n? 0ther").lapsed = True
+        assert not log.record.is_turn_of("nobody")
 
 
 class TestSuccession:
@@ -209,9 +280,10 @@ class TestSuccession:
         log.joined_by("job", priority="batch").joined_by("person").lapsed = True
         assert names(self.take_over(log, "job", passing=True)) == []
 
-    def test_who_stands_in_no_line_passes_nobody(self, log: Log) -> None:
+    def test_who_stands_in_no_line_passes_everybody_or_nobody(self, log: Log) -> None:
         log.joined_by("a", "b").people["newcomer"] = a_holder("newcomer")
-        assert names(self.take_over(log, "newcomer", passing=True)) == ["a", "b"]
+        assert names(self.take_over(log, "newcomer")) == ["a", "b"]
+        assert names(self.take_over(log, "newcomer", passing=True)) == []
 
     def test_a_succession_of_many_loses_nobody(self, log: Log) -> None:
         everybody = [f"learner-{number}" for number in range(500)]

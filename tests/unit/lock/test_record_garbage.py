@@ -95,7 +95,9 @@ def test_everything_can_be_asked_of_it(garbage: bytes) -> None:
     assert isinstance(record.free, bool)
     assert record.empty == (record.waiters() == [])
     assert record.position_of(ME.token) is None
-    assert record.ahead_of(ME.token) is None
+    assert record.processes_ahead_of(ME.token) == record.processes_besides(ME.token)
+    assert record.is_turn_of(ME.token) <= record.free
+    assert record.can_be_offered_by(ME.token) <= (record.free and not record.empty)
 
 
 @unhurried
@@ -115,7 +117,7 @@ def test_it_gives_nobody_the_lock_that_is_not_its_holder(garbage: bytes) -> None
 def test_nobody_is_kept_from_standing_in_line(garbage: bytes) -> None:
     record = understood(garbage + joining(ME))
     assert record.position_of(ME.token) is not None
-    assert len(record.ahead_of(ME.token) or ()) == record.position_of(ME.token)
+    assert record.processes_ahead_of(ME.token) <= (record.position_of(ME.token) or 0)
     assert understood(garbage + joining(ME) + done(ME.token)).position_of(ME.token) is None
 
 
@@ -133,6 +135,20 @@ def test_who_takes_over_is_the_holder_and_the_line_goes_on(
     dropped = position if passing else 0
     others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
     assert repr(after.waiters()) == repr(others[dropped:])  # NaN is no NaN's equal
+
+
+@unhurried
+@given(records, st.booleans())
+def test_what_is_offered_is_free_for_the_same_line(garbage: bytes, lapsed: bool) -> None:
+    before = understood(garbage + joining(ME), lapsed=lapsed)
+    offered = understood(before.offered_by(ME.encode(), ME.token))
+    assert (offered.holder, offered.free, offered.broken_by) == (ME, True, "")
+    others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
+    assert repr(offered.waiters()) == repr(others)
+    assert not offered.can_be_offered_by(ME.token)
+    assert not others or offered.left_by == before.left_by
+    afterwards = understood(offered.stored.record, lapsed=True)
+    assert afterwards.is_turn_of("somebody in no line")
 
 
 @unhurried

@@ -1,0 +1,347 @@
+"""What callers do to a record that is not theirs: offer what is free, shorten what is long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from tests.leases import record_of, taken
+from tests.unit.lock.crowd import LOCK, Crowd, gathering
+from userlock import LockService, LockTimeout
+from userlock.events import Degraded, Event
+from userlock.lock import acquisition, upkeep
+from userlock.lock.lease import Granted, Lease, Released
+from userlock.lock.leases import Leases
+from userlock.lock.queue import PATIENCE_SECONDS
+from userlock.lock.store import RewritingStore, Stored, StoreUnavailable
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+
+@pytest.fixture
+def crowd(clock: ManualClock) -> Iterator[Crowd]:
+    with gathering(clock) as crowd:
+        yield crowd
+
+
+@pytest.fixture
+def leases(store: MemoryStore, clock: ManualClock) -> Leases:
+    return Leases(store, clock)
+
+
+def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:
+    """One a tenth of a second from when the lock is free on; who of them has had it."""
+    crowd.comes("holder", hold=1.0)
+    dead = crowd.comes("dead", after=0.1)
+    crowd.passes(0.5)
+    crowd.world.kill(dead)
+    names = [f"caller-{number}" for number in range(10)]
+    for number, name in enumerate(names):
+        crowd.comes(name, after=0.51 + 0.1 * number, wait_timeout=waits)
+    crowd.ends()
+    return [name for name in crowd.order if name in names]
+
+
+class TestOffers:
+    """Who does not wait gets a lock that is free although the dead stand in line."""
+
+    @pytest.mark.parametrize("waits", [0.0, 0.05, 0.15])
+    def test_the_dead_have_their_time_and_no_more(self, crowd: Crowd, waits: float) -> None:
+        served = the_first_in_line_dies(crowd, waits=waits)
+        first = crowd.when(served[0])
+        # The first one offers it to the dead one, and to one that has come since.
+        assert 1.0 + PATIENCE_SECONDS <= first <= 1.0 + waits + 3 * PATIENCE_SECONDS + 0.1
+        assert crowd.complaints == []
+        assert crowd.store.read(LOCK) is None
+
+    @pytest.mark.parametrize("waits", [0.0, 0.05, 0.15])
+    def test_without_offers_nobody_would_get_it(
+        self, crowd: Crowd, waits: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr(acquisition, "offer", lambda *_: False)
+        assert the_first_in_line_dies(crowd, waits=waits) == []
+
+    @pytest.mark.parametrize("processes", [1, 3])
+    def test_each_process_in_line_has_its_time(self, crowd: Crowd, processes: int) -> None:
+        dead = [crowd.world.process(f"web-{number}") for number in range(processes)]
+        crowd.comes("holder", hold=1.0)
+        for number in range(6):
+            crowd.comes(f"dead-{number}", after=0.1, process=dead[number % processes])
+        crowd.passes(0.5)
+        for process in dead:
+            crowd.world.kill(process)
+        for number in range(200):
+            crowd.comes(f"caller-{number}", after=0.5 + 0.01 * number, wait_timeout=0)
+        crowd.ends()
+        ends = 1.0 + (processes + 1) * PATIENCE_SECONDS
+        assert ends <= crowd.when(crowd.order[1]) <= ends + 0.02
+        assert crowd.complaints == []
+
+    def test_the_first_in_line_takes_it_whoever_tries_meanwhile(self, crowd: Crowd) -> None:
+        crowd.comes("holder", hold=1.0)
+        crowd.comes("a", after=0.1)
+        crowd.comes("b", after=0.2)
+        for number in range(100):
+            crowd.comes(f"caller-{number}", after=0.95 + 0.001 * number, wait_timeout=0)
+        crowd.ends()
+        assert crowd.order[:3] == ["holder", "a", "b"]
+        assert crowd.when("a") < 1.01
+        assert crowd.complaints == []
+
+    def test_one_that_was_only_paused_comes_back_before_those_who_came_later(
+        self, crowd: Crowd
+    ) -> None:
+        crowd.comes("holder", hold=1.0)
+        paused = crowd.comes("paused", after=0.1)
+        crowd.passes(0.5)
+        paused.paused = True
+        crowd.comes("hasty", after=0.6, wait_timeout=0)
+        crowd.comes("next", after=1.2, hold=1.0, wait_timeout=0)
+        crowd.comes("behind", after=1.3)
+        crowd.passes(1.5)
+        assert (crowd.order, crowd.line) == (["holder", "next"], ["behind"])
+        paused.paused = False
+        crowd.ends()
+        assert crowd.order == ["holder", "next", "paused", "behind"]
+        assert crowd.complaints == []
+
+    def test_a_holder_that_was_slow_to_look_learns_that_it_has_released(
+        self, leases: Leases, store: MemoryStore
+    ) -> None:
+        """Between its line and its look, one offers the lock and the first in line takes it."""
+        lease = taken(leases.take(make_claim()))
+        waiter = make_claim()
+        leases.join(waiter)
+        store.lose_reply("append")
+
+        def offered_and_taken() -> None:
+            seen = record_of(store, lease.lock_id)
+            assert upkeep.offer(store, make_claim(), seen)
+            seen = record_of(store, lease.lock_id)
+            taken(leases.claim(waiter, seen, passing=False))
+
+        store.before("read", offered_and_taken)
+        assert leases.release(lease._replace(contended=True)) == Released()
+
+
+class Plain:
+    """A store that can do no more than it must."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.create = store.create
+        self.read = store.read
+        self.swap = store.swap
+        self.remove = store.remove
+        self.append = store.append
+        self.close = store.close
+
+
+def many_give_up(service: LockService, store: MemoryStore, *, callers: int = 500) -> int:
+    """The longest that the record has been, in bytes."""
+    longest = 0
+    for _ in range(callers):
+        with pytest.raises(LockTimeout):
+            service.acquire("ann", wait_timeout=0.01)
+        longest = max(longest, len(record_of(store, "ann").stored.record))
+    return longest
+
+
+class TestLongRecords:
+    def test_those_who_have_given_up_do_not_fill_it(
+        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+    ) -> None:
+        lease = taken(leases.take(make_claim("ann", ttl_seconds=600)))
+        waiter = make_claim("ann")
+        leases.join(waiter)
+        assert many_give_up(service, store) < 33_000
+        assert store.asked["rewrite"] >= 1
+        assert store.seconds_left("ann") == pytest.approx(lease.deadline - clock.now())
+        assert record_of(store, "ann").position_of(waiter.token) == 0
+        extended = leases.extend(lease, 60)
+        assert isinstance(extended, Granted)
+        assert leases.release(extended.lease) == Released()
+        assert record_of(store, "ann").is_turn_of(waiter.token)
+
+    def test_without_that_they_would(
+        self, service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr(acquisition, "is_wordy", lambda _: False)
+        service.acquire("ann", lock_timeout=600)
+        assert many_give_up(service, store) > 40_000
+
+    def test_where_the_store_cannot_do_it_nothing_else_is_tried(
+        self, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """A swap would begin a new time to live."""
+        plain = Plain(store)
+        assert not isinstance(plain, RewritingStore)
+        service = LockService(plain, clock=clock, random=Random(1))
+        service.acquire("ann", lock_timeout=600)
+        assert many_give_up(service, store) > 40_000
+        assert store.asked["swap"] == 0
+
+    def test_those_who_still_wait_are_not_written_again_and_again(
+        self, leases: Leases, store: MemoryStore, service: LockService
+    ) -> None:
+        taken(leases.take(make_claim("ann")))
+        for _ in range(300):
+            leases.join(make_claim("ann"))
+        many_give_up(service, store, callers=20)
+        assert len(record_of(store, "ann").waiters()) == 300
+        assert store.asked["rewrite"] == 0
+
+    def test_a_line_that_comes_meanwhile_is_not_lost(
+        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
+        lease = taken(leases.take(make_claim("ann")))
+        late, gone = make_claim("ann"), make_claim("ann")
+        leases.join(gone)
+        leases.leave("ann", gone.token)
+        seen = record_of(store, "ann")
+        assert upkeep.is_wordy(seen)
+        store.before("rewrite", lambda: leases.join(late))
+        upkeep.shorten(store, "ann", seen)
+        assert record_of(store, "ann").position_of(late.token) == 0
+        assert leases.release(lease) == Released()
+
+    def test_a_break_in_the_middle_of_it_is_no_trouble_to_who_waits(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        clock: ManualClock,
+        events: list[Event],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        holder = service.acquire("ann")
+        many_give_up(service, store, callers=10)
+        monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
+        store.lose_command("rewrite")
+        clock.after(3.0, lambda: service.release(holder))
+        assert not service.acquire("ann").degraded
+        assert not [event for event in events if isinstance(event, Degraded)]
+
+    def test_a_record_that_is_free_is_left_to_whoever_is_next(
+        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
+        lease = taken(leases.take(make_claim("ann")))
+        leases.join(make_claim("ann"))
+        leases.release(lease)
+        assert not upkeep.is_wordy(record_of(store, "ann"))
+
+
+class TestNoRoom:
+    """The store refuses lines beyond a length: a memcached item holds a megabyte."""
+
+    @pytest.fixture
+    def holder(self, service: LockService, store: MemoryStore) -> Lease:
+        """Of a lock whose record is full; nobody stands in line."""
+        lease = service.acquire("ann", lock_timeout=600)
+        many_give_up(service, store, callers=1)
+        store.room = 0
+        return lease
+
+    def test_who_waits_gets_the_lock_all_the_same(
+        self, service: LockService, clock: ManualClock, holder: Lease, events: list[Event]
+    ) -> None:
+        clock.after(3.0, lambda: service.release(holder))
+        began = clock.now()
+        lease = service.acquire("ann", request="patient")
+        assert not lease.degraded
+        assert 3.0 <= clock.now() - began < 3.1
+        assert not [event for event in events if isinstance(event, Degraded)]
+
+    def test_or_is_told_that_it_is_held(
+        self, service: LockService, holder: Lease, events: list[Event]
+    ) -> None:
+        with pytest.raises(LockTimeout) as told:
+            service.acquire("ann", wait_timeout=1)
+        assert told.value.holder is not None
+        assert told.value.holder.token == holder.token
+        assert not [event for event in events if isinstance(event, Degraded)]
+
+    def test_when_there_is_room_again_it_stands_in_line(
+        self, service: LockService, store: MemoryStore, clock: ManualClock, holder: Lease
+    ) -> None:
+        def room() -> None:
+            store.room = 10_000
+
+        def look() -> None:
+            lines.append([waiter.request for waiter in service.waiters("ann")])
+
+        lines: list[list[str]] = []
+        clock.after(1.0, look)
+        clock.after(1.5, room)
+        clock.after(2.0, look)
+        clock.after(3.0, lambda: service.release(holder))
+        service.acquire("ann", request="patient")
+        assert lines == [[], ["patient"]]
+
+    def test_whoever_stands_in_line_is_next(
+        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+    ) -> None:
+        lease = taken(leases.take(make_claim("ann")))
+        waiter = make_claim("ann")
+        leases.join(waiter)
+        store.room = 0
+        clock.after(1.0, lambda: leases.release(lease))
+
+        def next_one() -> None:
+            taken(leases.claim(waiter, record_of(store, "ann"), passing=False))
+
+        clock.after(1.02, next_one)
+        with pytest.raises(LockTimeout):
+            service.acquire("ann", wait_timeout=1.2)
+        assert record_of(store, "ann").holder.token == waiter.token
+
+    def test_the_dead_who_stand_in_line_are_passed_in_time(
+        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+    ) -> None:
+        lease = taken(leases.take(make_claim("ann")))
+        leases.join(make_claim("ann"))
+        store.room = 0
+        leases.release(lease)
+        with pytest.raises(LockTimeout):
+            service.acquire("ann", wait_timeout=0.1)
+        clock.advance(2 * PATIENCE_SECONDS)
+        assert not service.acquire("ann", wait_timeout=0.1).degraded
+
+    def test_a_release_leaves_nothing_behind(
+        self, service: LockService, store: MemoryStore, leases: Leases, holder: Lease
+    ) -> None:
+        assert leases.release(holder) == Released()
+        assert store.read("ann") is None
+
+    def test_a_lock_can_be_broken(
+        self, service: LockService, store: MemoryStore, holder: Lease
+    ) -> None:
+        assert service.break_lock("ann", by="ops") is not None
+        assert record_of(store, "ann").broken_by == "ops"
+        assert not service.acquire("ann", wait_timeout=0).degraded
+
+    def test_if_nothing_could_be_written_at_all_it_says_so(
+        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Others change the record each time: that is an end, too."""
+        lease = taken(leases.take(make_claim("ann")))
+        leases.join(make_claim("ann"))
+        store.room = 0
+        monkeypatch.setattr(store, "swap", lambda *_: None)
+        with pytest.raises(StoreUnavailable, match="all the time"):
+            leases.release(lease)
+
+
+def test_the_stores_here_are_what_they_say(store: MemoryStore) -> None:
+    assert isinstance(store, RewritingStore)
+    store.create("ann", b"first", 60)
+    store.room = 10
+    assert store.append("ann", b"\nmore") == store.read("ann")
+    stored = store.read("ann")
+    assert isinstance(stored, Stored)
+    assert stored.record == b"first\nmore"
+    assert store.append("ann", b"\n") == stored
