@@ -35,11 +35,11 @@ from userlock.errors import (
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
-from userlock.ndb.enforcement import checking, current_settings, fencing, report
+from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lastputs import last_puts, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
-from userlock.ndb.stamps import DELETED, Stamp, origin, stamp_of
+from userlock.ndb.stamps import DELETED, Stamp, stamp_of
 from userlock.ndb.transactions import note_pending
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
@@ -50,17 +50,18 @@ _Violation = TypeVar("_Violation", bound=WriteViolation)
 class _FencedWrite(abc.ABC):
     """What puts and deletes have in common: the checks when their transaction commits."""
 
-    __slots__ = ("_checked", "_tenures", "base_version")
+    __slots__ = ("_checked", "_context", "_tenures", "base_version")
 
-    def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], at: Place | None) -> None:
+    def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], now: Moment) -> None:
         self._tenures = tenures
-        self._checked = checking(at)
-        self.base_version = _version_to_match(stamp) if fencing(at) else 0
+        self._checked = now.checked
+        self._context = now.context
+        self.base_version = _version_to_match(stamp, now.transaction) if now.fenced else 0
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
         for tenure in self._tenures:
-            note_pending(tenure, future)
+            note_pending(tenure, future, self._context)
 
     def about_to_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.
@@ -97,6 +98,7 @@ class FencedPut(_FencedWrite):
 
     __slots__ = (
         "_entity",
+        "_held",
         "_last_puts",
         "_lock_id",
         "_put_at",
@@ -112,31 +114,34 @@ class FencedPut(_FencedWrite):
         stamp: Stamp | None,
         tenures: tuple[Tenure, ...],
         put_at: Place | None,
+        now: Moment,
     ) -> None:
-        super().__init__(stamp, tenures, put_at)
+        super().__init__(stamp, tenures, now)
         self._entity = entity
+        self._held = now.held
         self._lock_id = lock_id
         self._stamp = stamp
         self._put_at = put_at
-        self._last_puts = [note_put(entity, tenure, put_at) for tenure in tenures]
-        if not tenures and hooks.in_transaction():
-            self._last_puts = [note_put(entity, None, put_at)]
-        reaction = self._reaction_to_overwriting()
+        where: tuple[Tenure | None, ...] = tenures
+        if not tenures and now.transaction is not None:
+            where = (None,)
+        self._last_puts = [note_put(entity, tenure, put_at, now.transaction) for tenure in where]
+        reaction = self._reaction_to_overwriting(now)
         self.must_be_new = reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
 
-    def _reaction_to_overwriting(self) -> Reaction:
+    def _reaction_to_overwriting(self, now: Moment) -> Reaction:
         """What is to happen if the entity exists already; `OFF` where nothing is wrong with that.
 
         It must not for a new object with a key of its own.
         """
         new = self._stamp is None or self._stamp.version == DELETED
-        if not new or not hooks.is_complete(self._entity._key) or not fencing(self._put_at):
+        if not new or not now.fenced or not hooks.is_complete(self._entity._key):
             return Reaction.OFF
         cls = type(self._entity)
         if cls._write_policy is WritePolicy.WRITE_ONCE:
             return Reaction.RAISE
-        return Reaction.OFF if cls._overwrites else current_settings().blind_overwrites
+        return Reaction.OFF if cls._overwrites else now.settings.blind_overwrites
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
@@ -148,14 +153,10 @@ class FencedPut(_FencedWrite):
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
-        held = origin().held
-        for tenure in self._tenures:
-            if tenure.lock_id not in held:
-                held = {**held, tenure.lock_id: tenure}
-        key = self._entity._key
+        key = hooks.key_of(self._entity)
         known = key if hooks.is_complete(key) else None
         self._entity._userlock_stamp = Stamp(
-            known, held, version, place=self._put_at, lock_id=self._lock_id
+            known, self._held, version, place=self._put_at, lock_id=self._lock_id
         )
         for last in self._last_puts:
             last.version = version
@@ -213,9 +214,10 @@ class FencedDelete(_FencedWrite):
         cached: Any,
         tenure: Tenure | None,
         deleted_at: Place | None,
+        now: Moment,
     ) -> None:
-        stamp = _stamp_under(tenure, cached)
-        super().__init__(stamp, () if tenure is None else (tenure,), deleted_at)
+        stamp = _stamp_under(tenure, cached, now.transaction)
+        super().__init__(stamp, () if tenure is None else (tenure,), now)
         self._cached = cached
         self._key = ndb_key
         self._lock_id = lock_id
@@ -261,7 +263,7 @@ class FencedDelete(_FencedWrite):
         )
 
 
-def _stamp_under(tenure: Tenure | None, cached: Any) -> Stamp | None:
+def _stamp_under(tenure: Tenure | None, cached: Any, transaction: bytes | None) -> Stamp | None:
     """What is known of a cached object, if it was read under this tenure, or in this transaction.
 
     Otherwise nobody relied on it when the delete was decided on.
@@ -271,15 +273,13 @@ def _stamp_under(tenure: Tenure | None, cached: Any) -> Stamp | None:
         return None
     if tenure is not None and stamp.held.get(tenure.lock_id) is tenure:
         return stamp
-    transaction = hooks.current_transaction()
     return stamp if transaction is not None and stamp.transaction == transaction else None
 
 
-def _version_to_match(stamp: Stamp | None) -> int:
+def _version_to_match(stamp: Stamp | None, transaction: bytes | None) -> int:
     """The version the server must still have; 0 where nothing is to be matched."""
     if stamp is None:
         return 0
-    transaction = hooks.current_transaction()
     if transaction is not None and transaction == stamp.transaction:
         return 0  # the transaction itself answers for what was read in it
     return max(stamp.version, 0)

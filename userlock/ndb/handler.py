@@ -6,6 +6,7 @@ from typing import Any
 
 from userlock.lock.scope import current_scope
 from userlock.ndb import hooks
+from userlock.ndb.enforcement import Moment
 from userlock.ndb.fencing import FencedDelete, FencedPut
 from userlock.ndb.lastputs import put_in_running_transaction
 from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
@@ -94,10 +95,11 @@ class ModelHandler:
         deleted_at = here()
         cls: Any = hooks.model_of(ndb_key.kind())
         lock_id = lock_id_of_key(cls, ndb_key)
-        tenure = check_delete(cls, ndb_key, lock_id, deleted_at)
+        now = Moment(deleted_at, hooks.current_context())
+        tenure = check_delete(cls, ndb_key, lock_id, deleted_at, now)
         cached = hooks.cached_entity(ndb_key)
         if isinstance(cached, self.tracked):
             cached._userlock_wait_for_last_put()  # type: ignore[attr-defined]
         else:
             cached = None
-        return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at)
+        return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at, now)

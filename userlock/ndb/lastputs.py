@@ -69,9 +69,11 @@ def newer_put(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> LastPu
     return last
 
 
-def note_put(entity: Any, tenure: Tenure | None, put_at: Place | None) -> LastPut:
+def note_put(
+    entity: Any, tenure: Tenure | None, put_at: Place | None, transaction: bytes | None
+) -> LastPut:
     """Remember that this object is now the newest of its entity."""
-    last = LastPut(_identity(entity), put_at, hooks.current_transaction())
+    last = LastPut(_identity(entity), put_at, transaction)
     key = hooks.key_of(entity)
     if hooks.is_complete(key):
         last_puts(tenure)[key] = last

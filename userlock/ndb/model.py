@@ -20,7 +20,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.tenure import register_participant
 from userlock.lock.verbs import global_lock
 from userlock.ndb import hooks
-from userlock.ndb.enforcement import current_settings
+from userlock.ndb.enforcement import Moment
 from userlock.ndb.fencing import FencedPut
 from userlock.ndb.handler import ModelHandler
 from userlock.ndb.lockids import LockRule, lock_id_for_put, lock_id_of, lock_rule_of
@@ -80,12 +80,15 @@ class Model(ndb.Model):
         Datastore since it was read, and `EntityExistsError` when it is new
         but exists already; nothing is overwritten then.
         """
-        if hooks.current_context() is None:
+        context = hooks.current_context()
+        if context is None:
             raise ContextError()
         notes = self.__dict__
-        self._userlock_wait_for_last_put()
-        hooks.wait_for_entity(self)
-        notes["_userlock_putting"] = (notes.pop("_userlock_put_at", None) or here(),)
+        if "_userlock_pending" in notes:
+            self._userlock_wait_for_last_put()
+        hooks.wait_for_entity(self, context)
+        put_at = here() if "_userlock_put_at" not in notes else notes.pop("_userlock_put_at")
+        notes["_userlock_putting"] = put_at, context
         try:
             future = super()._put_async(**kwargs)
         finally:
@@ -94,7 +97,7 @@ class Model(ndb.Model):
         if write is not None:
             write.begun(future)
         if not future.done():
-            notes["_userlock_pending"] = future, hooks.current_context()
+            notes["_userlock_pending"] = future, context
         return future
 
     put_async = _put_async
@@ -117,20 +120,22 @@ class Model(ndb.Model):
         if putting is None:
             super()._prepare_for_put()
             return
-        (put_at,) = putting
+        put_at, context = putting
+        now = Moment(put_at, context)
         stamp = stamp_of(self)
-        check_whole(self, stamp, put_at)
+        if self._projection:
+            check_whole(self, stamp, put_at, now)
         super()._prepare_for_put()
         lock_id = None
         tenures: tuple[Any, ...] = ()
         if self._userlock_rule is not None:
             lock_id = lock_id_for_put(self)
-            tenures = check_put(self, lock_id, stamp, put_at)
+            tenures = check_put(self, lock_id, stamp, put_at, now)
         else:
-            check_put_of_policy(self, self._write_policy, stamp, put_at)
-        self.__dict__["_userlock_put_in"] = hooks.current_transaction()
-        self.__dict__["_userlock_write"] = FencedPut(self, lock_id, stamp, tenures, put_at)
-        if current_settings().stale_objects is not Reaction.OFF:
+            check_put_of_policy(self, self._write_policy, stamp, put_at, now)
+        self.__dict__["_userlock_put_in"] = now.transaction
+        self.__dict__["_userlock_write"] = FencedPut(self, lock_id, stamp, tenures, put_at, now)
+        if now.settings.stale_objects is not Reaction.OFF:
             watch_uses(Model)  # of the objects that are out of date from now on
 
     def _userlock_wait_for_last_put(self) -> None:

@@ -8,6 +8,7 @@ under the user's lock; `policy_checks` has the other write policies.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from userlock.errors import (
@@ -22,9 +23,8 @@ from userlock.errors import (
     ReadUnderEarlierTenure,
     ReadWithoutLock,
 )
-from userlock.lock.scope import LockScope, current_scope
 from userlock.lock.tenure import Tenure
-from userlock.ndb.enforcement import checking, report
+from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lockids import lock_id_for_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
@@ -33,7 +33,7 @@ from userlock.ndb.stamps import Stamp
 
 
 def check_put(
-    entity: Any, lock_id: str | None, stamp: Stamp | None, put_at: Place | None
+    entity: Any, lock_id: str | None, stamp: Stamp | None, put_at: Place | None, now: Moment
 ) -> tuple[Tenure, ...]:
     """Check a put of an entity under the user's lock, before it begins.
 
@@ -43,6 +43,7 @@ def check_put(
             is still to allocate the id that names the lock, so that nobody else can know it.
         stamp: where the object comes from; None for a new one.
         put_at: where it is being put.
+        now: what holds now.
 
     Returns:
         The tenures under which the put runs: of its lock, and of the lock that it was under
@@ -54,13 +55,12 @@ def check_put(
     """
     if lock_id is None:
         return ()
-    scope = current_scope()
-    held = {} if scope is None else scope.held
+    held = now.held
     tenure = held.get(lock_id)
     before = None
     if stamp is not None and stamp.lock_id is not None and stamp.lock_id != lock_id:
         before = _lock_id_before(stamp.lock_id, lock_id)
-    if checking(put_at):
+    if now.checked:
         if before is None:
             finding = _finding(entity, lock_id, stamp, tenure)
         else:
@@ -129,27 +129,27 @@ def _ran_out(tenure: Tenure) -> Finding | None:
 
 
 def check_put_of_policy(
-    entity: Any, policy: WritePolicy, stamp: Stamp | None, put_at: Place | None
+    entity: Any, policy: WritePolicy, stamp: Stamp | None, put_at: Place | None, now: Moment
 ) -> None:
     """Check a put of an entity that has another policy than the user's lock.
 
     Raises:
         WriteViolation: the put must not be, and enforcement is on.
     """
-    if checking(put_at):
+    if now.checked:
         finding = finding_of_put(entity, policy, stamp)
         if finding is not None:
             _report_put(entity, finding, None, stamp, put_at)
 
 
-def check_whole(entity: Any, stamp: Stamp | None, put_at: Place | None) -> None:
+def check_whole(entity: Any, stamp: Stamp | None, put_at: Place | None, now: Moment) -> None:
     """Check that an entity that is to be put does not come from a projection query.
 
     Raises:
         PartialEntityPut: it does, and enforcement is on.
     """
     policy = type(entity)._write_policy
-    if not entity._projection or policy.is_unsafe or not checking(put_at):
+    if not entity._projection or policy.is_unsafe or not now.checked:
         return
     lock_id = None
     if policy is WritePolicy.USER_LOCK:
@@ -181,7 +181,7 @@ def _report_put(
 
 
 def check_delete(
-    cls: Any, ndb_key: Any, lock_id: str | None, deleted_at: Place | None
+    cls: Any, ndb_key: Any, lock_id: str | None, deleted_at: Place | None, now: Moment
 ) -> Tenure | None:
     """Check a delete that is about to begin.
 
@@ -191,6 +191,7 @@ def check_delete(
         lock_id: the lock that guards it; None when the key alone does not tell. Then any
             lock will do.
         deleted_at: where it is being deleted.
+        now: what holds now.
 
     Returns:
         The tenure under which the delete runs, if any.
@@ -199,8 +200,8 @@ def check_delete(
         WriteViolation: it must not be, and enforcement is on.
     """
     locked = cls._write_policy is WritePolicy.USER_LOCK
-    tenure = _tenure_for(current_scope(), lock_id) if locked else None
-    if not checking(deleted_at):
+    tenure = _tenure_for(now.held, lock_id) if locked else None
+    if not now.checked:
         return tenure
     finding: Finding | None
     if locked:
@@ -224,9 +225,7 @@ def check_delete(
     return tenure
 
 
-def _tenure_for(scope: LockScope | None, lock_id: str | None) -> Tenure | None:
-    if scope is None:
-        return None
+def _tenure_for(held: Mapping[str, Tenure], lock_id: str | None) -> Tenure | None:
     if lock_id is not None:
-        return scope.held.get(lock_id)
-    return next(iter(scope.held.values()), None)
+        return held.get(lock_id)
+    return next(iter(held.values()), None)

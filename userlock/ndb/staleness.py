@@ -19,7 +19,7 @@ from userlock.errors import StaleObjectUsed
 from userlock.events import LISTENERS, StaleObject
 from userlock.lock.scope import current_scope
 from userlock.ndb import hooks
-from userlock.ndb.enforcement import checking, current_settings
+from userlock.ndb.enforcement import Moment, current_settings
 from userlock.ndb.lastputs import LastPut, newer_put
 from userlock.ndb.lockids import lock_id_for_put
 from userlock.ndb.places import here
@@ -48,7 +48,7 @@ def _used(entity: Any) -> None:
     finally:
         del notes[_JUDGING]
     used_at = here() if newer is not None else None
-    if newer is None or not checking(used_at):
+    if newer is None or not Moment(used_at, hooks.current_context()).checked:
         return
     stamp = stamp_of(entity)
     error = StaleObjectUsed(

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from userlock.lock.scope import current_scope
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
-from userlock.ndb.enforcement import current_settings
+from userlock.ndb.enforcement import NO_LOCKS, current_settings
 from userlock.ndb.places import Place, here
 
-_NOTHING: Mapping[str, Tenure] = {}
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
 sequence = itertools.count(1)
 
@@ -30,7 +29,7 @@ class Origin(NamedTuple):
 
 
 #: Of what was not asked of Datastore.
-NOTHING_HELD = Origin(_NOTHING, None, 0)
+NOTHING_HELD = Origin(NO_LOCKS, None, 0)
 
 #: The version of an entity that was deleted through an object that is still around.
 DELETED = -1
@@ -81,7 +80,7 @@ class Stamp:
 def origin() -> Origin:
     """What the running code holds, now."""
     scope = current_scope()
-    held = _NOTHING if scope is None else scope.held
+    held = NO_LOCKS if scope is None else scope.held
     return Origin(held, hooks.current_transaction(), next(sequence))
 
 

@@ -82,15 +82,18 @@ def wait_for_writes(tenure: Tenure) -> None:
         hooks.wait_for(future, begun_in)
 
 
-def note_pending(tenure: Tenure, future: Any) -> None:
-    """Remember a write that was begun under the lock, until the lock is left."""
+def note_pending(tenure: Tenure, future: Any, begun_in: Any) -> None:
+    """Remember a write that was begun under the lock, until the lock is left.
+
+    `begun_in` is the ndb context that it was begun in.
+    """
     pending = _pending(tenure)
     if len(pending) >= tenure.notes.get("tidy at", _TIDY_AT):  # type: ignore[operator]
         # A long tenure with many puts keeps only what is still of interest.
         pending[:] = [each for each in pending if not _is_settled(each[0])]
         tenure.notes["tidy at"] = max(_TIDY_AT, 2 * len(pending))
     hooks.observe(future)
-    pending.append((future, hooks.current_context()))
+    pending.append((future, begun_in))
 
 
 def _is_settled(future: Any) -> bool:

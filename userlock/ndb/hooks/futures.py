@@ -12,6 +12,8 @@ from google.cloud.ndb import tasklets
 def _observed(kind: Any) -> Any:
     """A kind of futures that notes whether somebody has been told of the error."""
     assert issubclass(kind, tasklets.Future)
+    if hasattr(kind, "_userlock_told"):
+        return kind
 
     class Observed(kind):
         _userlock_told = False
@@ -38,8 +40,7 @@ def observe(future: Any) -> None:
     the caller has seen must not be raised a second time.
     """
     kind: Any = type(future)
-    if not hasattr(kind, "_userlock_told"):
-        future.__class__ = _observed(kind)
+    future.__class__ = _observed(kind)
 
 
 def untold_error(future: Any) -> BaseException | None:

@@ -120,10 +120,9 @@ def in_flight() -> dict[Any, Any]:
     return flying
 
 
-def wait_for_entity(entity: Any) -> None:
-    """`wait_for_key` of an entity's key. Asked in each put, and rarely is there one under way."""
-    flying = in_flight()
-    if flying:
+def wait_for_entity(entity: Any, current: Any) -> None:
+    """`wait_for_key` of an entity's key, in a context. Asked in each put; rarely is there one."""
+    if current.eventloop.__dict__.get("_userlock_in_flight"):
         wait_for_key(entity._entity_key)
 
 
