@@ -40,7 +40,7 @@ from userlock.ndb.lastputs import last_puts, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.stamps import DELETED, Stamp, stamp_of
-from userlock.ndb.transactions import note_pending
+from userlock.ndb.transactions import forget_pending, note_pending
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
@@ -50,18 +50,27 @@ _Violation = TypeVar("_Violation", bound=WriteViolation)
 class _FencedWrite(abc.ABC):
     """What puts and deletes have in common: the checks when their transaction commits."""
 
-    __slots__ = ("_checked", "_context", "_tenures", "base_version")
+    __slots__ = ("_checked", "_tenures", "base_version", "begun_in", "future")
 
     def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], now: Moment) -> None:
         self._tenures = tenures
         self._checked = now.checked
-        self._context = now.context
+        #: The ndb context that it is begun in.
+        self.begun_in = now.context
+        #: Its outcome, once it is on its way.
+        self.future: Any = None
         self.base_version = _version_to_match(stamp, now.transaction) if now.fenced else 0
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
+        self.future = future
         for tenure in self._tenures:
-            note_pending(tenure, future, self._context)
+            note_pending(tenure, self)
+
+    def answered(self) -> None:
+        """Whoever put it has been told of its outcome."""
+        for tenure in self._tenures:
+            forget_pending(tenure, self)
 
     def about_to_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.

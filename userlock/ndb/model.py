@@ -69,6 +69,23 @@ class Model(ndb.Model):
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
 
     # ndb calls these by either name.
+    def _put(self, **kwargs: Any) -> Any:
+        """`_put_async`, and wait for it."""
+        notes = self.__dict__
+        # From here, the caller is near.
+        if "_userlock_put_at" not in notes:
+            notes["_userlock_put_at"] = here()
+        try:
+            return super()._put(**kwargs)
+        finally:
+            notes.pop("_userlock_put_at", None)
+            write = notes.get("_userlock_pending")
+            if write is not None and write.future.done():
+                del notes["_userlock_pending"]
+                write.answered()
+
+    put = _put
+
     def _put_async(self, **kwargs: Any) -> Any:
         """Write this entity as its policy says. As in ndb, and checked and fenced.
 
@@ -84,8 +101,7 @@ class Model(ndb.Model):
         if context is None:
             raise ContextError()
         notes = self.__dict__
-        if "_userlock_pending" in notes:
-            self._userlock_wait_for_last_put()
+        self._userlock_wait_for_last_put()
         hooks.wait_for_entity(self, context)
         put_at = here() if "_userlock_put_at" not in notes else notes.pop("_userlock_put_at")
         notes["_userlock_putting"] = put_at, context
@@ -96,8 +112,8 @@ class Model(ndb.Model):
             write: FencedPut | None = notes.pop("_userlock_write", None)
         if write is not None:
             write.begun(future)
-        if not future.done():
-            notes["_userlock_pending"] = future, context
+            if not future.done():
+                notes["_userlock_pending"] = write
         return future
 
     put_async = _put_async
@@ -140,9 +156,9 @@ class Model(ndb.Model):
 
     def _userlock_wait_for_last_put(self) -> None:
         """A second put of one object waits for the first, whose version it builds on."""
-        pending = self.__dict__.pop("_userlock_pending", None)
-        if pending is not None:
-            hooks.wait_for(*pending)
+        write: FencedPut | None = self.__dict__.pop("_userlock_pending", None)
+        if write is not None:
+            hooks.wait_for(write.future, write.begun_in)
 
     # --- copies -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
@@ -37,9 +37,9 @@ class DatastoreParticipant:
         errors = []
         while pending := _pending(tenure):
             # What finishes may begin another write: a hook, or a tasklet.
-            future, begun_in = pending.pop(0)
-            hooks.wait_for(future, begun_in)
-            if (error := hooks.untold_error(future)) is not None:
+            write = pending.pop(0)
+            hooks.wait_for(write.future, write.begun_in)
+            if (error := hooks.untold_error(write.future)) is not None:
                 errors.append(error)
         for error in errors[1:]:
             log.error("another write under lock %r failed", tenure.lock_id, exc_info=error)
@@ -64,13 +64,21 @@ class DatastoreParticipant:
         hooks.when_transaction_ends(release_quietly)
 
 
-#: A write whose outcome is not known yet: its future, and the ndb context that it was begun in.
-_Pending = tuple[Any, Any]
+class PendingWrite(Protocol):
+    """A write whose outcome is not known yet.
+
+    Attributes:
+        future: its outcome to be.
+        begun_in: the ndb context that it was begun in.
+    """
+
+    future: Any
+    begun_in: Any
 
 
-def _pending(tenure: Tenure) -> list[_Pending]:
+def _pending(tenure: Tenure) -> list[PendingWrite]:
     notes: dict[str, Any] = tenure.notes
-    pending: list[_Pending] | None = notes.get("pending")
+    pending: list[PendingWrite] | None = notes.get("pending")
     if pending is None:
         pending = notes["pending"] = []
     return pending
@@ -78,22 +86,26 @@ def _pending(tenure: Tenure) -> list[_Pending]:
 
 def wait_for_writes(tenure: Tenure) -> None:
     """Wait for the writes that were begun under the lock. Their errors are told on leaving it."""
-    for future, begun_in in tuple(_pending(tenure)):
-        hooks.wait_for(future, begun_in)
+    for write in tuple(_pending(tenure)):
+        hooks.wait_for(write.future, write.begun_in)
 
 
-def note_pending(tenure: Tenure, future: Any, begun_in: Any) -> None:
-    """Remember a write that was begun under the lock, until the lock is left.
-
-    `begun_in` is the ndb context that it was begun in.
-    """
+def note_pending(tenure: Tenure, write: PendingWrite) -> None:
+    """Remember a write that was begun under the lock, until the lock is left."""
     pending = _pending(tenure)
     if len(pending) >= tenure.notes.get("tidy at", _TIDY_AT):  # type: ignore[operator]
         # A long tenure with many puts keeps only what is still of interest.
-        pending[:] = [each for each in pending if not _is_settled(each[0])]
+        pending[:] = [each for each in pending if not _is_settled(each.future)]
         tenure.notes["tidy at"] = max(_TIDY_AT, 2 * len(pending))
-    hooks.observe(future)
-    pending.append((future, begun_in))
+    hooks.observe(write.future)
+    pending.append(write)
+
+
+def forget_pending(tenure: Tenure, write: PendingWrite) -> None:
+    """Its outcome has been told. Forgotten at once where that is easy, as mostly."""
+    pending = _pending(tenure)
+    if pending and pending[-1] is write:
+        pending.pop()
 
 
 def _is_settled(future: Any) -> bool:
