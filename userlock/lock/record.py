@@ -79,6 +79,20 @@ class _Place(NamedTuple):
     since: float
     #: What follows the mark in the line; written again as it is.
     rest: bytes
+    #: Whether it has lost its place before.
+    again: bool
+
+
+# A crowd's lines are seen again at each look.
+@functools.lru_cache(maxsize=2048)
+def _place(line: bytes) -> _Place | None:
+    """What a line says that puts somebody in line; None if it makes no sense."""
+    mark, _, rest = line.partition(b" ")
+    try:
+        token, since, _ = rest.split(b" ", 2)
+        return _Place(token, _PRIORITIES[mark], float(since), rest, mark[:1] == b"~")
+    except (KeyError, ValueError):
+        return None
 
 
 def joining(holder: Holder, *, again: bool = False) -> bytes:
@@ -139,7 +153,19 @@ class Record:
         self._offered_to: frozenset[bytes] = frozenset()
         self._succeeded = b""
         for line in lines:
-            self._understand(line)
+            if line[:2] in _PRIORITIES:
+                self._line_up(_place(line))
+            else:
+                self._understand(line)
+
+    def _line_up(self, place: _Place | None) -> None:
+        if place is None or place.token in self._known:
+            return  # sent twice, after a lost reply
+        self._known.add(place.token)
+        if place.again:
+            self._places.insert(self._where(place), place)
+        else:
+            self._places.append(place)
 
     def _understand(self, line: bytes) -> None:
         mark, _, rest = line.partition(b" ")
@@ -153,22 +179,8 @@ class Record:
         elif mark == b"!":
             token, _, what = rest.partition(b" ")
             self._blocked[token] = what
-        elif mark == b"?":
-            if rest == self.holder.token.encode():
-                self._offered_to = frozenset(self._known)
-        elif mark in _PRIORITIES:
-            try:
-                token, since, _ = rest.split(b" ", 2)
-                place = _Place(token, _PRIORITIES[mark], float(since), rest)
-            except ValueError:
-                return
-            if token in self._known:
-                return  # sent twice, after a lost reply
-            self._known.add(token)
-            if mark[:1] == b"~":
-                self._places.insert(self._where(place), place)
-            else:
-                self._places.append(place)
+        elif mark == b"?" and rest == self.holder.token.encode():
+            self._offered_to = frozenset(self._known)
 
     def _where(self, place: _Place) -> int:
         """Before the first one that began to wait later (by the waiters' own clocks)."""
@@ -234,10 +246,13 @@ class Record:
     @functools.cached_property
     def _line(self) -> list[_Place]:
         """Who waits, in the order in which they will be served."""
-        here = [place for place in self._places if place.token not in self._done]
-        return [place for place in here if self._urgent(place)] + [
-            place for place in here if not self._urgent(place)
-        ]
+        done = self._done
+        urgent: list[_Place] = []
+        others: list[_Place] = []
+        for place in self._places:
+            if place.token not in done:
+                (urgent if self._urgent(place) else others).append(place)
+        return urgent + others
 
     def _urgent(self, place: _Place) -> bool:
         return place.priority is Priority.INTERACTIVE or place.token in self._aged
