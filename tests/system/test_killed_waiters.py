@@ -74,6 +74,33 @@ def test_a_process_with_25_waiting_threads_that_is_killed(
     assert delay <= CLAIMED_SECONDS + len(attempts) * SLACK_SECONDS
 
 
+@pytest.mark.parametrize("protocol", ["meta", "text"])
+@pytest.mark.parametrize("wait", [0, 0.02])
+def test_a_waiter_that_is_killed_before_callers_who_hardly_wait(
+    memcached: Memcached, tmp_path: Path, wait: float, protocol: str, prefix: str
+) -> None:
+    """None of them waits for long enough to find out that it is dead; memcached does."""
+    with gathered(f"{memcached.url(prefix)}&protocol={protocol}", tmp_path) as crowd:
+        (killed,) = crowd.enlist("killed")
+        lease = crowd.service.acquire(crowd.lock_id, lock_timeout=60)
+        crowd.line_up(killed)
+        killed.kill()
+        crowd.service.release(lease)
+        released = time.monotonic()
+        refused = 0
+        while True:
+            try:
+                crowd.service.acquire(crowd.lock_id, wait_timeout=wait)
+                break
+            except LockTimeout:
+                refused += 1
+                time.sleep(0.01)
+        passed = time.monotonic() - released
+        crowd.finish()
+    print(f"\nwaiting for {wait:g} s each: {refused} were refused in {passed:.2f} s")
+    assert 0.25 <= passed <= 0.5 + STORE_SLACK_SECONDS
+
+
 def test_a_waiter_that_is_stopped_past_its_turn_lines_up_again(
     memcached: Memcached, tmp_path: Path, prefix: str
 ) -> None:

@@ -1,0 +1,182 @@
+"""A real memcached that has no room for a line more: a lock is held, handed on and given back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pymemcache.client.base import Client
+from pymemcache.exceptions import MemcacheServerError
+
+from tests.leases import record_of, taken
+from tests.servers import Memcached
+from userlock import LockService, LockTimeout
+from userlock.clock import SYSTEM_CLOCK
+from userlock.events import Contended, Degraded, Event, Listeners
+from userlock.lock.lease import Released
+from userlock.lock.leases import Leases
+from userlock.stores import MemcacheStore
+from userlock.testing import make_claim
+
+LOCK = "learner-1"
+
+
+@pytest.fixture(params=["meta", "text"])
+def store(memcached: Memcached, prefix: str, request: pytest.FixtureRequest) -> MemcacheStore:
+    return MemcacheStore(memcached.address, prefix=prefix, protocol=request.param)
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def service(store: MemcacheStore, events: list[Event]) -> LockService:
+    return LockService(store, listeners=Listeners([events.append]))
+
+
+@pytest.fixture
+def leases(store: MemcacheStore) -> Leases:
+    return Leases(store, SYSTEM_CLOCK)
+
+
+def fill(memcached: Memcached, prefix: str) -> None:
+    """With lines that mean nothing, as far as memcached lets them in."""
+    with contextlib.closing(Client(memcached.address)) as client:
+        for size in (100_000, 1_000, 20, 2):
+            while client.append(f"{prefix}:lock={LOCK}", b"\n" + b"x" * (size - 1), noreply=False):
+                pass
+
+
+def test_it_is_handed_on(
+    memcached: Memcached, prefix: str, service: LockService, events: list[Event]
+) -> None:
+    """Whoever comes finds no place in line, and waits without; the holder's last word is said."""
+    lease = service.acquire(LOCK)
+    fill(memcached, prefix)
+    done = threading.Event()
+    seen: list[object] = []
+
+    def wait_for_it() -> None:
+        try:
+            mine = service.acquire(LOCK, wait_timeout=20)
+            seen.append(mine.degraded)
+            service.release(mine)
+        finally:
+            done.set()
+
+    waiter = threading.Thread(target=wait_for_it)
+    waiter.start()
+    end = time.monotonic() + 20
+    while not any(isinstance(event, Contended) for event in events):
+        assert time.monotonic() < end, "it is not kept waiting"
+        time.sleep(0.001)
+    service.release(lease)
+    assert done.wait(20)
+    waiter.join()
+    assert seen == [False]
+    assert service.look(LOCK) is None
+    assert not [event for event in events if isinstance(event, Degraded)]
+
+
+def test_those_in_line_are_next(memcached: Memcached, prefix: str, leases: Leases) -> None:
+    lease = taken(leases.take(make_claim(LOCK)))
+    waiter = make_claim(LOCK)
+    leases.join(waiter)
+    fill(memcached, prefix)
+    late = leases.join(make_claim(LOCK))
+    assert late is not None
+    assert len(late.waiters()) == 1, "there was room after all"
+    leases.leave(LOCK, make_claim(LOCK).token)  # it could not say so either
+    assert leases.release(lease) == Released()
+    record = record_of(leases.store, LOCK)
+    assert len(record.stored.record) < 1000
+    assert record.is_turn_of(waiter.token)
+    mine = taken(leases.claim(waiter, record, passing=False))
+    assert leases.release(mine) == Released()
+    assert leases.look(LOCK) is None
+
+
+def test_whoever_does_not_wait_is_told_that_it_is_held(
+    memcached: Memcached, prefix: str, service: LockService, events: list[Event]
+) -> None:
+    lease = service.acquire(LOCK)
+    fill(memcached, prefix)
+    for wait in (0, 0.1):
+        with pytest.raises(LockTimeout) as told:
+            service.acquire(LOCK, wait_timeout=wait)
+        assert told.value.holder is not None
+        assert told.value.holder.token == lease.token
+    assert service.break_lock(LOCK, by="ops") is not None
+    service.release(service.acquire(LOCK, wait_timeout=0))
+    assert not [event for event in events if isinstance(event, Degraded)]
+
+
+def test_those_who_give_up_do_not_fill_it(memcached: Memcached, prefix: str) -> None:
+    """By the meta protocol, which tells how long the record has still to live."""
+    store = MemcacheStore(memcached.address, prefix=prefix, protocol="meta")
+    service = LockService(store, listeners=Listeners([]))
+    began = time.monotonic()
+    lease = service.acquire(LOCK, lock_timeout=600)
+    longest = 0
+    for _ in range(1000):
+        with pytest.raises(LockTimeout):
+            service.acquire(LOCK, wait_timeout=0.0001, request="GET /a/path/as/long/as/they/are")
+        longest = max(longest, len(record_of(store, LOCK).stored.record))
+    assert 25_000 < longest < 33_000
+    left = store.seconds_left(LOCK)
+    assert left is not None
+    gone = time.monotonic() - began
+    # To the second, and one more for memcached's clock; four times it was written anew.
+    assert 600 - gone <= left <= 600 - gone + 2 + 1
+    service.release(lease)
+    assert store.read(LOCK) is None
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Memcached]:
+    """One that evicts nothing, and whose memory others have used up."""
+    server = Memcached(tmp_path, "-M", "-m", "2")
+    yield server
+    server.stop()
+
+
+def test_a_memcached_out_of_memory(small: Memcached, prefix: str) -> None:
+    """By the text protocol, the line is left out, and all else stays as it is."""
+    store = MemcacheStore(small.address, prefix=prefix, protocol="text")
+    assert store.create(LOCK, b"first", 60) is not None
+    use_up(small)
+    for _ in range(2):
+        stored = store.append(LOCK, b"\n" + b"y" * 100)
+        assert stored is not None
+        assert stored.record == b"first"
+    stored = store.read(LOCK)
+    assert stored is not None
+    assert stored.record == b"first"
+
+
+def test_a_memcached_out_of_memory_may_drop_the_record(small: Memcached, prefix: str) -> None:
+    """By the meta protocol it does: a loss as any other. The next reply is the right one still."""
+    store = MemcacheStore(small.address, prefix=prefix, protocol="meta")
+    assert store.create(LOCK, b"first", 60) is not None
+    assert store.create("another", b"second", 60) is not None
+    use_up(small)
+    assert store.append(LOCK, b"\n" + b"y" * 100) is None
+    stored = store.read("another")
+    assert stored is not None
+    assert stored.record == b"second"
+
+
+def use_up(server: Memcached) -> None:
+    """All memory, and what is left of it in each class of sizes."""
+    with contextlib.closing(Client(server.address)) as client:
+        for size in (50_000, 5_000, *range(600, 0, -8)):
+            with contextlib.suppress(MemcacheServerError):
+                for number in itertools.count():
+                    client.set(f"{size}-{number}", b"x" * size, noreply=False)
