@@ -8,6 +8,7 @@ from userlock.configuration import configure
 from userlock.errors import (
     AbstractWritten,
     BatchOnlyWritten,
+    CommitInDoubt,
     ConfigurationError,
     CreatedWithoutLock,
     DeadlockDetected,
@@ -68,12 +69,14 @@ from userlock.ndb.model import (
     models_without_policy,
 )
 from userlock.ndb.policies import WritePolicy
+from userlock.ndb.writeid import WriteIdProperty
 from userlock.reports import SiteReport, violations
 from userlock.settings import Enforcement, Reaction, Settings
 
 __all__ = [
     "AbstractWritten",
     "BatchOnlyWritten",
+    "CommitInDoubt",
     "ConfigurationError",
     "CreatedWithoutLock",
     "DeadlockDetected",
@@ -124,6 +127,7 @@ __all__ = [
     "UserModel",
     "Waiter",
     "WriteAfterCommit",
+    "WriteIdProperty",
     "WriteOnceRewritten",
     "WritePolicy",
     "WriteViolation",

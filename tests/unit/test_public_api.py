@@ -13,6 +13,7 @@ import userlock
 PUBLIC = {
     "AbstractWritten",
     "BatchOnlyWritten",
+    "CommitInDoubt",
     "ConfigurationError",
     "CreatedWithoutLock",
     "DeadlockDetected",
@@ -63,6 +64,7 @@ PUBLIC = {
     "UserModel",
     "Waiter",
     "WriteAfterCommit",
+    "WriteIdProperty",
     "WriteOnceRewritten",
     "WritePolicy",
     "WriteViolation",
@@ -134,7 +136,7 @@ def test_every_error_is_under_one_base() -> None:
 
 HOOKED = """
 from google.cloud.ndb import _transaction
-assert _transaction.transaction_async_.__module__ == "userlock.ndb.hooks.writing"
+assert _transaction.transaction_async_.__module__ == "userlock.ndb.hooks.transactions"
 """
 
 

@@ -33,6 +33,7 @@
     │   └── StructuredOnlyWritten       policy structured only: has no entities
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
     │   └── EntityExistsError           a new entity was put where there is one already
+    ├── CommitInDoubt                   a transaction was applied, or not: its reply was lost
     ├── StaleObjectUsed                 an object that is out of date (where that is raised)
     └── EntityNotFound                  the entity was deleted before it could be locked
 
@@ -61,6 +62,7 @@ from userlock.errors.locks import (
     LockTimeout,
 )
 from userlock.errors.refusals import (
+    CommitInDoubt,
     EntityExistsError,
     EntityNotFound,
     StaleObjectUsed,
@@ -92,6 +94,7 @@ from userlock.errors.violations import (
 __all__ = [
     "AbstractWritten",
     "BatchOnlyWritten",
+    "CommitInDoubt",
     "ConfigurationError",
     "CreatedWithoutLock",
     "DeadlockDetected",

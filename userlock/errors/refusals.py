@@ -12,9 +12,10 @@ class StaleWriteError(UserLockError):
 
     Nothing was overwritten. Start again from the read.
 
-    Limit: when the reply to a put is lost, ndb sends it again, and meets its
-    own write; this error is raised then although the write has landed. So it
-    may be reported refused and yet be there, but never the other way round.
+    Limit: when the reply to a put is lost, it is sent again, and meets its own
+    write. A model with a `WriteIdProperty` recognises that; for others this
+    error is raised, with `may_have_landed`, although the write may be there.
+    Never the other way round.
 
     Attributes:
         key: the entity's `ndb.Key`.
@@ -23,6 +24,10 @@ class StaleWriteError(UserLockError):
         read_at: where the entity was read.
         put_at: where it was put.
         lock_id: the lock that should have prevented this.
+        others_landed: how many other writes of the same commit have landed (a `put_multi` is
+            sent in commits of up to 500).
+        may_have_landed: whether what it met may be its own write, from an earlier try whose
+            reply was lost. Look before you repeat the request: it would be applied twice.
     """
 
     _problem = "was written by somebody else since it was read"
@@ -38,6 +43,8 @@ class StaleWriteError(UserLockError):
         read_at: object | None,
         put_at: object | None,
         deleting: bool = False,
+        others_landed: int = 0,
+        may_have_landed: bool = False,
     ) -> None:
         lines = [
             f"{key!r} {self._problem}, so this write was refused and nothing was overwritten.",
@@ -47,10 +54,19 @@ class StaleWriteError(UserLockError):
             lines.append(f"  read at: {read_at or 'not known'} (version {read_version})")
         found = f" (the server has version {found_version})" if found_version else ""
         lines.append(f"  {'deleted at' if deleting else 'put at'}: {put_at or 'not known'}{found}")
+        if others_landed:
+            lines.append(f"  others: {others_landed} other writes of its commit have landed")
+        if may_have_landed:
+            lines.append(
+                "  in doubt: the reply to an earlier try was lost, and what was met may be that "
+                "one's own write; look before you run the request again"
+            )
         lines.append(f"  To mend it: {self._remedy}.")
         super().__init__("\n".join(lines))
         self.key = key
         self.lock_id = lock_id
+        self.others_landed = others_landed
+        self.may_have_landed = may_have_landed
         self.read_version = read_version
         self.found_version = found_version
         self.read_at = read_at
@@ -69,6 +85,37 @@ class EntityExistsError(StaleWriteError):
         "read it first and create it only when it is missing, under the lock; a model whose "
         "entities are meant to be overwritten unread says `_overwrites = True`"
     )
+
+
+class CommitInDoubt(UserLockError):
+    """The reply to a transaction's commit was lost, and whether it was applied is not known.
+
+    It was applied as a whole or not at all. ndb would run the function again,
+    and perhaps apply it twice; here it is not run again. Look at what is
+    stored before you repeat the request. A model with a `WriteIdProperty`, or
+    an entity under an automatic id among those that the transaction writes,
+    lets the library find out by itself.
+
+    Attributes:
+        key: the `ndb.Key` of one of the entities that the transaction writes.
+        lock_id: the lock that guards it, if one does.
+        put_at: where it was put or deleted.
+    """
+
+    def __init__(
+        self, *, key: Any, lock_id: str | None, put_at: object | None, deleting: bool = False
+    ) -> None:
+        verb = "deleted" if deleting else "put"
+        super().__init__(
+            f"the reply to the commit of a transaction was lost, and whether it was applied is "
+            f"not known. Among others it has {verb} {key!r}.\n"
+            f"  lock id: {lock_id!r}\n"
+            f"  {verb} at: {put_at or 'not known'}\n"
+            f"  To mend it: look at what is stored before you run the request again."
+        )
+        self.key = key
+        self.lock_id = lock_id
+        self.put_at = put_at
 
 
 class EntityNotFound(UserLockError, LookupError):

@@ -24,6 +24,7 @@ import abc
 from typing import Any, TypeVar
 
 from userlock.errors import (
+    CommitInDoubt,
     EntityExistsError,
     LeaseRanOut,
     LeaseWasLost,
@@ -34,13 +35,14 @@ from userlock.errors import (
 )
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.tenure import Tenure
-from userlock.ndb import hooks
+from userlock.ndb import hooks, server
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lastputs import last_puts, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.stamps import DELETED, Stamp, stamp_of
 from userlock.ndb.transactions import forget_pending, note_pending
+from userlock.ndb.writeid import mark_of
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
@@ -50,7 +52,7 @@ _Violation = TypeVar("_Violation", bound=WriteViolation)
 class _FencedWrite(abc.ABC):
     """What puts and deletes have in common: the checks when their transaction commits."""
 
-    __slots__ = ("_checked", "_tenures", "base_version", "begun_in", "future")
+    __slots__ = ("_checked", "_tenures", "base_version", "begun_in", "future", "read_version")
 
     def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], now: Moment) -> None:
         self._tenures = tenures
@@ -59,7 +61,16 @@ class _FencedWrite(abc.ABC):
         self.begun_in = now.context
         #: Its outcome, once it is on its way.
         self.future: Any = None
+        self.read_version = 0 if stamp is None or stamp.version == DELETED else stamp.version
         self.base_version = _version_to_match(stamp, now.transaction) if now.fenced else 0
+
+    @property
+    def by_comparison(self) -> bool:
+        """Whether Datastore cannot be told what the write builds on."""
+        version = self.base_version
+        return version < 0 or (
+            version > 0 and not server.honours_base_version(self.begun_in.client)
+        )
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
@@ -82,20 +93,39 @@ class _FencedWrite(abc.ABC):
         if not self._checked:
             return
         for tenure in self._tenures:
-            self._check_still_held(tenure)
+            if tenure.held:
+                self._check_lease(tenure, "its transaction was about to commit")
+            else:
+                report(self._violation(PutAfterRelease, "its transaction was about to commit"))
 
-    def _check_still_held(self, tenure: Tenure) -> None:
-        if not tenure.held:
-            report(self._violation(PutAfterRelease, "its transaction was about to commit"))
-        elif tenure.lost:
+    def trying_again(self) -> None:
+        """Its transaction is about to be run again: the locks around it must still be held.
+
+        Those that were taken inside are taken again.
+
+        Raises:
+            LeaseRanOut, LeaseWasLost: one is not.
+        """
+        if not self._checked:
+            return
+        for tenure in self._tenures:
+            if tenure.held:
+                self._check_lease(tenure, "its transaction was about to be run again")
+
+    def _check_lease(self, tenure: Tenure, when: str) -> None:
+        if tenure.lost:
             report(self._violation(LeaseWasLost, tenure.lost))
         elif tenure.ran_out:
             held = f"{tenure.held_seconds:.3g} s after the lock was taken"
-            report(self._violation(LeaseRanOut, f"its transaction was about to commit {held}"))
+            report(self._violation(LeaseRanOut, f"{when} {held}"))
 
     def too_late(self) -> WriteAfterCommit:
         """Its transaction has been committed already."""
         return self._violation(WriteAfterCommit)
+
+    @abc.abstractmethod
+    def in_doubt(self) -> CommitInDoubt:
+        """Nobody can tell whether its transaction was applied."""
 
     @abc.abstractmethod
     def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
@@ -112,6 +142,7 @@ class FencedPut(_FencedWrite):
         "_lock_id",
         "_put_at",
         "_stamp",
+        "mark",
         "may_overwrite",
         "must_be_new",
     )
@@ -138,6 +169,7 @@ class FencedPut(_FencedWrite):
         reaction = self._reaction_to_overwriting(now)
         self.must_be_new = reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
+        self.mark = mark_of(type(entity))
 
     def _reaction_to_overwriting(self, now: Moment) -> Reaction:
         """What is to happen if the entity exists already; `OFF` where nothing is wrong with that.
@@ -154,7 +186,7 @@ class FencedPut(_FencedWrite):
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
-        if self.must_be_new and not future.done():
+        if (self.must_be_new or self.by_comparison) and not future.done():
             hooks.note_in_flight(self._entity._key, future)
         for last in self._last_puts:
             last.future = future
@@ -171,9 +203,12 @@ class FencedPut(_FencedWrite):
             last.version = version
             last.future = None
 
-    def conflicted(self, version: int) -> StaleWriteError:
+    def conflicted(
+        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
+    ) -> StaleWriteError:
         """Somebody else wrote it first. The stale object leaves the caches."""
-        return _tell(self._error(version), self._entity._key)
+        error = self._error(version, others_landed, may_have_landed)
+        return _tell(error, self._entity._key)
 
     def overwriting(self) -> None:
         """A new object overwrites an entity that nobody has looked at."""
@@ -182,14 +217,27 @@ class FencedPut(_FencedWrite):
         count = REPORTS.count(error, kind, self._put_at, None)
         LISTENERS.emit(BlindOverwrite(self._lock_id, error, count))
 
-    def _error(self, version: int) -> StaleWriteError:
+    def _error(
+        self, version: int, others_landed: int = 0, may_have_landed: bool = False
+    ) -> StaleWriteError:
         kind = EntityExistsError if self.must_be_new else StaleWriteError
         return kind(
             key=self._entity._key,
             lock_id=self._lock_id,
-            read_version=self.base_version,
+            read_version=max(self.base_version, 0),
             found_version=version,
             read_at=None if self._stamp is None else self._stamp.place,
+            put_at=self._put_at,
+            others_landed=others_landed,
+            may_have_landed=may_have_landed,
+        )
+
+    def in_doubt(self) -> CommitInDoubt:
+        """Nobody can tell whether its transaction was applied."""
+        hooks.forget_cached(self._entity._key)
+        return CommitInDoubt(
+            key=self._entity._key,
+            lock_id=self._lock_id,
             put_at=self._put_at,
         )
 
@@ -215,6 +263,7 @@ class FencedDelete(_FencedWrite):
     __slots__ = ("_cached", "_deleted_at", "_key", "_lock_id", "_read_at")
 
     must_be_new = may_overwrite = False
+    mark = None
 
     def __init__(
         self,
@@ -246,18 +295,28 @@ class FencedDelete(_FencedWrite):
     def overwriting(self) -> None:
         """Never: nothing is created."""
 
-    def conflicted(self, version: int) -> StaleWriteError:
+    def conflicted(
+        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
+    ) -> StaleWriteError:
         """Somebody else wrote it first."""
         error = StaleWriteError(
             key=self._key,
             lock_id=self._lock_id,
-            read_version=self.base_version,
+            read_version=max(self.base_version, 0),
             found_version=version,
             read_at=self._read_at,
             put_at=self._deleted_at,
             deleting=True,
+            others_landed=others_landed,
+            may_have_landed=may_have_landed,
         )
         return _tell(error, self._key)
+
+    def in_doubt(self) -> CommitInDoubt:
+        """Nobody can tell whether its transaction was applied."""
+        return CommitInDoubt(
+            key=self._key, lock_id=self._lock_id, put_at=self._deleted_at, deleting=True
+        )
 
     def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
         return kind(
@@ -291,7 +350,7 @@ def _version_to_match(stamp: Stamp | None, transaction: bytes | None) -> int:
         return 0
     if transaction is not None and transaction == stamp.transaction:
         return 0  # the transaction itself answers for what was read in it
-    return max(stamp.version, 0)
+    return 0 if stamp.version == DELETED else stamp.version
 
 
 _Stale = TypeVar("_Stale", bound=StaleWriteError)

@@ -13,6 +13,7 @@ from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.places import Place, here
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import check_delete
+from userlock.ndb.server import tell_of_missing_versions
 from userlock.ndb.stamps import (
     NOTHING_HELD,
     Origin,
@@ -41,6 +42,8 @@ class ModelHandler:
         return place_of_read()
 
     def loaded(self, entity: Any, version: int, asked: Any, place: Any) -> None:
+        if version < 0:
+            tell_of_missing_versions()
         entity._userlock_stamp = stamp_of_read(entity, version, asked or NOTHING_HELD, place)
 
     def write_of(self, entity: Any) -> FencedPut | None:

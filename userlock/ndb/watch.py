@@ -8,21 +8,53 @@ from typing import Any, Protocol
 class Write(Protocol):
     """One put or delete on its way to Datastore."""
 
-    #: The version the server must still have, or 0 for any.
+    #: The version the server must still have, or 0 for any. Below 0: a fingerprint of what it
+    #: must still have.
     base_version: int
+    #: What the object stands for since it was read or put, in the terms of `base_version`.
+    read_version: int
     #: Whether the server must not have the entity at all.
     must_be_new: bool
     #: Whether it is to overwrite the entity all the same, should there be one.
     may_overwrite: bool
 
+    @property
+    def by_comparison(self) -> bool:
+        """Whether the server cannot be told `base_version`, so that it has to be compared."""
+        ...
+
+    @property
+    def mark(self) -> str | None:
+        """The property whose value no other write has, if there is one."""
+        ...
+
     def landed(self, version: int) -> None:
         """It is in Datastore, as `version`."""
         ...
 
-    def conflicted(self, version: int) -> Exception:
+    def conflicted(
+        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
+    ) -> Exception:
         """It was refused; the server has `version` (0: it did not say).
 
-        What this gives is raised to whoever put it.
+        Args:
+            version: as above.
+            others_landed: how many other writes of the same commit have landed.
+            may_have_landed: whether what it met may be itself, from an earlier try.
+
+        Returns:
+            What is raised to whoever put it.
+        """
+        ...
+
+    def in_doubt(self) -> Exception:
+        """Nobody can tell whether its transaction was applied. What this gives is raised."""
+        ...
+
+    def trying_again(self) -> None:
+        """The attempt that it was part of has failed, and the next one is about to begin.
+
+        What this raises ends the transaction.
         """
         ...
 

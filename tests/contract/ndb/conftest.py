@@ -11,7 +11,10 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import DELETES, PUTS, Put
+from tests.contract.ndb.servers import Wire
 from userlock.events import LISTENERS, Event
+from userlock.ndb import server
+from userlock.ndb.hooks import transactions
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -27,6 +30,8 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
 def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Any]:
     """An ndb context, and the lock service as the process's default."""
     with ndb_client.context() as context:
+        # It is asked once in a process; not in the middle of a test, of its faults and its RPCs.
+        server.honours_base_version(ndb_client)
         yield context
 
 
@@ -69,3 +74,17 @@ def put(request: pytest.FixtureRequest) -> Put:
 @pytest.fixture(params=DELETES)
 def delete(request: pytest.FixtureRequest) -> Put:
     return DELETES[request.param]
+
+
+@pytest.fixture
+def wire(context: Any, ndb_client: ndb.Client) -> Wire:
+    """What passes between the client and the server from now on."""
+    return Wire(ndb_client)
+
+
+@pytest.fixture
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again is tried again soon."""
+    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
+    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
+    monkeypatch.setattr(transactions, "_RESEND_DELAYS", (0.001,) * 3)

@@ -24,6 +24,16 @@ class Learner(userlock.UserModel):
         return "TestedLearner"
 
 
+class Marked(Learner):
+    """Its writes can be told from each other."""
+
+    write_id = userlock.WriteIdProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedMarked"
+
+
 class VideoLog(userlock.UserModel):
     """Locked by what a property says."""
 

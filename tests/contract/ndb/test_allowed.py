@@ -117,19 +117,6 @@ class TestWhatIsAllowed:
             learner.put()
         assert stored_points() == 0
 
-    def test_new_entities_go_in_one_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        commits: list[int] = []
-        commit = ndb._datastore_api._datastore_commit
-
-        def count(mutations: list[Any], *args: Any, **kwargs: Any) -> Any:
-            commits.append(len(mutations))
-            return commit(mutations, *args, **kwargs)
-
-        monkeypatch.setattr(ndb._datastore_api, "_datastore_commit", count)
-        with userlock.suppress("arranging data"):
-            ndb.put_multi([Learner(id=f"learner-{number}") for number in range(100)])
-        assert commits == [100]
-
     def test_a_write_begun_by_a_hook_lands_before_the_release(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

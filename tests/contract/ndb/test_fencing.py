@@ -163,6 +163,8 @@ def test_only_the_stale_one_of_a_batch_is_refused(store: MemoryStore, elsewhere:
         errors = [future.exception() for future in futures if future.wait() is None]
     assert [name for name, error in zip(names, errors, strict=True) if error] == ["learner-17"]
     assert isinstance(errors[17], userlock.StaleWriteError)
+    assert errors[17].others_landed == 49
+    assert "49 other writes of its commit have landed" in str(errors[17])
     stored = {learner.key.id(): learner.points for learner in ndb.get_multi(keys, use_cache=False)}
     assert stored.pop("learner-17") == 1000
     assert set(stored.values()) == {1}

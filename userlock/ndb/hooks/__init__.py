@@ -23,14 +23,17 @@ from google.cloud.ndb import (
     _datastore_api,
     _datastore_query,
     _eventloop,
+    _retry,
     _transaction,
     context,
+    exceptions,
     key,
     model,
     tasklets,
 )
 
 from userlock.ndb.hooks.attributes import watch_attributes
+from userlock.ndb.hooks.commits import hook_plain_commits
 from userlock.ndb.hooks.creating import Creator
 from userlock.ndb.hooks.futures import observe, untold_error
 from userlock.ndb.hooks.reading import hook_caches, hook_loading
@@ -51,8 +54,9 @@ from userlock.ndb.hooks.runtime import (
     wait_for_key,
     when_transaction_ends,
 )
+from userlock.ndb.hooks.transactions import hook_transactions
 from userlock.ndb.hooks.values import reader_of
-from userlock.ndb.hooks.writing import hook_committing, hook_deleting, hook_putting
+from userlock.ndb.hooks.writing import hook_deleting, hook_putting
 from userlock.ndb.watch import Handler
 
 __all__ = [
@@ -102,6 +106,11 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_api, "_process_commit", ("rpc", "futures")),
     (_api, "_datastore_commit", ("mutations", "transaction", "retries", "timeout")),
     (_api, "_datastore_lookup", ("keys", "read_options", "retries")),
+    (_api, "_datastore_rollback", ("transaction", "retries", "timeout")),
+    (_api, "begin_transaction", ("read_only", "retries", "timeout")),
+    (_api, "rollback", ("transaction", "retries", "timeout")),
+    (_api, "make_call", ("rpc_name", "request", "retries", "timeout", "metadata")),
+    (_api, "_add_routing_info", ("metadata", "request")),
     (_api, "_complete", ("key_pb",)),
     (_api, "_NOT_FOUND", ()),
     (_api, "helpers", ()),
@@ -110,11 +119,14 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (_api._NonTransactionalCommitBatch, "put", ("self", "entity_pb")),
     (_api._NonTransactionalCommitBatch, "delete", ("self", "key")),
     (_api._NonTransactionalCommitBatch, "idle_callback", ("self",)),
+    (_api._NonTransactionalCommitBatch, "full", ("self",)),
     (_api._TransactionalCommitBatch, "put", ("self", "entity_pb")),
+    (_api._TransactionalCommitBatch, "delete", ("self", "key")),
     (_batch, "get_batch", ("batch_cls", "options")),
     (_datastore_query._QueryIteratorImpl, "__init__", ("self", "query", "raw")),
     (_datastore_query._QueryIteratorImpl, "_next_batch", ("self",)),
     (_datastore_query._Result, "entity", ("self",)),
+    (_datastore_query, "RESULT_TYPE_FULL", ()),
     (_cache.ContextCache, "get_and_validate", ("self", "key")),
     (key.Key, "delete_async", ("self",)),
     (DatastoreKey, "flat_path", ()),
@@ -123,6 +135,12 @@ _POINTS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (context.Context, "call_on_transaction_complete", ("self", "callback")),
     (_transaction, "transaction_async_", ("callback",)),
     (_transaction, "_transaction_async", ("context", "callback", "read_only")),
+    (_retry, "is_transient_error", ("error",)),
+    (_retry, "_DEFAULT_RETRIES", ()),
+    (_retry, "_DEFAULT_INITIAL_DELAY", ()),
+    (_retry, "_DEFAULT_MAXIMUM_DELAY", ()),
+    (_retry, "_DEFAULT_DELAY_MULTIPLIER", ()),
+    (exceptions, "NestedRetryException", ()),
     (tasklets.Future, "wait", ("self",)),
     (tasklets.Future, "check_success", ("self",)),
     (tasklets.Future, "exception", ("self",)),
@@ -173,4 +191,5 @@ def install(handler: Handler) -> None:
     hook_caches(handler)
     hook_putting(handler)
     hook_deleting(handler)
-    hook_committing(handler)
+    hook_plain_commits()
+    hook_transactions(handler)

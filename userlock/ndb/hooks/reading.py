@@ -24,7 +24,7 @@ from google.cloud.datastore_v1.types.entity import Entity
 from google.cloud.ndb import _cache, _datastore_api, _datastore_query, context, model, tasklets
 
 from userlock.ndb.hooks.runtime import model_of
-from userlock.ndb.hooks.versions import put_version, version_in
+from userlock.ndb.hooks.versions import fingerprint, put_version, version_in
 from userlock.ndb.watch import Handler
 
 #: Of the query result that an entity is being made of: its version, what was held when it was
@@ -72,7 +72,7 @@ def _hook_lookups(handler: Handler) -> None:
     def take_versions(self: Any, rpc: Any) -> None:
         if rpc.exception() is None:
             for found in rpc.result()._pb.found:
-                put_version(found.entity, found.version)
+                put_version(found.entity, found.version or fingerprint(found.entity))
             note = functools.partial(_note_origin, self._userlock_origin)
             for futures in self.todo.values():
                 for future in futures:
@@ -133,7 +133,10 @@ def _hook_queries(handler: Handler) -> None:
     @functools.wraps(make_entity)
     def entity_as_asked_for(self: Any) -> Any:
         origin, place = self.__dict__.get("_userlock_asked", (None, None))
-        token = _result.set((self.result_pb._pb.version, origin, place))
+        version = self.result_pb._pb.version
+        if not version and self.result_type == _datastore_query.RESULT_TYPE_FULL:
+            version = fingerprint(self.result_pb._pb.entity)
+        token = _result.set((version, origin, place))
         try:
             return make_entity(self)
         finally:

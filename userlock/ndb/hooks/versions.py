@@ -6,10 +6,14 @@ message itself, as a field that Datastore's schema does not know; protobuf
 keeps unknown fields, also through ndb's global cache. Entities that are put
 are built anew and never carry it. (A query's results stay whole until an
 entity is made of them, so theirs need no such thing: see `reading`.)
+
+Where Datastore tells no version (an eventually consistent read, some
+emulators) a fingerprint of the content stands for it: a number below zero.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import Any
 
@@ -17,6 +21,8 @@ from google.protobuf import unknown_fields
 
 _FIELD = 7697260  # "usl" in ASCII; far above any number that Datastore's schema uses
 _FIXED64 = 1
+#: -1 is free for what else is not a version.
+_FIRST_FINGERPRINT = -2
 
 
 def _tag(field: int, wire_type: int) -> bytes:
@@ -30,12 +36,12 @@ def _tag(field: int, wire_type: int) -> bytes:
 
 
 _TAG = _tag(_FIELD, _FIXED64)
-_pack = struct.Struct("<Q").pack
+_packed = struct.Struct("<q")
 
 
 def put_version(entity_pb: Any, version: int) -> None:
     """Write the version into a (raw) Entity message."""
-    entity_pb.MergeFromString(_TAG + _pack(version))
+    entity_pb.MergeFromString(_TAG + _packed.pack(version))
 
 
 def version_in(entity_pb: Any) -> int:
@@ -45,4 +51,18 @@ def version_in(entity_pb: Any) -> int:
     for field in fields:
         if field.field_number == _FIELD:
             version = field.data  # the last one counts, as in protobuf itself
-    return version
+    return version if version < 1 << 63 else version - (1 << 64)
+
+
+def fingerprint(entity_pb: Any) -> int:
+    """A number below -1 for what a (raw) Entity message has in its properties.
+
+    Another content has the same one with a chance of 2 to the -62.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    properties = entity_pb.properties
+    for name in sorted(properties):
+        value = properties[name].SerializeToString(deterministic=True)
+        for part in (name.encode(), value):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return _FIRST_FINGERPRINT - (int.from_bytes(digest.digest(), "big") >> 2)

@@ -1,0 +1,105 @@
+"""What stands between an `ndb.Client` and its server: RPCs are counted, and servers made older."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Wire:
+    """Takes the place of `client.stub`, from its making on.
+
+    Attributes:
+        rpcs: the RPCs so far, in order: their names, and what was sent.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.rpcs: list[tuple[str, Any]] = []
+        self._stub = client.stub
+        client.stub = self
+
+    def __getattr__(self, name: str) -> Any:
+        return _Rpc(self, name, getattr(self._stub, name))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the RPCs so far."""
+        return [name for name, _ in self.rpcs]
+
+    def sent(self, name: str, request: Any) -> Any:
+        """What goes to the server in place of a request."""
+        self.rpcs.append((name, request))
+        return request
+
+    def received(self, name: str, reply: Any) -> Any:
+        """What comes back in place of a reply."""
+        return reply
+
+
+class WithoutVersions(Wire):
+    """A server that tells no versions."""
+
+    def received(self, name: str, reply: Any) -> Any:
+        raw = type(reply).pb(reply)
+        if name == "lookup":
+            results = [*raw.found, *raw.missing]
+        elif name == "run_query":
+            results = raw.batch.entity_results
+        elif name == "commit":
+            results = raw.mutation_results
+        else:
+            results = []
+        for result in results:
+            result.ClearField("version")
+        return reply
+
+
+class WithoutBaseVersion(Wire):
+    """A server that takes no notice of what a write builds on."""
+
+    def sent(self, name: str, request: Any) -> Any:
+        request = super().sent(name, request)
+        if name == "commit":
+            request = type(request)(request)
+            for mutation in type(request).pb(request).mutations:
+                mutation.ClearField("base_version")
+                mutation.ClearField("conflict_resolution_strategy")
+        return request
+
+
+class _Rpc:
+    def __init__(self, wire: Wire, name: str, rpc: Any) -> None:
+        self._wire = wire
+        self._name = name
+        self._rpc = rpc
+
+    def __call__(self, request: Any, **options: Any) -> Any:
+        reply = self._rpc(self._wire.sent(self._name, request), **options)
+        return self._wire.received(self._name, reply)
+
+    def future(self, request: Any, **options: Any) -> _Future:
+        call = self._rpc.future(self._wire.sent(self._name, request), **options)
+        return _Future(call, lambda reply: self._wire.received(self._name, reply))
+
+
+class _Future:
+    """A call whose reply is changed on its way."""
+
+    def __init__(self, call: Any, received: Callable[[Any], Any]) -> None:
+        self._call = call
+        self._received = received
+
+    def result(self) -> Any:
+        return self._received(self._call.result())
+
+    def exception(self) -> Any:
+        return self._call.exception()
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self._call.add_done_callback(lambda call: callback(self))
+
+    def cancel(self) -> Any:
+        return self._call.cancel()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)

@@ -1,0 +1,326 @@
+"""The reply to a commit is lost, ndb sends it again, and it meets itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from emulator.datastore.errors import Code
+from emulator.datastore.faults import Rule
+from tests.contract.ndb.actions import Elsewhere, change
+from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
+from tests.contract.ndb.servers import Wire
+from userlock.ndb import fencing
+from userlock.ndb.hooks import commits
+from userlock.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+def new(model: Any, name: str = "ann", points: int = 0) -> Any:
+    with userlock.global_lock(name):
+        model(id=name, points=points).put()
+    ndb.context.get_context().clear_cache()
+    return ndb.Key(model, name)
+
+
+def stored(key: Any) -> int | None:
+    found = key.get(use_cache=False)
+    return None if found is None else found.points
+
+
+@pytest.fixture
+def key() -> Any:
+    """An entity whose writes have marks."""
+    return new(Marked)
+
+
+class TestPuts:
+    def test_one_that_met_itself_has_landed(self, key: Any, datastore: emulator.Emulator) -> None:
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            for _ in range(3):
+                datastore.faults.drop_reply(kind="TestedMarked")
+                learner.points += 5
+                learner.put()
+        assert stored(key) == 15
+
+    def test_twice_in_a_row(self, key: Any, datastore: emulator.Emulator) -> None:
+        datastore.faults.drop_reply(2)
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            learner.points += 5
+            learner.put()
+        assert stored(key) == 5
+
+    def test_without_a_mark_nobody_can_tell(self, datastore: emulator.Emulator) -> None:
+        """The negative control, and what the error says then."""
+        key = new(Learner)
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            datastore.faults.drop_reply()
+            learner.points += 5
+            with pytest.raises(userlock.StaleWriteError) as caught:
+                learner.put()
+        assert caught.value.may_have_landed
+        assert "the reply to an earlier try was lost" in str(caught.value)
+        assert stored(key) == 5, "it has landed"
+
+    def test_somebody_elses_write_is_not_taken_for_ours(
+        self,
+        key: Any,
+        datastore: emulator.Emulator,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+    ) -> None:
+        """The request is lost on its way, and somebody writes the very same."""
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            store.evict("ann")
+            elsewhere(lambda: change(key, 5))
+            datastore.faults.unavailable(rpc="Commit")
+            learner.points += 5
+            with pytest.raises(userlock.StaleWriteError) as caught:
+                learner.put()
+        assert caught.value.may_have_landed
+        assert stored(key) == 5
+
+    def test_by_the_content_it_would_be(
+        self,
+        key: Any,
+        datastore: emulator.Emulator,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The negative control: five points of ten are lost, and nobody hears of it."""
+        monkeypatch.setattr(fencing, "mark_of", lambda cls: "points")
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            store.evict("ann")
+            elsewhere(lambda: change(key, 5))
+            datastore.faults.unavailable(rpc="Commit")
+            learner.points += 5
+            learner.put()
+        assert stored(key) == 5
+
+    def test_a_refusal_without_a_lost_reply_is_certain(
+        self, key: Any, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        """An abort is no doubt: nothing was applied."""
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            store.evict("ann")
+            elsewhere(lambda: change(key, 5))
+            datastore.faults.abort()
+            with pytest.raises(userlock.StaleWriteError) as caught:
+                learner.put()
+        assert not caught.value.may_have_landed
+
+    def test_when_even_looking_fails_nobody_can_tell(
+        self, key: Any, datastore: emulator.Emulator
+    ) -> None:
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            datastore.faults.drop_reply()
+            datastore.faults.unavailable(rpc="Lookup")
+            with pytest.raises(userlock.StaleWriteError) as caught:
+                learner.put()
+        assert caught.value.may_have_landed
+
+    def test_a_batch_of_which_one_is_stale(
+        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        names = [f"learner-{number}" for number in range(20)]
+        with userlock.suppress("arranging data"):
+            ndb.put_multi([Marked(id=name) for name in names])
+            keys = [ndb.Key(Marked, name) for name in names]
+            learners = ndb.get_multi(keys, use_cache=False)
+            elsewhere(lambda: change(keys[7], 1000))
+            datastore.faults.drop_reply()
+            for learner in learners:
+                learner.points = 1
+            futures = ndb.put_multi_async(learners)
+            errors = [future.exception() for future in futures if future.wait() is None]
+        assert [number for number, error in enumerate(errors) if error] == [7]
+        assert [stored(each) for each in keys] == [1] * 7 + [1000] + [1] * 12
+
+    def test_the_service_stays_away(self, key: Any, datastore: emulator.Emulator) -> None:
+        """As in ndb: the last error, and nobody knows."""
+        datastore.faults.unavailable(None, rpc="Commit")
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            with pytest.raises(google_errors.RetryError):
+                learner.put()
+        datastore.faults.clear()
+        assert stored(key) == 0
+
+    def test_other_errors_are_raised_as_they_are(
+        self, key: Any, datastore: emulator.Emulator
+    ) -> None:
+        """While another call is under way ndb would disguise them."""
+        wrong = Rule(name="wrong", code=Code.INVALID_ARGUMENT, rpc="Commit")
+        datastore.faults.plant(wrong)
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            slow = key.get_async(use_cache=False)
+            with pytest.raises(google_errors.InvalidArgument):
+                learner.put()
+            slow.get_result()
+
+
+class TestCreations:
+    @pytest.mark.parametrize("count", [1, 30])
+    def test_those_that_met_themselves_have_landed(
+        self, datastore: emulator.Emulator, count: int
+    ) -> None:
+        datastore.faults.drop_reply()
+        learners = [Marked(id=f"learner-{number}") for number in range(count)]
+        with userlock.suppress("arranging data"):
+            ndb.put_multi(learners)
+            for learner in learners:
+                learner.points = 1
+            ndb.put_multi(learners)
+        assert [stored(learner.key) for learner in learners] == [1] * count
+
+    def test_without_a_mark_nobody_can_tell(self, datastore: emulator.Emulator) -> None:
+        datastore.faults.drop_reply()
+        with userlock.global_lock("ann"), pytest.raises(userlock.EntityExistsError) as caught:
+            Learner(id="ann").put()
+        assert caught.value.may_have_landed
+
+    def test_of_two_creators_one_wins_although_a_request_was_lost(
+        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        def create() -> None:
+            with userlock.global_lock("ann"):
+                Marked(id="ann").put()
+
+        with userlock.global_lock("ann"):
+            store.evict("ann")
+            elsewhere(create)
+            datastore.faults.unavailable(rpc="Commit")
+            with pytest.raises(userlock.EntityExistsError):
+                Marked(id="ann").put()
+
+    def test_of_a_batch_the_existing_one_is_told(self, datastore: emulator.Emulator) -> None:
+        taken = new(Marked, "learner-3", 7)
+        datastore.faults.drop_reply()
+        datastore.faults.drop_reply(2, skip=2)
+        with userlock.suppress("arranging data"):
+            learners = [Marked(id=f"learner-{number}") for number in range(6)]
+            futures = ndb.put_multi_async(learners)
+            errors = [future.exception() for future in futures if future.wait() is None]
+        assert [number for number, error in enumerate(errors) if error] == [3]
+        assert stored(taken) == 7
+
+
+class PartialServer(Wire):
+    """Without a transaction, "mutations may not apply as all or none"."""
+
+    def sent(self, name: str, request: Any) -> Any:
+        request = super().sent(name, request)
+        if name == "commit" and request.mode.name == "NON_TRANSACTIONAL" and request.mutations[1:]:
+            self._apply_some(request)
+        return request
+
+    def _apply_some(self, request: Any) -> None:
+        for mutation in request.mutations[:2]:
+            if "insert" in mutation:
+                alone = type(request)(request)
+                alone.mutations = [mutation]
+                self._stub.commit(alone)
+
+
+class TestPartialCommits:
+    @pytest.fixture(autouse=True)
+    def _partial(self, ndb_client: ndb.Client, context: Any) -> None:
+        new(Learner, "learner-2", 7)
+        PartialServer(ndb_client)
+
+    def create_three(self) -> list[Any]:
+        with userlock.suppress("arranging data"):
+            futures = ndb.put_multi_async([Learner(id=f"learner-{n}") for n in range(3)])
+            return [type(future.exception()) for future in futures if future.wait() is None]
+
+    def test_what_has_landed_is_not_told_as_existing(self) -> None:
+        assert self.create_three() == [type(None), type(None), userlock.EntityExistsError]
+
+    def test_in_an_ordinary_commit_it_would_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The negative control."""
+
+        def ordinary(mutations: Any, timeout: Any) -> Any:
+            return ndb._datastore_api._datastore_commit(mutations, None, retries=0)
+
+        monkeypatch.setattr(commits, "_commit_at_once", ordinary)
+        assert self.create_three() == [userlock.EntityExistsError] * 3
+
+
+class TestLegacyMode:
+    def test_more_than_a_transaction_may_touch_in_the_legacy_mode(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with emulator.start(concurrency_mode="optimistic-with-entity-groups") as legacy:
+            monkeypatch.setenv("DATASTORE_EMULATOR_HOST", legacy.host)
+            client = ndb.Client(project="legacy")
+            # Within the context of the other client.
+            with ndb.context.get_context().new(client=client).use():
+                with userlock.suppress("arranging data"):
+                    new(Learner, "learner-40", 7)
+                    learners = [Learner(id=f"learner-{number}") for number in range(60)]
+                    futures = ndb.put_multi_async(learners)
+                    errors = [future.exception() for future in futures if future.wait() is None]
+                assert [number for number, error in enumerate(errors) if error] == [40]
+                assert Learner.query().count() == 60
+
+
+class TestDeletes:
+    def test_gone_is_gone(self, datastore: emulator.Emulator) -> None:
+        key = new(Learner)
+        with userlock.global_lock("ann"):
+            key.get()
+            datastore.faults.drop_reply()
+            key.delete()
+        assert stored(key) is None
+
+    def test_what_was_made_anew_is_not(
+        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        key = new(Learner)
+
+        def replace() -> None:
+            with userlock.global_lock("ann"):
+                key.delete()
+                Learner(key=key, points=7).put()
+
+        with userlock.global_lock("ann"):
+            key.get()
+            store.evict("ann")
+            elsewhere(replace)
+            datastore.faults.unavailable(rpc="Commit")
+            with pytest.raises(userlock.StaleWriteError) as caught:
+                key.delete()
+        assert caught.value.may_have_landed
+        assert stored(key) == 7
+
+
+class TestWithoutAFence:
+    def test_plain_models_are_ndbs_business(self, datastore: emulator.Emulator) -> None:
+        plain = Plain(id="ann", number=1)
+        datastore.faults.drop_reply()
+        plain.put()
+        assert Plain.get_by_id("ann", use_cache=False).number == 1
+
+    def test_a_new_entity_with_an_automatic_id_may_be_made_twice(
+        self, datastore: emulator.Emulator
+    ) -> None:
+        """A limit: nothing in the request tells the two tries from two requests."""
+        datastore.faults.drop_reply()
+        with userlock.global_lock("ann"):
+            VideoLog(learner_id="ann").put()
+        assert VideoLog.query().count() == 2

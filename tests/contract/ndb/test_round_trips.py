@@ -1,0 +1,119 @@
+"""What fencing costs while nobody is in the way: no round trip more than ndb's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.models import Learner, Marked, VideoLog
+from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
+from userlock.ndb import server
+
+pytestmark = pytest.mark.usefixtures("wire", "context")
+
+
+@pytest.fixture
+def key(context: Any, wire: Wire) -> Any:
+    with userlock.global_lock("ann"):
+        Learner(id="ann").put()
+    context.clear_cache()
+    wire.rpcs.clear()
+    return ndb.Key(Learner, "ann")
+
+
+@pytest.mark.parametrize("fencing", [True, False])
+class TestAsManyAsWithout:
+    """Each count with fencing, and without it: the same."""
+
+    @pytest.fixture(autouse=True)
+    def _fencing(self, fencing: bool) -> None:
+        userlock.configure(fencing=fencing)
+
+    def test_get_and_put(self, key: Any, wire: Wire) -> None:
+        with userlock.global_lock("ann"):
+            learner = key.get()
+            for points in (1, 2, 3):
+                learner.points = points
+                learner.put()
+        assert wire.names == ["lookup", "commit", "commit", "commit"]
+
+    def test_a_query_and_a_batch(self, key: Any, wire: Wire) -> None:
+        with userlock.suppress("arranging data"):
+            ndb.put_multi([Learner(id=f"learner-{number}") for number in range(100)])
+            ndb.context.get_context().clear_cache()
+            wire.rpcs.clear()
+            ndb.put_multi(Learner.query().fetch())
+        assert wire.names == ["run_query", "commit"]
+        assert len(wire.rpcs[-1][1].mutations) == 101
+
+    def test_creations_with_keys_and_without(self, wire: Wire) -> None:
+        with userlock.suppress("arranging data"):
+            ndb.put_multi([VideoLog(learner_id="ann") for _ in range(100)])
+            assert wire.names == ["commit"]
+            ndb.put_multi([Marked(id=f"learner-{number}") for number in range(100)])
+        assert wire.names == ["commit", "commit"]
+
+    def test_a_delete(self, key: Any, wire: Wire) -> None:
+        with userlock.global_lock("ann"):
+            key.get()
+            key.delete()
+        assert wire.names == ["lookup", "commit"]
+
+    def test_a_transaction_that_reads_what_it_writes(self, key: Any, wire: Wire) -> None:
+        @ndb.transactional()
+        def add() -> None:
+            learner = key.get()
+            learner.points += 1
+            learner.put()
+
+        with userlock.global_lock("ann"):
+            add()
+        assert wire.names == ["begin_transaction", "lookup", "commit"]
+
+
+def test_creations_and_changes_go_side_by_side(key: Any, wire: Wire) -> None:
+    """Two commits, which are under way at the same time."""
+    with userlock.global_lock("ann"), userlock.global_lock("bob"):
+        learner = key.get()
+        wire.rpcs.clear()
+        ndb.put_multi([learner, Learner(id="bob")])
+    assert wire.names == ["commit", "commit"]
+
+
+def test_what_was_read_before_a_transaction_is_looked_up_in_it(key: Any, wire: Wire) -> None:
+    """The one round trip more that there is."""
+    with userlock.global_lock("ann"):
+        learner = key.get()
+        ndb.transaction(learner.put)
+    assert wire.names == ["lookup", "begin_transaction", "lookup", "commit"]
+
+
+def test_what_came_without_its_version_is_compared_once(
+    key: Any, wire: Wire, ndb_client: ndb.Client
+) -> None:
+    """As eventually consistent reads do."""
+    WithoutVersions(ndb_client)
+    learner = key.get()
+    ndb_client.stub = wire
+    userlock.configure(enforcement="off")
+    wire.rpcs.clear()
+    learner.put()
+    assert wire.names == ["begin_transaction", "lookup", "commit"]
+    learner.put()
+    assert wire.names[3:] == ["commit"], "from here on its version is known"
+
+
+def test_on_a_server_without_base_version(
+    ndb_client: ndb.Client, key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_honoured", {})
+    old = WithoutBaseVersion(ndb_client)
+    with userlock.global_lock("ann"):
+        learner = key.get()
+        learner.put()  # asks the server, once
+        old.rpcs.clear()
+        learner.put()
+    assert old.names == ["begin_transaction", "lookup", "commit"]
