@@ -1,0 +1,359 @@
+"""Transactions around and within locks: each attempt and each commit is checked, none is ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from emulator.datastore.errors import Code
+from emulator.datastore.faults import Rule
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.models import Learner, VideoLog
+from tests.contract.ndb.servers import Wire
+from userlock.events import LISTENERS, Event
+from userlock.ndb.hooks import transactions
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann").put()
+    context.clear_cache()
+
+
+def add(points: int = 1) -> None:
+    learner = Learner.get_by_id("ann")
+    learner.points += points
+    learner.put()
+
+
+class TestEachAttempt:
+    """A lock around a transaction that meets contention."""
+
+    def run(self, datastore: emulator.Emulator, meanwhile: Callable[[], None]) -> int:
+        """Transact under the lock; the first commit is aborted after `meanwhile`."""
+        runs: list[int] = []
+
+        def work() -> None:
+            runs.append(1)
+            add()
+            if len(runs) == 1:
+                ndb.context.get_context().call_on_transaction_complete(meanwhile)
+
+        datastore.faults.abort()
+        try:
+            with userlock.global_lock("ann", lock_timeout=60):
+                ndb.transaction(work)
+        finally:
+            self.runs = len(runs)
+        return self.runs
+
+    def test_a_lease_that_ran_out_in_between(
+        self, datastore: emulator.Emulator, clock: ManualClock
+    ) -> None:
+        with pytest.raises(userlock.LeaseRanOut, match="about to be run again"):
+            self.run(datastore, lambda: clock.advance(61))
+        assert self.runs == 1
+        assert stored_points() == 0
+
+    def test_one_that_was_found_lost(
+        self, datastore: emulator.Emulator, store: MemoryStore
+    ) -> None:
+        def lose() -> None:
+            store.evict("ann")
+            scope = userlock.current_scope()
+            assert scope is not None
+            with pytest.raises(userlock.LockNotHeld):
+                scope.held["ann"].extend(60)
+
+        with pytest.raises(userlock.LeaseWasLost):
+            self.run(datastore, lose)
+        assert self.runs == 1
+
+    def test_one_that_is_held_still(self, datastore: emulator.Emulator) -> None:
+        """The control."""
+        assert self.run(datastore, lambda: None) == 2
+        assert stored_points() == 1
+
+    def test_without_the_check_the_function_would_run_once_more(
+        self,
+        datastore: emulator.Emulator,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The negative control: its put is refused all the same, but what else does it do?"""
+        monkeypatch.setattr(transactions, "_watched", lambda batch: [])
+        with pytest.raises(userlock.LeaseRanOut, match="a lease of"):
+            self.run(datastore, lambda: clock.advance(61))
+        assert self.runs == 2
+
+    def test_of_a_transaction_that_writes_nothing_of_his_the_holder_is_not_bothered(
+        self, datastore: emulator.Emulator, clock: ManualClock
+    ) -> None:
+        runs: list[int] = []
+
+        def work() -> None:
+            runs.append(1)
+            Learner.get_by_id("ann")
+            clock.advance(31)
+
+        datastore.faults.abort()
+        with userlock.global_lock("ann", lock_timeout=60):
+            ndb.transaction(work)
+        assert len(runs) == 2
+
+    def test_a_lock_that_is_taken_inside_is_taken_again(
+        self, datastore: emulator.Emulator, store: MemoryStore
+    ) -> None:
+        tenures: list[object] = []
+
+        @ndb.transactional()
+        def work() -> None:
+            with userlock.global_lock("ann") as tenure:
+                tenures.append(tenure)
+                add()
+
+        datastore.faults.abort()
+        work()
+        assert len(set(map(id, tenures))) == 2
+        assert stored_points() == 1
+        assert userlock.holder("ann") is None
+
+
+class TestWays:
+    def test_joined(self) -> None:
+        @ndb.transactional()
+        def inner() -> None:
+            with userlock.global_lock("ann"):
+                add()
+            assert userlock.holder("ann") is not None, "it is the outer one's until the end"
+
+        @ndb.transactional()
+        def outer() -> None:
+            inner()
+            VideoLog(learner_id="bob").put()
+            with userlock.global_lock("bob"):
+                pass
+
+        with userlock.suppress("the log is beside the point"):
+            outer()
+        assert stored_points() == 1
+        assert userlock.holder("ann") is None
+
+    @pytest.mark.parametrize("lock_inside", [True, False])
+    def test_independent(self, lock_inside: bool) -> None:
+        independent = ndb.TransactionOptions.INDEPENDENT
+
+        @ndb.transactional(propagation=independent)
+        def inner() -> None:
+            if lock_inside:
+                with userlock.global_lock("ann"):
+                    add()
+                assert userlock.holder("ann") is not None
+            else:
+                add()
+
+        def outer() -> None:
+            inner()
+            assert stored_elsewhere_is_one()
+            assert (userlock.holder("ann") is None) == lock_inside
+            raise ZeroDivisionError
+
+        def stored_elsewhere_is_one() -> bool:
+            with ndb.context.get_context().new(transaction=None).use():
+                return stored_points() == 1
+
+        around = contextlib.nullcontext() if lock_inside else userlock.global_lock("ann")
+        with around, pytest.raises(ZeroDivisionError):
+            ndb.transaction(outer)
+        assert stored_points() == 1, "the inner one stands by itself"
+
+    def test_read_only(self, wire: Wire) -> None:
+        with userlock.global_lock("ann"):
+            points = ndb.transaction(lambda: Learner.get_by_id("ann").points, read_only=True)
+        assert points == 0
+        assert wire.names == ["begin_transaction", "lookup", "commit"]
+
+    def test_a_put_in_a_read_only_one_is_refused_by_datastore(self) -> None:
+        with userlock.global_lock("ann"), pytest.raises(google_errors.InvalidArgument):
+            ndb.transaction(add, read_only=True)
+        assert stored_points() == 0
+
+    def test_async(self) -> None:
+        @ndb.transactional_tasklet()
+        def work() -> Any:
+            learner = yield Learner.get_by_id_async("ann")
+            learner.points += 1
+            yield learner.put_async()
+
+        with userlock.global_lock("ann"):
+            work().get_result()
+        assert stored_points() == 1
+
+    def test_what_is_held_at_the_commit_is_what_counts(
+        self, store: MemoryStore, elsewhere: Elsewhere, concurrency_mode: str
+    ) -> None:
+        """Evicted, and nobody has noticed: the transaction itself is the fence."""
+        runs: list[int] = []
+
+        def work() -> None:
+            runs.append(1)
+            learner = Learner.get_by_id("ann")
+            if len(runs) == 1 and concurrency_mode == "optimistic":
+                store.evict("ann")
+                elsewhere(add_five)
+            learner.points += 1
+            learner.put()
+
+        with userlock.global_lock("ann"):
+            ndb.transaction(work)
+        assert stored_points() == (6 if len(runs) == 2 else 1)
+
+
+class TestOwnErrors:
+    """ndb disguises errors while any other call is under way, and runs what it wraps again."""
+
+    def test_of_the_function(self) -> None:
+        def work() -> None:
+            raise ZeroDivisionError
+
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(ZeroDivisionError):
+            ndb.transaction(work)
+        slow.get_result()
+
+    def test_of_a_put(self) -> None:
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(add)
+        slow.get_result()
+
+    def test_of_the_commit(self, store: MemoryStore, elsewhere: Elsewhere) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            store.evict("ann")
+            elsewhere(add_five)
+            slow = Learner.get_by_id_async("ann", use_cache=False)
+            with pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(learner.put)
+            slow.get_result()
+
+    def test_of_a_transaction_within_a_transaction(self) -> None:
+        runs: list[str] = []
+
+        @ndb.transactional(propagation=ndb.TransactionOptions.INDEPENDENT)
+        def inner() -> None:
+            runs.append("inner")
+            add()
+
+        def outer() -> None:
+            runs.append("outer")
+            inner()
+
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(outer)
+        slow.get_result()
+        assert runs == ["outer", "inner"]
+
+    def test_without_a_watch_ndb_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The negative control: as ndb alone does it."""
+        monkeypatch.setattr(transactions, "_with_its_own_error", lambda future, runs: future)
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(ndb.exceptions.NestedRetryException):
+            ndb.transaction(add)
+        slow.get_result()
+
+    def test_a_rollback_that_fails_does_not_hide_them(self, datastore: emulator.Emulator) -> None:
+        runs: list[int] = []
+
+        def work() -> None:
+            runs.append(1)
+            add()
+
+        refused = Rule(name="refused", code=Code.INVALID_ARGUMENT, rpc="Rollback")
+        datastore.faults.plant(refused)
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(work)
+        assert runs == [1]
+
+    def test_nor_does_one_that_is_not_answered(self, datastore: emulator.Emulator) -> None:
+        datastore.faults.unavailable(None, rpc="Rollback")
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(add)
+
+
+class TestNotRunAgainForUs:
+    def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(
+        self, datastore: emulator.Emulator
+    ) -> None:
+        runs: list[int] = []
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+
+            def work() -> None:
+                runs.append(1)
+                learner.points += 1
+                learner.put()
+
+            datastore.faults.unavailable(2, rpc="Lookup")
+            ndb.transaction(work)
+        assert runs == [1]
+        assert stored_points() == 1
+
+    def test_nor_when_it_goes_on_failing(self, datastore: emulator.Emulator) -> None:
+        runs: list[int] = []
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+
+            def work() -> None:
+                runs.append(1)
+                learner.put()
+
+            datastore.faults.unavailable(None, rpc="Lookup")
+            with pytest.raises(google_errors.RetryError):
+                ndb.transaction(work)
+        datastore.faults.clear()
+        assert runs == [1]
+
+    def test_a_listener_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(event: Event) -> None:
+            raise google_errors.Aborted("contention, says a listener")
+
+        monkeypatch.setattr(LISTENERS, "_listeners", (*LISTENERS._listeners, fail))
+        runs: list[int] = []
+
+        @ndb.transactional()
+        def work() -> None:
+            runs.append(1)
+            with userlock.global_lock("ann"):
+                add()
+
+        work()
+        assert runs == [1]
+        assert stored_points() == 1
+
+    def test_a_lock_that_cannot_be_given_back(self, store: MemoryStore) -> None:
+        runs: list[int] = []
+
+        @ndb.transactional()
+        def work() -> None:
+            runs.append(1)
+            with userlock.global_lock("ann"):
+                add()
+            store.go_down("connection refused")
+
+        work()
+        assert runs == [1]
+        assert stored_points() == 1

@@ -1,0 +1,338 @@
+"""The reply to a transaction's commit is lost: it is applied once, or somebody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from emulator.datastore.errors import Code
+from emulator.datastore.faults import Fault, Rule
+from tests.contract.ndb.actions import Elsewhere, change
+from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
+from tests.contract.ndb.servers import Wire
+from userlock.events import Event, StaleWrite
+from userlock.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann").put()
+        Marked(id="ann").put()
+    with userlock.global_lock("bob"):
+        Learner(id="bob").put()
+    context.clear_cache()
+
+
+def stored(model: Any, name: str = "ann") -> int | None:
+    found = model.get_by_id(name, use_cache=False)
+    return None if found is None else found.points
+
+
+class Work:
+    """A transaction: what it does, and how often it was run."""
+
+    def __init__(self, *steps: Callable[[], None]) -> None:
+        self.runs = 0
+        self._steps = steps
+
+    def __call__(self) -> None:
+        self.runs += 1
+        for step in self._steps:
+            step()
+
+    def under_lock(self, **options: Any) -> None:
+        with userlock.global_locks(["ann", "ann-2"]):
+            ndb.transaction(self, **options)
+
+
+def add_to_marked() -> None:
+    learner = Marked.get_by_id("ann")
+    learner.points += 5
+    learner.put()
+
+
+def add_to_unmarked() -> None:
+    learner = Learner.get_by_id("ann")
+    learner.points += 5
+    learner.put()
+
+
+def log_it() -> None:
+    VideoLog(learner_id="ann").put()
+
+
+def delete_it() -> None:
+    Learner.get_by_id("ann").key.delete()
+
+
+def create_it() -> None:
+    Learner(id="ann-2").put()
+
+
+def drop_reply(datastore: emulator.Emulator) -> Fault:
+    return datastore.faults.drop_reply()
+
+
+def out_of_time(datastore: emulator.Emulator) -> Fault:
+    return datastore.faults.deadline_exceeded(rpc="Commit", applied=True)
+
+
+def internal(datastore: emulator.Emulator) -> Fault:
+    rule = Rule(name="internal", code=Code.INTERNAL, rpc="Commit", applied=True)
+    return datastore.faults.plant(rule)
+
+
+LOSSES = [drop_reply, out_of_time, internal]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+class TestWhatWasApplied:
+    def test_is_recognised_by_a_mark(
+        self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+    ) -> None:
+        work = Work(add_to_unmarked, add_to_marked)
+        lose(datastore)
+        work.under_lock()
+        assert work.runs == 1
+        assert (stored(Marked), stored(Learner)) == (5, 5)
+
+    def test_is_recognised_by_an_id_that_was_allocated_for_it(
+        self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+    ) -> None:
+        work = Work(add_to_unmarked, log_it)
+        lose(datastore)
+        work.under_lock()
+        assert work.runs == 1
+        assert (VideoLog.query().count(), stored(Learner)) == (1, 5)
+
+    def test_is_done_where_all_of_it_was_to_go(
+        self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+    ) -> None:
+        work = Work(delete_it)
+        lose(datastore)
+        work.under_lock()
+        assert work.runs == 1
+        assert stored(Learner) is None
+
+    @pytest.mark.parametrize("step", [add_to_unmarked, create_it])
+    def test_is_in_doubt_otherwise_and_not_run_again(
+        self,
+        datastore: emulator.Emulator,
+        lose: Callable[[emulator.Emulator], Fault],
+        step: Callable[[], None],
+    ) -> None:
+        work = Work(step)
+        lose(datastore)
+        with pytest.raises(userlock.CommitInDoubt) as caught:
+            work.under_lock()
+        assert work.runs == 1
+        assert "whether it was applied is not known" in str(caught.value)
+        assert caught.value.key.kind() == "TestedLearner"
+        assert "test_lost_commits.py" in str(caught.value.put_at)
+
+
+@pytest.mark.parametrize("lose", [drop_reply, internal])
+def test_with_plain_models_ndb_applies_it_twice(
+    datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+) -> None:
+    """The negative control: the same with models that nobody watches."""
+
+    def add() -> None:
+        plain = Plain.get_by_id("ann") or Plain(id="ann")
+        plain.number += 5
+        plain.put()
+
+    work = Work(add)
+    lose(datastore)
+    work.under_lock()
+    assert work.runs == 2
+    assert Plain.get_by_id("ann", use_cache=False).number == 10
+
+
+class TestWhatWasNotApplied:
+    @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it, create_it])
+    def test_arrives_when_it_is_sent_again(
+        self, datastore: emulator.Emulator, step: Callable[[], None], wire: Wire
+    ) -> None:
+        """The request was lost, not the reply. ndb would run the function again."""
+        work = Work(step)
+        datastore.faults.unavailable(2, rpc="Commit")
+        work.under_lock()
+        assert work.runs == 1
+        assert wire.names.count("begin_transaction") == 1
+
+    def test_is_run_again_after_contention(self, datastore: emulator.Emulator) -> None:
+        """Which is certain: nothing was applied."""
+        work = Work(add_to_unmarked, add_to_marked)
+        datastore.faults.abort(2)
+        work.under_lock()
+        assert work.runs == 3
+        assert (stored(Marked), stored(Learner)) == (5, 5)
+
+    @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it])
+    def test_is_run_again_when_what_it_was_to_change_is_as_before(
+        self, datastore: emulator.Emulator, step: Callable[[], None]
+    ) -> None:
+        """The request was lost, and then the transaction was given up."""
+        work = Work(step)
+        datastore.faults.unavailable(rpc="Commit")
+        datastore.faults.abort()
+        work.under_lock()
+        assert work.runs == 2
+        assert stored(Marked) == (5 if step is add_to_marked else 0)
+        assert stored(Learner) == {add_to_unmarked: 5, delete_it: None}.get(step, 0)
+
+    def test_is_in_doubt_where_nothing_would_have_changed(
+        self, datastore: emulator.Emulator
+    ) -> None:
+        """What is put as it was looks the same, applied or not."""
+
+        def put_as_it_is() -> None:
+            Learner.get_by_id("ann").put()
+
+        work = Work(put_as_it_is)
+        datastore.faults.unavailable(rpc="Commit")
+        datastore.faults.abort()
+        with pytest.raises(userlock.CommitInDoubt):
+            work.under_lock()
+        assert work.runs == 1
+
+
+class TestWhatNobodyKnows:
+    def test_the_service_stays_away(self, datastore: emulator.Emulator) -> None:
+        """A request may be on its way still."""
+        work = Work(add_to_marked)
+        datastore.faults.unavailable(None, rpc="Commit")
+        with pytest.raises(userlock.CommitInDoubt) as caught:
+            work.under_lock()
+        assert work.runs == 1
+        assert isinstance(caught.value.__cause__, google_errors.ServiceUnavailable)
+
+    def test_even_looking_fails(self, datastore: emulator.Emulator) -> None:
+        work = Work(add_to_marked)
+        datastore.faults.drop_reply()
+        datastore.faults.unavailable(None, rpc="Lookup", skip=1)
+        with pytest.raises(userlock.CommitInDoubt):
+            work.under_lock()
+        assert work.runs == 1
+
+    def test_somebody_else_has_written_since(
+        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        """The mark is gone with what it was on."""
+
+        class Rival(Wire):
+            """Writes between the lost reply and the second try."""
+
+            commits = 0
+
+            def sent(self, name: str, request: Any) -> Any:
+                self.commits += name == "commit"
+                if name == "commit" and self.commits == 2:
+                    store.evict("ann")
+                    elsewhere(lambda: change(ndb.Key(Marked, "ann"), 100))
+                return super().sent(name, request)
+
+        work = Work(add_to_marked)
+        datastore.faults.drop_reply()
+        Rival(ndb.context.get_context().client)
+        with pytest.raises(userlock.CommitInDoubt):
+            work.under_lock()
+        assert work.runs == 1
+        assert stored(Marked) == 105
+
+
+class TestAfterwards:
+    def test_what_has_landed_can_be_put_again(self, datastore: emulator.Emulator) -> None:
+        learner: list[Any] = []
+
+        def add() -> None:
+            found = Marked.get_by_id("ann")
+            found.points += 5
+            found.put()
+            learner[:] = [found]
+
+        with userlock.global_lock("ann"):
+            datastore.faults.drop_reply()
+            ndb.transaction(add)
+            learner[0].points += 5
+            learner[0].put()
+        assert stored(Marked) == 10
+
+    def test_what_was_written_along_with_it_too(self, datastore: emulator.Emulator) -> None:
+        others: list[Any] = []
+
+        def add() -> None:
+            add_to_marked()
+            found = Learner.get_by_id("ann")
+            found.points += 5
+            found.put()
+            others[:] = [found]
+
+        with userlock.global_lock("ann"):
+            datastore.faults.drop_reply()
+            ndb.transaction(add)
+            others[0].points += 5
+            others[0].put()
+        assert stored(Learner) == 10
+
+    def test_in_doubt_the_objects_leave_the_context_cache(
+        self, datastore: emulator.Emulator
+    ) -> None:
+        with userlock.global_lock("ann"):
+            datastore.faults.drop_reply()
+            with pytest.raises(userlock.CommitInDoubt):
+                ndb.transaction(add_to_unmarked)
+            assert Learner.get_by_id("ann").points == 5
+
+    def test_nobody_is_told_of_a_stale_write(
+        self, datastore: emulator.Emulator, events: list[Event]
+    ) -> None:
+        datastore.faults.drop_reply()
+        Work(add_to_marked).under_lock()
+        assert not [event for event in events if isinstance(event, StaleWrite)]
+
+    def test_callbacks_on_commit_run_once(self, datastore: emulator.Emulator) -> None:
+        called: list[int] = []
+
+        def add() -> None:
+            add_to_marked()
+            ndb.context.get_context().call_on_commit(lambda: called.append(1))
+
+        datastore.faults.drop_reply()
+        Work(add).under_lock()
+        assert called == [1]
+
+    def test_the_lock_is_held_until_it_is_known(
+        self, datastore: emulator.Emulator, service: userlock.LockService
+    ) -> None:
+        """A lock that was taken inside."""
+        held: list[bool] = []
+
+        @ndb.transactional()
+        def add() -> None:
+            with userlock.global_lock("ann"):
+                add_to_marked()
+
+        class Observer(Wire):
+            def sent(self, name: str, request: Any) -> Any:
+                held.append(service.holder("ann") is not None)
+                return super().sent(name, request)
+
+        datastore.faults.drop_reply()
+        Observer(ndb.context.get_context().client)
+        add()
+        # Begin, look, commit, commit again, roll back or look.
+        assert held[0] is False
+        assert all(held[2:])
+        assert service.holder("ann") is None
+        assert stored(Marked) == 5
