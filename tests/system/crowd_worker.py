@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 from random import Random
 
+import userlock.stores  # noqa: F401  (not all of userlock: many begin at once)
 from tests.history import Attempt
-from userlock import LockServiceUnavailable, LockTimeout
 from userlock.clock import SystemClock
+from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.policy import LockPolicy
 from userlock.lock.registry import open_store
