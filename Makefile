@@ -1,7 +1,7 @@
 # make run    the sample app with all that it needs, on this machine
-# make test   everything that is tested
+# make test   everything that is tested: a quarter of an hour on two cores
 # make check  what is quick: lint, types, unit tests
-# make bench  what it costs
+# make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q
@@ -35,17 +35,17 @@ lint: $(VENV)/.ready-dev
 types: $(VENV)/.ready-dev
 	$(VENV)/bin/mypy
 
-# No server, no real time: under a minute.
+# Nothing but Python, and next to no waiting: half a minute to a minute.
 .PHONY: test-unit
 test-unit: $(VENV)/.ready-dev
 	$(PYTEST) -m 'not slow' tests/unit tests/property
 
-# Real servers, official clients, faults: a few minutes.
+# Real servers, official clients, faults: some four minutes.
 .PHONY: test-servers
 test-servers: $(VENV)/.ready-dev
 	$(PYTEST) -m 'not slow' tests/contract tests/faults tests/system
 
-# Whole stacks, load, long waits.
+# Whole stacks, load, long waits: some ten minutes.
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow

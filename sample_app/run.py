@@ -56,13 +56,19 @@ class _Interrupted(BaseException):
 def _configured(environ: Mapping[str, str]) -> Stack:
     settings = Settings.load(environ=environ)
     port = ports.from_environment(environ, "PORT")
+    if port is None:
+        port = PORT
+    # Nobody types these two, so any free port will do unless one is asked for.
     datastore_port = ports.from_environment(environ, "DATASTORE_PORT")
+    if datastore_port is None:
+        datastore_port = ports.prefer(DATASTORE_PORT, besides=(port,))
     memcached_port = ports.from_environment(environ, "MEMCACHED_PORT")
+    if memcached_port is None:
+        memcached_port = ports.prefer(MEMCACHED_PORT, besides=(port, datastore_port))
     return Stack(
-        port=PORT if port is None else port,
-        # Nobody types these two, so any free port will do unless one is asked for.
-        datastore_port=(ports.prefer(DATASTORE_PORT) if datastore_port is None else datastore_port),
-        memcached_port=(ports.prefer(MEMCACHED_PORT) if memcached_port is None else memcached_port),
+        port=port,
+        datastore_port=datastore_port,
+        memcached_port=memcached_port,
         protection=settings.protection,
         think_ms=settings.think_ms,
         log_dir=Path(environ.get("LOG_DIR") or ".run"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from userlock.lock.scope import defaults
-from userlock.lock.service import LockService
+from userlock.lock.service import LockService, check_service
 from userlock.settings import Enforcement, Reaction, make_settings
 
 
@@ -40,11 +40,8 @@ def configure(
         lock_order=lock_order,
         stale_objects=stale_objects,
     )
-    if service is not None and not isinstance(service, LockService):
-        raise TypeError(
-            f"service must be a LockService, for instance "
-            f"LockService.from_url('memcache://127.0.0.1:11211'), not {service!r:.200}"
-        )
+    if service is not None:
+        check_service(service)
     defaults.settings = settings
     if service is not None:
         defaults.service = service

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 LOOPBACK = "127.0.0.1"
 
@@ -54,6 +54,8 @@ def claim(port: int, *, user: str, variable: str) -> int:
     return port
 
 
-def prefer(port: int) -> int:
-    """`port` if it is free, else any free one."""
-    return port if is_free(port) else any_free()
+def prefer(port: int, *, besides: Collection[int] = ()) -> int:
+    """`port` if it is free, else any free one; none of those that are spoken for."""
+    while port in besides or not is_free(port):
+        port = any_free()
+    return port

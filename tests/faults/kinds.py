@@ -13,6 +13,7 @@ from tests.faults.proxy import Fault, FaultProxy, ReplyFault
 from tests.servers import Memcached, RedisServer
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
+from userlock.stores.memcache.store import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
 
 AnyFault = Fault | ReplyFault
@@ -20,6 +21,8 @@ ALL_FAULTS: list[AnyFault] = [*Fault, *ReplyFault]
 #: Those after which the caller has to wait for as long as it ever does.
 SLOW: list[AnyFault] = [Fault.DROP_REPLY, Fault.SWALLOW, Fault.DELAY, ReplyFault.LATE]
 QUICK = [fault for fault in ALL_FAULTS if fault not in SLOW]
+#: A time-out for replies that come, however busy the machine is, in seconds.
+PATIENT = 5.0
 
 
 class Kind(NamedTuple):
@@ -27,15 +30,21 @@ class Kind(NamedTuple):
 
     name: str
     port: int
-    open: Callable[[str, str], LeaseStore]
+    open: Callable[[str, str, float], LeaseStore]
 
     @contextlib.contextmanager
-    def proxied(self) -> Iterator[tuple[FaultProxy, LeaseStore, LeaseStore]]:
-        """A proxy, a store through it, and one past it, for keys that nobody else has."""
+    def proxied(
+        self, timeout: float = REPLY_TIMEOUT
+    ) -> Iterator[tuple[FaultProxy, LeaseStore, LeaseStore]]:
+        """A proxy, a store through it, and one past it, for keys that nobody else has.
+
+        Args:
+            timeout: for replies to the first one, in seconds.
+        """
         prefix = uuid.uuid4().hex
         with FaultProxy(self.port) as proxy:
-            store = self.open(proxy.address, prefix)
-            direct = self.open(f"127.0.0.1:{self.port}", prefix)
+            store = self.open(proxy.address, prefix, timeout)
+            direct = self.open(f"127.0.0.1:{self.port}", prefix, PATIENT)
             try:
                 yield proxy, store, direct
             finally:
@@ -43,16 +52,16 @@ class Kind(NamedTuple):
                 direct.close()
 
 
-def _meta(address: str, prefix: str) -> LeaseStore:
-    return MemcacheStore(address, prefix=prefix, protocol="meta")
+def _meta(address: str, prefix: str, timeout: float) -> LeaseStore:
+    return MemcacheStore(address, prefix=prefix, protocol="meta", timeout=timeout)
 
 
-def _text(address: str, prefix: str) -> LeaseStore:
-    return MemcacheStore(address, prefix=prefix, protocol="text")
+def _text(address: str, prefix: str, timeout: float) -> LeaseStore:
+    return MemcacheStore(address, prefix=prefix, protocol="text", timeout=timeout)
 
 
-def _redis(address: str, prefix: str) -> LeaseStore:
-    return RedisStore.from_url(f"redis://{address}/0?prefix={prefix}")
+def _redis(address: str, prefix: str, timeout: float) -> LeaseStore:
+    return RedisStore.from_url(f"redis://{address}/0?prefix={prefix}&socket_timeout={timeout}")
 
 
 KINDS = ("memcached, meta", "memcached, text", "redis")

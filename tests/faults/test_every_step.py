@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.faults.kinds import KINDS, QUICK, SLOW, AnyFault, Kind, kind_of
+from tests.faults.kinds import KINDS, PATIENT, QUICK, SLOW, AnyFault, Kind, kind_of
 from tests.faults.proxy import Fault, ReplyFault
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.stores import MemcacheStore
+from userlock.stores.memcache.store import REPLY_TIMEOUT
 from userlock.stores.memcache.wire import Connection
 
 OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"somebody else's"
@@ -152,9 +153,16 @@ def _record(direct: LeaseStore) -> bytes | None:
     return None if stored is None else stored.record
 
 
-def _run(kind: Kind, scenario: Scenario, plan: dict[int, AnyFault], *, cold: bool) -> int:
+def _run(
+    kind: Kind,
+    scenario: Scenario,
+    plan: dict[int, AnyFault],
+    *,
+    cold: bool,
+    timeout: float = REPLY_TIMEOUT,
+) -> int:
     """One scenario with that plan; how many packets the verb has sent."""
-    with kind.proxied() as (proxy, store, direct):
+    with kind.proxied(timeout) as (proxy, store, direct):
         store.read("warm-up")
         prepared = scenario.prepare(store, direct)
         if cold:
@@ -201,12 +209,12 @@ def _assert_in_step(store: LeaseStore, where: str) -> None:
         assert store.read(lock_id) is None, where
 
 
-def _drive(kind: Kind, fault: AnyFault) -> int:
+def _drive(kind: Kind, fault: AnyFault, timeout: float = REPLY_TIMEOUT) -> int:
     """The fault at every step of every scenario; how many runs that were."""
     plans = []
     for scenario in SCENARIOS:
         for cold in (False, True):
-            steps = _run(kind, scenario, {}, cold=cold)
+            steps = _run(kind, scenario, {}, cold=cold, timeout=timeout)
             assert steps >= 1
             # One more, for what is only sent after a fault.
             plans += [(scenario, {step: fault}, cold) for step in range(steps)]
@@ -214,7 +222,8 @@ def _drive(kind: Kind, fault: AnyFault) -> int:
                 plans.append((scenario, {0: Fault.CUT_BEFORE, 1: fault}, cold))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         runs = [
-            pool.submit(_run, kind, scenario, plan, cold=cold) for scenario, plan, cold in plans
+            pool.submit(_run, kind, scenario, plan, cold=cold, timeout=timeout)
+            for scenario, plan, cold in plans
         ]
         for run in runs:
             run.result()
@@ -227,7 +236,7 @@ def _drive(kind: Kind, fault: AnyFault) -> int:
 def test_a_connection_that_breaks(
     request: pytest.FixtureRequest, kind: str, fault: AnyFault
 ) -> None:
-    assert _drive(kind_of(request, kind), fault) >= 2 * len(SCENARIOS)
+    assert _drive(kind_of(request, kind), fault, PATIENT) >= 2 * len(SCENARIOS)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.faults.kinds import ALL_FAULTS, KINDS, SLOW, AnyFault, Kind, kind_of
+from tests.faults.kinds import ALL_FAULTS, KINDS, AnyFault, Kind, kind_of
 from tests.faults.tidy import tidy_up
 from userlock import LockService, LockServiceUnavailable
 from userlock.lock.lease import Granted, Lease, Lost, Released
@@ -59,8 +59,6 @@ class Sequence:
         self._inside: list[str] = []
         self._until: dict[str, float] = {}
         self._mutex = threading.Lock()
-        #: The store may send a line again: what became of a release is then not known for sure.
-        self.sent_again = False
 
     def run(self) -> None:
         with ThreadPoolExecutor(1) as pool:
@@ -124,7 +122,7 @@ class Sequence:
     def _release(self, lease: Lease) -> None:
         self._leave("A")
         outcome = self._timed(lambda: self.a.give_back(lease), MOST_SECONDS)
-        if isinstance(outcome, Lost) and not lease.degraded and not self.sent_again:
+        if isinstance(outcome, Lost) and not lease.degraded:
             assert self.a.clock.now() >= lease.deadline, f"A's lease was touched: {outcome}"
 
     def _timed(self, do: Callable[[], _Result], most_seconds: float) -> _Result:
@@ -155,7 +153,6 @@ def _run(kind: Kind, plan: dict[int, AnyFault], *, optimistic: bool) -> int:
         store.read("warm-up")
         proxy.arm(plan)
         sequence = Sequence(store, direct, optimistic=optimistic)
-        sequence.sent_again = any(fault not in SLOW for fault in plan.values())
         try:
             sequence.run()
         except BaseException as error:

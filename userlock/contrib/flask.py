@@ -24,7 +24,7 @@ import userlock.ndb.model  # noqa: F401  (hooks into ndb)
 from userlock.errors import LockServiceUnavailable, LockTimeout, StaleWriteError
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, default_service, defaults, scope
-from userlock.lock.service import LockService
+from userlock.lock.service import LockService, check_service
 from userlock.settings import Enforcement, make_settings
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class UserLock:
             raise TypeError("batch_prefixes must be a list of paths, not one string")
         self._client = client
         self._made: tuple[int, Any] = (0, None)
-        self._service = service
+        self._service = None if service is None else check_service(service)
         self._batch_prefixes = tuple(batch_prefixes)
         self._enforcement = None if enforcement is None else Enforcement.of(enforcement)
         self._fencing = fencing

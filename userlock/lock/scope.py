@@ -23,7 +23,7 @@ from userlock.lock.keeping import Keeping, check_heartbeat
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.order import Taken
 from userlock.lock.passing import let_people_pass
-from userlock.lock.service import LockService
+from userlock.lock.service import LockService, check_service
 from userlock.lock.tenure import Tenure, participants, running_code
 from userlock.settings import Settings
 
@@ -380,7 +380,7 @@ def scope(
         request: what the code inside is doing, for others who have to wait for it.
     """
     new = LockScope(
-        default_service() if service is None else service,
+        default_service() if service is None else check_service(service),
         defaults.settings if settings is None else settings,
         priority=Priority.of(priority),
         request=request,

@@ -343,3 +343,13 @@ class LockService(ForOperators):
         self.store.close()
         if self.fallback is not None:
             self.fallback.close()
+
+
+def check_service(service: object) -> LockService:
+    """The service, if it is one; `TypeError` says what is wanted."""
+    if isinstance(service, LockService):
+        return service
+    raise TypeError(
+        f"service must be a LockService, for instance "
+        f"LockService.from_url('memcache://127.0.0.1:11211'), not {service!r:.200}"
+    )

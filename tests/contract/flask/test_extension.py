@@ -280,3 +280,9 @@ def test_a_context_that_is_open_already_is_used(
     with ndb_client.context():
         assert client.post("/users/ann/points").get_json() == {"points": 5}
         assert Account.get_by_id("ann", use_cache=False).points == 5
+
+
+def test_an_address_is_no_service() -> None:
+    """Said when the app starts, and not in its first request."""
+    with pytest.raises(TypeError, match="must be a LockService"):
+        UserLock(service="memcache://127.0.0.1:11211")  # type: ignore[arg-type]

@@ -389,6 +389,8 @@ class TestScopes:
             assert set(during) == {"ann"}
             assert before == {}
 
-    def test_configure_wants_a_service(self) -> None:
+    def test_an_address_is_no_service(self) -> None:
         with pytest.raises(TypeError, match="must be a LockService"):
             userlock.configure(service="memcache://x")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="must be a LockService"):
+            userlock.scope("memcache://x").__enter__()  # type: ignore[arg-type]

@@ -59,6 +59,19 @@ def test_a_port_that_is_only_preferred_gives_way(taken_port: int) -> None:
     assert ports.prefer(taken_port) != taken_port
     free = ports.any_free()
     assert ports.prefer(free) == free
+    assert ports.prefer(free, besides=(free,)) != free
+
+
+def test_the_port_that_is_suggested_for_the_site_is_not_the_emulators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose first choice is the next one."""
+    free = ports.any_free()
+    monkeypatch.setattr(run, "DATASTORE_PORT", free)
+    monkeypatch.setattr(run, "MEMCACHED_PORT", free)
+    stack = run._configured({"PORT": str(free), "LOG_DIR": str(tmp_path)})
+    assert stack.port == free
+    assert len({stack.port, stack.datastore_port, stack.memcached_port}) == 3
 
 
 @pytest.mark.parametrize("text", ["http", "-1", "65536", "8080.5", "٨٠"])

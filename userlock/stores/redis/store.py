@@ -139,7 +139,9 @@ class RedisStore(ForOperators):
             ValueError: says what is wrong with the URL.
         """
         parts = urlsplit(url)
-        shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        shown = url
+        if "@" in parts.netloc:  # no password
+            shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         if parts.scheme not in ("redis", "rediss"):
             raise ValueError(f"{shown!r}: a Redis URL begins with redis:// or rediss://")
         if not parts.hostname:
