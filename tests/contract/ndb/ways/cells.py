@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,9 @@ class PlayedCell:
     way_in: WayIn
     way_out: WayOut
     situation: Situation
+
+    def __str__(self) -> str:
+        return f"{self.way_in.name}, {self.way_out.name}, {self.situation.name}"
 
     @property
     def key(self) -> Any:
@@ -67,10 +70,10 @@ class PlayedCell:
             error = raised
         if type(error) is not (self.expected or type(None)):
             named = "nothing" if self.expected is None else self.expected.__name__
-            yield f"{self.situation.name}: {named} expected, {error!r} was raised"
+            yield f"{self}: {named} expected, {error!r} was raised"
         elif error is not None:
             for what in self._wrong_in(error):
-                yield f"{self.situation.name}: {what}: {error}"
+                yield f"{self}: {what}: {error}"
 
     def _wrong_in(self, error: Any) -> Iterable[str]:
         if error.key != self.key:
@@ -107,18 +110,21 @@ def _is_in(place: Any, function: Any) -> bool:
     )
 
 
-def differences(way_in: WayIn, way_out: WayOut, situations: Iterable[Situation]) -> list[str]:
-    """Play each situation; give what was not as the rule says."""
-    with way_in.around():
-        return list(_differences(way_in, way_out, situations))
-
-
-def _differences(way_in: WayIn, way_out: WayOut, situations: Iterable[Situation]) -> Iterable[str]:
+def differences(
+    way_in: WayIn, ways_out: Sequence[WayOut], situations: Sequence[Situation]
+) -> list[str]:
+    """Play each situation with each way out; give what was not as the rule says."""
     cells = [
         PlayedCell(f"user {next(_numbers)}", way_in, way_out, situation)
+        for way_out in ways_out
         for situation in situations
         if situation.applies(way_in, way_out)
     ]
+    with way_in.around():
+        return list(_differences(way_in, cells))
+
+
+def _differences(way_in: WayIn, cells: Sequence[PlayedCell]) -> Iterable[str]:
     with userlock.suppress("arranging data"):
         ndb.put_multi([entity for cell in cells for entity in way_in.arrange(cell.user)])
         ndb.get_context().clear_cache()
@@ -131,5 +137,4 @@ def _differences(way_in: WayIn, way_out: WayOut, situations: Iterable[Situation]
     for cell, entity in zip(cells, stored, strict=True):
         points = None if entity is None else entity.points
         if points != cell.expected_points:
-            expected = cell.expected_points
-            yield f"{cell.situation.name}: {points} points are stored, not {expected}"
+            yield f"{cell}: {points} points are stored, not {cell.expected_points}"

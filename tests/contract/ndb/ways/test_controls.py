@@ -57,13 +57,13 @@ def take_away(monkeypatch: pytest.MonkeyPatch, points: Points) -> None:
 @pytest.mark.parametrize("way_in", WAYS_IN, ids=lambda way: way.name)
 def test_without_its_hook_a_way_in_fails(way_in: WayIn, monkeypatch: pytest.MonkeyPatch) -> None:
     take_away(monkeypatch, POINTS[way_in.hook])
-    assert differences(way_in, _way_out(writes.put), BASIC) != []
+    assert differences(way_in, [_way_out(writes.put)], BASIC) != []
 
 
 @pytest.mark.parametrize("way_out", WAYS_OUT, ids=lambda way: way.name)
 def test_without_its_hook_a_way_out_fails(way_out: WayOut, monkeypatch: pytest.MonkeyPatch) -> None:
     take_away(monkeypatch, DELETING if way_out.deletes else PUTTING)
-    assert differences(_way_in(lookups.get), way_out, BASIC) != []
+    assert differences(_way_in(lookups.get), [way_out], BASIC) != []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_each_part_of_a_hook_is_needed(
     points: Points, read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_away(monkeypatch, points)
-    assert differences(_way_in(read), _way_out(writes.put), BASIC) != []
+    assert differences(_way_in(read), [_way_out(writes.put)], BASIC) != []
 
 
 def _way_in(read: Any) -> WayIn:
