@@ -1,0 +1,120 @@
+"""What is remembered of each entity: at most 250 bytes, and gone with it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.ndb import model as ndb_model
+
+import userlock
+from benchmarks import instant
+from benchmarks.models import LOCK_ID, LockedLearner, PlainLearner, message
+from userlock.ndb import stamps
+from userlock.stores import MemoryStore
+
+_TOGETHER = 200
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[Callable[[], int]]:
+    """Gives a function that tells how many bytes are in use more than at the beginning."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+
+        def more() -> int:
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0] - before
+
+        yield more
+    finally:
+        tracemalloc.stop()
+
+
+class Reader:
+    """Reads the same entities again and again, all of one user."""
+
+    def __init__(self, model: Any) -> None:
+        self._datastore = instant.InstantDatastore()
+        self.client = instant.client(self._datastore)
+        self._model = model
+        with self.client.context():
+            self.wire = [message(model, f"entity-{number}") for number in range(_TOGETHER)]
+
+    def read(self) -> list[Any]:
+        self._datastore.queries.append(instant.queried(self.wire))
+        ndb.get_context().cache.clear()
+        entities: list[Any] = self._model.query().fetch()
+        assert len(entities) == _TOGETHER
+        return entities
+
+
+@contextlib.contextmanager
+def reading(model: Any) -> Iterator[Reader]:
+    """A request, the lock held."""
+    reader = Reader(model)
+    userlock.configure(service=userlock.LockService(MemoryStore()))
+    with reader.client.context(), userlock.scope(), userlock.global_lock(LOCK_ID):
+        reader.read()  # what is made once
+        yield reader
+
+
+def bytes_of_each(model: Any) -> float:
+    with reading(model) as reader, traced() as more:
+        entities = reader.read()
+        bytes_of_all = more()
+        del entities
+        ndb.get_context().cache.clear()
+        left = more()
+    assert left < 20 * _TOGETHER, "what is remembered of an entity is released with it"
+    return bytes_of_all / _TOGETHER
+
+
+def test_an_entity_takes_at_most_250_bytes_more() -> None:
+    tracked, plain = bytes_of_each(LockedLearner), bytes_of_each(PlainLearner)
+    assert 0 < tracked - plain <= 250
+
+
+def growth(reads: int) -> int:
+    """What is left in one scope of so many reads, whose entities are gone, in bytes."""
+    with reading(LockedLearner) as reader, traced() as more:
+        for _ in range(reads):
+            reader.read()
+        ndb.get_context().cache.clear()
+        return more()
+
+
+def test_nothing_is_left_of_what_was_read() -> None:
+    assert growth(3) < 10_000
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_100_000_loads_in_one_scope() -> None:
+    """The inmost step alone: all the rest would take minutes while memory is traced."""
+    with reading(LockedLearner) as reader:
+        messages = [result.entity for result in instant.results(reader.wire)]
+        with traced() as more:
+            for _ in range(100_000 // _TOGETHER):
+                for each in messages:
+                    assert ndb_model._entity_from_protobuf(each)._userlock_stamp is not None
+            assert more() < 100_000
+
+
+def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    kept: list[object] = []
+    begin = stamps.Stamp.__init__
+
+    def keep(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        kept.append(self)
+
+    monkeypatch.setattr(stamps.Stamp, "__init__", keep)
+    assert growth(3) > 40_000
