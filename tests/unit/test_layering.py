@@ -48,6 +48,7 @@ FLOORS: dict[str, set[str]] = {
         "userlock.events",
         "userlock.lock",
         "userlock.stores",
+        "userlock.ndb",  # its probe, when it is asked for
     },
     "userlock.__main__": {"userlock.cli"},
     "userlock._public": {

@@ -17,8 +17,10 @@ NO_MEANS = "something is wrong (a warning is none)"
 DETAILS = """\
 Each finding is ok, a warning (locks work; there is something to know or to do) or
 wrong. Takes a few seconds, writes a record of its own and removes it. Of several
-servers each one is asked; exit code 3 says that none of them answers. The JSON
-document has verdict and findings (server, subject, verdict, says, advice, facts).
+servers each one is asked; exit code 3 says that none of them answers. With
+--datastore it is Datastore that is asked, which needs no --store: are versions
+reported, is base_version honoured? The JSON document has verdict and findings
+(server, subject, verdict, says, advice, facts).
 """
 
 _ORDER = (Verdict.OK, Verdict.WARNING, Verdict.WRONG)
@@ -28,17 +30,28 @@ _USUAL_PATIENCE = 0.3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--datastore",
+        nargs="?",
+        const="",
+        metavar="PROJECT/DATABASE",
+        help="ask Datastore instead, whether it refuses stale writes: the one that the environment "
+        "names, or another",
+    )
+    parser.add_argument(
         "--quiet", action="store_true", help="show only what is a warning, or wrong"
     )
 
 
 def run(options: argparse.Namespace, setting: Setting) -> int:
-    findings = examine(setting.service().store)
+    if options.datastore is None:
+        place, findings = setting.url, examine(setting.service().store)
+    else:
+        place, findings = "datastore", examine_datastore(options.datastore)
     worst = max((each.verdict for each in findings), key=_ORDER.index, default=Verdict.OK)
     if setting.json:
         setting.console.document(
             {
-                "store": setting.url,
+                "store": place,
                 "verdict": worst.value,
                 "findings": [_facts(each) for each in findings],
             }
@@ -55,6 +68,18 @@ def examine(store: LeaseStore) -> list[Finding]:
     if isinstance(store, ExaminableStore):
         return store.examine()
     return try_out(store, type(store).__name__, patience=_USUAL_PATIENCE)
+
+
+def examine_datastore(name: str) -> list[Finding]:
+    """What trying Datastore tells: whether stale writes can be left to it to refuse.
+
+    Args:
+        name: PROJECT/DATABASE; what is left out is as the environment says.
+    """
+    from userlock.ndb.probe import examine as examine_connected  # ndb takes long to import
+
+    project, _, database = name.partition("/")
+    return examine_connected(project or None, None if database == "(default)" else database or None)
 
 
 def _all_down(findings: list[Finding]) -> bool:

@@ -6,7 +6,6 @@ again. Through the client's public stub, so that nothing of ndb takes part.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +14,8 @@ from urllib.parse import urlencode
 import grpc
 from google.api_core import exceptions
 from google.api_core.exceptions import GoogleAPICallError
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import ndb
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import query as query_types
 
@@ -116,6 +117,21 @@ class _Probe:
             raise _translated(error) from error
 
 
+def examine(project: str | None = None, database: str | None = None) -> list[Finding]:
+    """`probe`, of the Datastore that the environment names.
+
+    Args:
+        project: another one than the environment's.
+        database: another one than the default database.
+    """
+    try:
+        client = ndb.Client(project=project, database=database)
+    except (OSError, GoogleAuthError) as error:
+        place = f"datastore {project or '(no project)'}/{database or '(default)'}"
+        return [_unreachable(place, f"there is no client for it: {error}")]
+    return probe(client)
+
+
 def probe(client: Any) -> list[Finding]:
     """What there is to say of the Datastore that an `ndb.Client` is connected to.
 
@@ -124,27 +140,33 @@ def probe(client: Any) -> list[Finding]:
     """
     place = f"datastore {client.project}/{client.database or '(default)'}"
     trial = _Probe(client)
+    findings: list[Finding] = []
     try:
-        return list(_findings(place, trial))
-    except GoogleAPICallError as error:
-        return [
-            Finding(
-                place,
-                REACHABLE,
-                Verdict.WRONG,
-                f"it does not answer as Datastore does: {error.message or error}",
-                "Are project and database right (GOOGLE_CLOUD_PROJECT), are there credentials "
-                "(gcloud auth application-default login), and may they read and write "
-                "(roles/datastore.user)?",
-                {"up": False},
-            )
-        ]
-    finally:
-        with contextlib.suppress(GoogleAPICallError):
+        try:
+            findings.extend(_findings(place, trial))
+        finally:
             trial.commit("delete")
+    except (GoogleAPICallError, GoogleAuthError) as error:
+        said = getattr(error, "message", None) or error
+        return [*findings, _unreachable(place, f"it does not answer as Datastore does: {said}")]
+    if not client.secure:
+        says = f"this is an emulator at {client.host}, not Datastore"
+        advice = "Unset DATASTORE_EMULATOR_HOST to ask the real one."
+        facts = {"emulator": str(client.host)}
+        findings.append(Finding(place, "emulator", Verdict.WARNING, says, advice, facts))
+    return findings
+
+
+def _unreachable(place: str, says: str) -> Finding:
+    advice = (
+        "Are project and database right (GOOGLE_CLOUD_PROJECT), are there credentials (gcloud auth "
+        "application-default login), and may they read and write (roles/datastore.user)?"
+    )
+    return Finding(place, REACHABLE, Verdict.WRONG, says, advice, {"up": False})
 
 
 def _findings(place: str, trial: _Probe) -> Iterator[Finding]:
+    """One by one, as far as Datastore answers."""
     first = trial.commit("insert", 1)
     yield Finding(place, REACHABLE, Verdict.OK, "it answers", facts={"up": True})
     versions = _versions(place, trial, int(first.version))
