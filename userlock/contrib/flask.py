@@ -21,7 +21,7 @@ except ImportError as error:  # pragma: no cover
 from google.cloud.ndb.context import get_context
 
 import userlock.ndb.model  # noqa: F401  (hooks into ndb)
-from userlock.errors import LockServiceUnavailable, LockTimeout, StaleWriteError
+from userlock.errors import CommitInDoubt, LockServiceUnavailable, LockTimeout, StaleWriteError
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService, check_service
@@ -50,8 +50,10 @@ class UserLock:
     In a request, `with userlock.global_lock(user_id):` is all that a handler
     needs. When the request ends, whatever happened, its locks are released.
     `LockTimeout` and `LockServiceUnavailable` are answered with 503 and
-    Retry-After, `StaleWriteError` with 409; each with a JSON body. A
-    `WriteViolation` is a bug and is left to the app (500).
+    Retry-After, `StaleWriteError` with 409 and Retry-After; where a write is
+    in doubt (`CommitInDoubt`, `StaleWriteError.may_have_landed`) with 500 and
+    without, since the request must not just be sent again; each with a JSON
+    body. A `WriteViolation` is a bug and is left to the app (500).
 
     Args:
         app: the Flask app; or call `init_app` later.
@@ -98,6 +100,7 @@ class UserLock:
         app.register_error_handler(LockTimeout, _answer_timeout)
         app.register_error_handler(LockServiceUnavailable, _answer_unavailable)
         app.register_error_handler(StaleWriteError, _answer_stale)
+        app.register_error_handler(CommitInDoubt, _answer_in_doubt)
 
     def priority_of(self, request: flask.Request) -> Priority:
         """Whether a request is a person's or a batch job's."""
@@ -166,11 +169,12 @@ class UserLock:
 
 
 def _answer(
-    status: int, error: Exception, message: str, retry_after: int, **facts: Any
+    status: int, error: Exception, message: str, retry_after: int | None, **facts: Any
 ) -> flask.Response:
     response = flask.jsonify(error=type(error).__name__, message=message, **facts)
     response.status_code = status
-    response.headers["Retry-After"] = str(retry_after)
+    if retry_after is not None:
+        response.headers["Retry-After"] = str(retry_after)
     return response
 
 
@@ -199,7 +203,19 @@ def _answer_unavailable(error: LockServiceUnavailable) -> flask.Response:
     )
 
 
+def _answer_in_doubt(error: CommitInDoubt | StaleWriteError) -> flask.Response:
+    return _answer(
+        500,
+        error,
+        "It is not known whether the change was made. Look before you try again.",
+        retry_after=None,
+        lock_id=error.lock_id,
+    )
+
+
 def _answer_stale(error: StaleWriteError) -> flask.Response:
+    if error.may_have_landed:
+        return _answer_in_doubt(error)
     return _answer(
         409,
         error,

@@ -9,6 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
 
+import emulator
 import userlock
 from userlock.contrib.flask import UserLock
 from userlock.stores import MemoryStore
@@ -156,6 +157,33 @@ def test_a_refused_write_that_the_handler_did_not_wait_for_is_409(client: FlaskC
     body = answer.get_json()
     assert body["error"] == "StaleWriteError"
     assert ".py" not in answer.text, "code places are for the log"
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_write_in_doubt_is_not_to_be_sent_again(
+    app: flask.Flask, client: FlaskClient, datastore: emulator.Emulator, transactional: bool
+) -> None:
+    """It has landed: a client that repeats the request would add the points twice."""
+
+    @app.post("/transaction")
+    @userlock.global_lock("ann")
+    def transact() -> str:
+        def add() -> None:
+            account = Account.get_by_id("ann")
+            account.points += 5
+            account.put()
+
+        ndb.transaction(add)
+        return "fine"
+
+    client.post("/users/ann/points")
+    path = "/transaction" if transactional else "/users/ann/points"
+    datastore.faults.drop_reply(kind="Account")
+    answer = client.post(path)
+    assert answer.status_code == 500
+    assert "Retry-After" not in answer.headers
+    assert answer.get_json()["error"] in ("StaleWriteError", "CommitInDoubt")
+    assert client.post("/users/ann/points").get_json() == {"points": 15}
 
 
 def test_an_answer_that_is_an_error_already_stays_what_it_is(
