@@ -68,7 +68,7 @@ class ReadWithoutLock(WriteViolation):
 
 
 class PutWithoutLock(WriteViolation):
-    """The entity was read and put with no lock at all."""
+    """The entity was read and put with no lock at all, or put where its lock is not held."""
 
     problem = "was read and put without its lock"
     remedy = "wrap the read and the put in `with userlock.global_lock(lock_id):`"

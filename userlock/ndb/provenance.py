@@ -84,7 +84,10 @@ def _finding(
         if read_under is None:
             return PutWithoutLock, ""
         if read_under.held:
-            return PutWithoutLock, "the lock it was read under is held, but not by who puts it"
+            return (
+                PutWithoutLock,
+                "its lock is held elsewhere, by another thread or scope",
+            )
         return PutAfterRelease, ""
     if read_under is None:
         return ReadWithoutLock, ""

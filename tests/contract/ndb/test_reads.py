@@ -98,5 +98,5 @@ def test_a_part_that_does_not_tell_its_lock_is_refused_as_a_part() -> None:
 def test_a_lock_that_another_thread_holds_is_said_to_be_held() -> None:
     with userlock.global_lock("ann"):
         learner = Learner.get_by_id("ann")
-        with userlock.scope(), pytest.raises(userlock.PutWithoutLock, match="not by who puts it"):
+        with userlock.scope(), pytest.raises(userlock.PutWithoutLock, match="held elsewhere"):
             learner.put()

@@ -210,26 +210,6 @@ class TestAllowed:
         with userlock.global_lock("bob"):
             assert Learner.get_by_id("bob").points == 3
 
-    @pytest.mark.parametrize(
-        "how", ["get", "get_async", "get_multi", "query", "iter", "get_or_insert"]
-    )
-    def test_every_way_in(self, how: str) -> None:
-        key = ndb.Key(Learner, "ann")
-        reads: dict[str, Callable[[], Learner]] = {
-            "get": key.get,
-            "get_async": lambda: key.get_async().get_result(),
-            "get_multi": lambda: ndb.get_multi([key])[0],
-            "query": lambda: Learner.query().fetch()[0],
-            "iter": lambda: next(iter(Learner.query())),
-            "get_or_insert": lambda: Learner.get_or_insert("ann"),
-        }
-        learner = reads[how]()
-        with pytest.raises(userlock.PutWithoutLock):
-            add_points_and_put(learner)
-        with userlock.global_lock("ann"):
-            add_points_and_put(reads[how]())
-        assert stored_points() == 5
-
     def test_get_or_insert_creates_under_the_lock_only(self) -> None:
         with pytest.raises(userlock.CreatedWithoutLock):
             Learner.get_or_insert("bob")
