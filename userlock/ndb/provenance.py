@@ -84,10 +84,7 @@ def _finding(
         if read_under is None:
             return PutWithoutLock, ""
         if read_under.held:
-            return (
-                PutWithoutLock,
-                "its lock is held elsewhere, by another thread or scope",
-            )
+            return PutWithoutLock, "its lock is held elsewhere, by another thread or scope"
         return PutAfterRelease, ""
     if read_under is None:
         return ReadWithoutLock, ""
