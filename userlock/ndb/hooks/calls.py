@@ -36,6 +36,7 @@ def again(
     retries: int | None = None,
     failed: Callable[[Exception], None] = lambda error: None,
     unless: type[Exception] | tuple[type[Exception], ...] = (),
+    first: Any = None,
 ) -> Any:
     """Make a call, and make it again after a transient error, as ndb does.
 
@@ -44,21 +45,22 @@ def again(
         retries: how many more tries there are; None: as many as ndb makes.
         failed: told of the error of each try that is not the last word.
         unless: errors that are not worth another try.
+        first: the future of the first try, if that has been made.
 
     Raises:
         RetryError: no try is left. ndb does not run a transaction again for it.
     """
     most = _retry._DEFAULT_RETRIES if retries is None else retries
     if not most:
-        result = yield call()
+        result = yield first or call()
         return result
     for delay in itertools.islice(_delays(), most + 1):
         try:
-            result = yield call()
+            result = yield first or call()
         except Exception as error:
             if not _retry.is_transient_error(error) or isinstance(error, unless):
                 raise
-            last = error
+            first, last = None, error
             failed(error)
         else:
             return result

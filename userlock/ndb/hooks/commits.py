@@ -65,7 +65,7 @@ def hook_plain_commits() -> None:
 
     def send_batch(self: Any) -> None:
         if any(write_of(future) is not None for future in self.futures):
-            start(_send, paired(self.mutations, self.futures), self.options, Doubt())
+            _send(self.mutations, self.futures, self.options)
         elif self.mutations:  # its only puts may have gone to the inserts
             send(self)
 
@@ -77,7 +77,9 @@ def paired(mutations: Sequence[Any], futures: Sequence[Any]) -> list[Sent]:
     return [Sent(*pair) for pair in zip(mutations, futures, strict=True)]
 
 
-def start(send: Callable[..., Any], batch: list[Sent], options: Any, doubt: Doubt) -> None:
+def start(
+    send: Callable[..., Any], batch: list[Sent], options: Any, doubt: Doubt, *more: Any
+) -> None:
     """Begin to send a batch. Should that itself fail, whoever waits is told."""
 
     def tell(sending: Any) -> None:
@@ -86,19 +88,37 @@ def start(send: Callable[..., Any], batch: list[Sent], options: Any, doubt: Doub
             if error is not None and not sent.future.done():
                 sent.future.set_exception(error)
 
-    send(batch, options, doubt).add_done_callback(tell)
+    send(batch, options, doubt, *more).add_done_callback(tell)
+
+
+def _send(mutations: Sequence[Any], futures: Sequence[Any], options: Any) -> None:
+    """Send a batch. Nearly all go well: nothing is made ready for the others beforehand."""
+    begun_in = context.get_context()
+
+    def commit() -> Any:
+        return _datastore_api._datastore_commit(mutations, None, retries=0, timeout=options.timeout)
+
+    def take_answer(rpc: Any) -> None:
+        if rpc.exception() is None:
+            results = rpc.result()._pb.mutation_results
+            if not any(result.conflict_detected for result in results):
+                for mutation, future, result in zip(mutations, futures, results, strict=False):
+                    if (write := write_of(future)) is not None:
+                        write.landed(result.version or fingerprint_sent(mutation))
+                _datastore_api._process_commit(rpc, futures)
+                return
+        with begun_in.use():
+            start(_send_again, paired(mutations, futures), options, Doubt(), commit, rpc)
+
+    commit().add_done_callback(take_answer)
 
 
 @tasklets.tasklet
-def _send(batch: list[Sent], options: Any, doubt: Doubt) -> Any:
-    mutations = [sent.mutation for sent in batch]
-    rpc = again(
-        lambda: _datastore_api._datastore_commit(
-            mutations, None, retries=0, timeout=options.timeout
-        ),
-        options.retries,
-        doubt.note,
-    )
+def _send_again(
+    batch: list[Sent], options: Any, doubt: Doubt, commit: Callable[[], Any], first: Any
+) -> Any:
+    """Part of `_send`, after a first try that was refused or has failed."""
+    rpc = again(commit, options.retries, doubt.note, first=first)
     yield answered(rpc)
     yield from settle(batch, rpc, doubt)
 
