@@ -2,7 +2,8 @@
 
 The bytes are not made up. userlock takes and releases a lock once through a
 relay to memcached that listens in, and `RawPair` says the same again, with
-nothing of userlock's or pymemcache's in between: two requests, two replies.
+nothing of userlock's or pymemcache's in between: two requests, two replies. Only
+the date until which the lock is stored is moved on, or it would soon be past.
 
 For Redis there is `RawRedisPair`: the SET of a key that is not there, with a
 time to live, and a script that deletes it if the value is still the same. It is
@@ -61,7 +62,7 @@ class RawPair:
         release = re.fullmatch(rb"(md .* C)\d+\r\n", requests[1])
         if release is None:
             raise ValueError(f"not a compare-and-delete: {requests[1]!r:.300}")
-        self._acquire = requests[0]
+        self._acquire = re.sub(rb" T\d{10} ", _a_day_later, requests[0], count=1)
         self._release = release[1]
         self.record = requests[0].split(_LINE_END)[1]
         self._socket = socket.create_connection(server)
@@ -80,6 +81,10 @@ class RawPair:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _a_day_later(date: re.Match[bytes]) -> bytes:
+    return b" T%d " % (int(date[0][2:]) + 86_400)
 
 
 class RawRedisPair:

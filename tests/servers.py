@@ -86,6 +86,22 @@ class Memcached(_Server):
     def url(self, prefix: str = "test") -> str:
         return f"memcache://{self.address}?prefix={prefix}"
 
+    @contextmanager
+    def clock_comes_last(self) -> Iterator[None]:
+        """Its first thread, which sets its clock, has to let all others go first."""
+        pid = self._child.pid
+        threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+        cores = os.sched_getaffinity(pid)
+        for thread in threads:
+            os.sched_setaffinity(thread, {min(cores)})
+        os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+        try:
+            yield
+        finally:
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            for thread in threads:
+                os.sched_setaffinity(thread, cores)
+
 
 class RedisServer(_Server):
     """A real Redis that keeps nothing on disk.

@@ -26,8 +26,8 @@ from userlock.lock.lease import Granted
 from userlock.lock.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
-#: memcached keeps a lease for up to two seconds longer than its holder believes in it.
-STORE_SLACK_SECONDS = 2.1
+#: memcached keeps a lease for up to four seconds longer than its holder believes in it.
+STORE_SLACK_SECONDS = 4.5
 
 
 def heart_threads() -> list[str]:

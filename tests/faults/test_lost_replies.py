@@ -286,3 +286,25 @@ def test_a_connection_that_was_interrupted_is_not_used_again(
     with pytest.raises(Stop):
         leases.take(make_claim("free"))
     assert leases.take(make_claim("held")) is None
+
+
+class TestTheServersTime:
+    """It is asked for again now and then, before something is stored."""
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_nothing_was_asked_for_yet_when_it_is_lost(
+        self, proxy: FaultProxy, store: MemcacheStore, fault: Fault
+    ) -> None:
+        """A connection that has ended is made again; a server that hangs is waited for once."""
+        (connection,) = store._connections._idle
+        connection.time.good_until = 0.0
+        started = time.monotonic()
+        with proxy.fault(b"stats", fault):
+            if fault in SLOW:
+                with pytest.raises(StoreUnavailable) as caught:
+                    store.create("ann", b"held", 60)
+                assert not caught.value.sent
+            else:
+                assert store.create("ann", b"held", 60) is not None
+        assert time.monotonic() - started < REPLY_TIMEOUT + 0.5
+        assert proxy.seen[-1].startswith(b"stats") == (fault in SLOW)

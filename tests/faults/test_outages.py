@@ -293,4 +293,4 @@ def test_a_killed_holder_keeps_the_lock_for_its_lease_and_no_longer(
     lease = service.acquire("learner-1", wait_timeout=10)
     waited = time.monotonic() - taken
     service.release(lease)
-    assert 2 - 0.1 <= waited <= 2 + 2.1
+    assert 2 - 0.1 <= waited <= 2 + 4.5

@@ -26,7 +26,7 @@ def test_holder(scene: Scene) -> None:
     if "protocol=text" in scene.cli.url:
         assert found["seconds_left"] is None
     else:
-        assert 40 < found["seconds_left"] <= 63
+        assert 40 < found["seconds_left"] <= 65
 
 
 def test_nobody_holds_it(scene: Scene) -> None:

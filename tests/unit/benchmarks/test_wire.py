@@ -65,6 +65,17 @@ def test_the_floor_deletes_by_the_number_it_was_given() -> None:
     assert pair.record == b"abc"
 
 
+def test_a_date_is_moved_on_so_that_it_does_not_pass() -> None:
+    """What is stored until a date that is past is not stored at all."""
+    later = b"ms k 3 T1763726465 c ME\r\nabc\r\n"
+    server = _Script((later, b"HD c1\r\n"), (b"md k C1", b"HD\r\n"))
+    pair = RawPair(server.address, [b"ms k 3 T1763640065 c ME\r\nabc\r\n", RELEASE])
+    pair.run()
+    pair.close()
+    server.finish()
+    assert server.seen[0] == later
+
+
 @pytest.mark.parametrize(
     "script",
     [

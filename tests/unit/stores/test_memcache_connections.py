@@ -38,7 +38,7 @@ def pool_of(client_factory: Callable[[], Client], **options: Any) -> Connections
         "127.0.0.1",
         11211,
         client_factory=lambda *_: client_factory(),
-        **{"connect_timeout": 0.1, "timeout": 10, **options},
+        **{"connect_timeout": 0.1, "timeout": 10, "tells_time": False, **options},
     )
 
 

@@ -8,6 +8,7 @@ needs one more waits. What this adds to pymemcache:
   versions are numbered in too. A connection older than a version proves that
   the server has not been restarted since (a restart cuts every connection),
   and so that CAS numbers still mean what they meant.
+- A connection knows what time it is at the server (`server_time`).
 - A look-up of the server's name that does not answer cannot hang a request.
 - A forked child starts with no connections.
 """
@@ -22,9 +23,11 @@ from typing import Any
 
 from pymemcache.client.base import Client
 
+from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.stores.address import Address
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
-from userlock.stores.memcache.wire import Connection
+from userlock.stores.memcache.server_time import ServerTime
+from userlock.stores.memcache.wire import Connection, is_a_break
 from userlock.stores.places import Place, Places
 
 _META: Dialect = Meta()
@@ -47,6 +50,8 @@ class Connections:
         timeout: for a reply, in seconds.
         client_factory: makes pymemcache clients, for TLS and the like.
         protocol: "meta" or "text"; None to ask the server.
+        tells_time: whether it is the server itself that answers, and can be asked for its time.
+        clock: ours, to compare with the server's.
         most: how many there may be. Whoever needs one more waits for up to `timeout`.
     """
 
@@ -59,6 +64,8 @@ class Connections:
         timeout: float,
         client_factory: ClientFactory = plain_client,
         protocol: str | None = None,
+        tells_time: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
         most: int = 32,
     ) -> None:
         self._address = Address(host, port)
@@ -66,6 +73,8 @@ class Connections:
         self._timeout = timeout
         self._client_factory = client_factory
         self._protocol = protocol
+        self._tells_time = tells_time
+        self._clock = clock
         self._most = most
         # Versions and connections are numbered in one sequence, so that it can
         # be told which came first. `next` on a count is atomic in CPython.
@@ -93,6 +102,26 @@ class Connections:
         self.drop_idle()
         return self.make()
 
+    def take_in_time(self, *, checked: bool = True) -> Connection:
+        """As `take`, for a command that stores something: it is known what time it is there."""
+        connection = self.take(checked=checked)
+        there = connection.time
+        there.moment = moment = there.now()
+        if moment < there.good_until:
+            return connection
+        try:
+            known = there.ask(connection)
+        except BaseException as error:
+            connection.close()
+            if not is_a_break(error):
+                raise
+            self.drop_idle()
+        else:
+            if known:
+                return connection
+            connection.close()
+        return self.make()
+
     def _one_more(self) -> Connection:
         """A new one or, where there may be no more, the next that is given back."""
         given = self._places.take(self._timeout)
@@ -108,10 +137,12 @@ class Connections:
         """A new connection.
 
         Args:
-            timeout: another reply timeout than usual, in seconds.
+            timeout: another reply timeout than usual, in seconds, for somebody in a hurry who
+                wants to store nothing: the server is not asked for its time.
 
         Raises:
             OSError, MemcacheError: the server cannot be reached, or does not answer.
+            Refused: it does not make sense.
         """
         given = self._places.take(self._timeout)
         if isinstance(given, Place):
@@ -142,6 +173,9 @@ class Connections:
             # nothing about the server at its other end.
             connection.made = next(self.sequence)
             connection.dialect = _META if connection.meta else _TEXT
+            connection.time = ServerTime(self._clock.now)
+            if self._tells_time and timeout is None:
+                connection.time.ask(connection)
             return connection
         except BaseException:
             client.close()

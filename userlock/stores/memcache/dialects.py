@@ -17,7 +17,6 @@ Commands are documented in memcached's doc/protocol.txt.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -67,6 +66,12 @@ class Dialect(Protocol):
         """As `create`, for an item of that CAS number; None if it has changed or gone."""
         ...
 
+    def rewrite(
+        self, connection: Connection, key: bytes, cas: int, record: bytes, remaining: int
+    ) -> int | None:
+        """As `swap`, with as much life as the server has just said that the item has."""
+        ...
+
     def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
         """Several reads, in one packet where that can be: each item, as the answers come."""
         ...
@@ -96,7 +101,7 @@ class Meta:
     def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
         reply = connection.line(
             b"ms %b %d T%d c ME\r\n%b\r\n"
-            % (key, len(record), math.ceil(ttl) + 1 + GRACE_SECONDS, record)
+            % (key, len(record), connection.time.until(ttl + GRACE_SECONDS), record)
         )
         if reply[:2] == b"NS":
             return None
@@ -116,8 +121,13 @@ class Meta:
     def swap(
         self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
     ) -> int | None:
-        reply = connection.line(self._swap(key, cas, record, ttl))
-        return None if _is_one_of(reply, b"EX", b"NF", b"NS") else _cas(reply)
+        until = connection.time.until(ttl + GRACE_SECONDS)
+        return self._swapped(connection.line(_swap(key, cas, record, until)))
+
+    def rewrite(
+        self, connection: Connection, key: bytes, cas: int, record: bytes, remaining: int
+    ) -> int | None:
+        return self._swapped(connection.line(_swap(key, cas, record, remaining)))
 
     def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
         connection.send(b"".join(b"mg %b c t v\r\n" % key for key in keys))
@@ -127,16 +137,20 @@ class Meta:
     def swaps(
         self, connection: Connection, swaps: Sequence[tuple[bytes, int, bytes, float]]
     ) -> Iterator[int | None]:
-        connection.send(b"".join(self._swap(*each) for each in swaps))
+        connection.send(
+            b"".join(
+                _swap(key, cas, record, connection.time.until(ttl + GRACE_SECONDS))
+                for key, cas, record, ttl in swaps
+            )
+        )
         for _ in swaps:
             reply = connection.read_line()
             check(reply)
-            yield None if _is_one_of(reply, b"EX", b"NF", b"NS") else _cas(reply)
+            yield self._swapped(reply)
 
     @staticmethod
-    def _swap(key: bytes, cas: int, record: bytes, ttl: float) -> bytes:
-        seconds = math.ceil(ttl) + 1 + GRACE_SECONDS
-        return b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), seconds, cas, record)
+    def _swapped(reply: bytes) -> int | None:
+        return None if _is_one_of(reply, b"EX", b"NF", b"NS") else _cas(reply)
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
         reply = connection.line(b"md %b C%d\r\n" % (key, cas))
@@ -186,7 +200,7 @@ class Text:
     def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
         connection.send(
             b"add %b 0 %d %d\r\n%b\r\ngets %b\r\n"
-            % (key, math.ceil(ttl) + 1, len(record), record, key)
+            % (key, connection.time.until(ttl), len(record), record, key)
         )
         try:
             return self._written(connection, record, b"NOT_STORED")
@@ -206,9 +220,14 @@ class Text:
     ) -> int | None:
         connection.send(
             b"cas %b 0 %d %d %d\r\n%b\r\ngets %b\r\n"
-            % (key, math.ceil(ttl) + 1, len(record), cas, record, key)
+            % (key, connection.time.until(ttl), len(record), cas, record, key)
         )
         return self._written(connection, record, b"EXISTS", b"NOT_FOUND")
+
+    def rewrite(
+        self, connection: Connection, key: bytes, cas: int, record: bytes, remaining: int
+    ) -> int | None:
+        return None  # it is never said how much there is
 
     # In one packet, the answers to many could fill the way back while the rest is still being
     # sent: each comes with its whole record. The servers that need this are old.
@@ -273,6 +292,10 @@ class Text:
         if len(fields) < 5 or fields[4] == b"0":
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, int(fields[4]), None)
+
+
+def _swap(key: bytes, cas: int, record: bytes, until: int) -> bytes:
+    return b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
 
 
 def _may_just_have_come(item: Item | None) -> bool:

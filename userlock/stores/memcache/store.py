@@ -20,9 +20,13 @@ Limits. All this takes connections to memcached itself; behind a proxy that
 reconnects by itself, say `via_proxy`. memcached may evict a live record under
 memory pressure, and forgets all of them on a restart: the lock then does not
 exclude, and fencing at the Datastore commit is what refuses the loser's write.
-Times to live are whole seconds on a coarse clock (`T1` was seen to end after
-0.6 s), so a record is kept for a second or two longer than asked, never
-shorter. Servers before 1.6.12 are spoken to in the text protocol: a crashed
+A record is stored until a date in the server's own time (`server_time`), so it
+is kept for one to four seconds longer than asked, and never shorter, whatever
+the server's clock shows when it carries the command out. Behind a proxy, and
+where the server does not tell its time (`stats`), seconds are stored instead: a
+server that was just stopped for a while (SIGSTOP, a paused or migrated machine)
+then counts them from an earlier moment, and two leases may overlap. Servers
+before 1.6.12 are spoken to in the text protocol: a crashed
 holder's lock may then go to somebody who came later than those in line.
 """
 
@@ -33,13 +37,14 @@ from typing import NamedTuple
 
 from pymemcache.exceptions import MemcacheError
 
+from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
 from userlock.stores.memcache.connections import ClientFactory, Connections, plain_client
 from userlock.stores.memcache.dialects import Item
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.operators import ForOperators
 from userlock.stores.memcache.url import split_address
-from userlock.stores.memcache.wire import TROUBLE, Connection, Refused
+from userlock.stores.memcache.wire import SLOW, TROUBLE, Connection, Refused, is_a_break
 
 CONNECT_TIMEOUT = 0.1
 REPLY_TIMEOUT = 0.3
@@ -47,9 +52,6 @@ REPLY_TIMEOUT = 0.3
 #: Together with `REPLY_TIMEOUT`, what a hanging server costs one request before the breaker
 #: opens.
 HURRY_TIMEOUT = 0.1
-
-#: How Python and the kernel say that a reply did not come in time.
-_SLOW = (TimeoutError, BlockingIOError)
 
 _new_tuple = tuple.__new__
 
@@ -74,9 +76,12 @@ class MemcacheStore(ForOperators):
         timeout: for a reply, in seconds.
         via_proxy: there is something in between (mcrouter, twemproxy, Envoy) whose connections
             outlive memcached's. Every change then reads the record first, one round trip more.
-        protocol: "meta", "text", or None to ask each server what it speaks.
+        protocol: "meta", "text", or None to ask each server what it speaks. The same in all
+            processes: by the text protocol a record is stored without the grace that the meta
+            protocol counts on.
         client_factory: makes a pymemcache client from (server, connect_timeout, timeout), for
             TLS and the like. It must not retry by itself.
+        clock: ours, to compare with the server's.
 
     Raises:
         ValueError: an address, prefix or protocol that cannot be one.
@@ -92,6 +97,7 @@ class MemcacheStore(ForOperators):
         via_proxy: bool = False,
         protocol: str | None = None,
         client_factory: ClientFactory = plain_client,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if protocol not in (None, "meta", "text"):
             raise ValueError(f"protocol must be 'meta', 'text' or None, not {protocol!r}")
@@ -107,6 +113,8 @@ class MemcacheStore(ForOperators):
             timeout=timeout,
             client_factory=client_factory,
             protocol=protocol,
+            tells_time=not via_proxy,
+            clock=clock,
         )
 
     # --- the verbs --------------------------------------------------------------------------
@@ -115,7 +123,7 @@ class MemcacheStore(ForOperators):
         key = self._keys.lock(lock_id)
         connection = None
         try:
-            connection = self._connections.take(checked=False)
+            connection = self._connections.take_in_time(checked=False)
             cas = connection.dialect.create(connection, key, record, ttl_seconds)
         except BaseException as error:
             self._broken(connection, error)
@@ -135,7 +143,7 @@ class MemcacheStore(ForOperators):
                 )
                 item = connection.dialect.read(connection, key)
             except BaseException as error:
-                if last or hurry or connection is None or not _is_a_break(error):
+                if last or hurry or connection is None or not is_a_break(error):
                     self._broken(connection, error)
                     raise
                 connection.close()
@@ -151,7 +159,7 @@ class MemcacheStore(ForOperators):
         key = self._keys.lock(lock_id)
         connection = None
         try:
-            connection = self._connections.take()
+            connection = self._connections.take_in_time()
             cas = self._cas_of(connection, key, version)
             new = None
             if cas is not None:
@@ -168,7 +176,7 @@ class MemcacheStore(ForOperators):
         outcomes: list[object | StoreUnavailable | None] = []
         connection = None
         try:
-            connection = self._connections.take()
+            connection = self._connections.take_in_time()
             for outcome in self._swap_each(connection, swaps):
                 outcomes.append(outcome)  # each by itself: those before a break are known
             connection.finish()
@@ -209,9 +217,7 @@ class MemcacheStore(ForOperators):
             item = connection.dialect.read(connection, key)
             cas = self._cas_if_unchanged(item, _own(version))
             if item is not None and item.remaining and cas is not None:
-                # What is added to a time to live has been added to this one.
-                left = item.remaining - GRACE_SECONDS - 1
-                new = connection.dialect.swap(connection, key, cas, record, left)
+                new = connection.dialect.rewrite(connection, key, cas, record, item.remaining)
         except BaseException as error:
             self._broken(connection, error)
             raise
@@ -283,8 +289,6 @@ class MemcacheStore(ForOperators):
     def _stored(self, item: Item | None, key: bytes) -> Stored | None:
         if item is None:
             return None
-        # What the server has counted down is at least the time to live asked
-        # for, and one second for its coarse clock.
         lapsed = item.remaining is not None and item.remaining <= GRACE_SECONDS
         return Stored(item.record, self._version(item.cas, item.record, key), lapsed)
 
@@ -349,7 +353,7 @@ class MemcacheStore(ForOperators):
 
     def _unavailable(self, error: Exception, *, sent: bool) -> StoreUnavailable:
         # What is in between may go on by itself after it has hung up on us.
-        slow = isinstance(error, _SLOW) or (sent and self._via_proxy)
+        slow = isinstance(error, SLOW) or (sent and self._via_proxy)
         # The kernel's own time-out has another text; a look-up's says what was looked up.
         timed_out = isinstance(error, BlockingIOError)
         what = "timed out" if timed_out else str(error) or type(error).__name__
@@ -361,8 +365,3 @@ class MemcacheStore(ForOperators):
 def _own(version: object) -> _Version:
     assert isinstance(version, _Version), "a version of another store"
     return version
-
-
-def _is_a_break(error: BaseException) -> bool:
-    """Whether the connection has ended, so that the command can be sent again on another."""
-    return isinstance(error, TROUBLE) and not isinstance(error, _SLOW)

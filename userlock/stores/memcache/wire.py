@@ -23,6 +23,8 @@ from userlock.stores.places import Place
 
 #: What a command may fail with when the server, or the way there, is in trouble.
 TROUBLE = (OSError, MemcacheError)
+#: How Python and the kernel say that a reply did not come in time.
+SLOW = (TimeoutError, BlockingIOError)
 #: Room for every reply of one line; small, so that Python has such a block at hand.
 _LINE_BYTES = 256
 _MOST_LINE_BYTES = 2048
@@ -42,12 +44,17 @@ class Connection:
         meta: whether the server speaks the meta protocol.
         dialect: what speaks it; set by the pool.
         place: what it occupies in its pool until it is closed.
+        time: what time it is at the server; set by the pool.
     """
 
-    __slots__ = ("_buffer", "_owed", "_poll", "_sock", "client", "dialect", "made", "meta", "place")
+    __slots__ = (
+        *("_buffer", "_owed", "_poll", "_sock", "client"),
+        *("dialect", "made", "meta", "place", "time"),
+    )
 
     dialect: Any
     place: Place | None
+    time: Any
 
     def __init__(self, client: Any, protocol: str | None = None) -> None:
         """Connect, and ask the server for its version: it tells which protocol it speaks.
@@ -168,6 +175,11 @@ class Connection:
         self.finish()
         check(reply)
         return reply
+
+
+def is_a_break(error: BaseException) -> bool:
+    """Whether the connection has ended, so that the command can be sent again on another."""
+    return isinstance(error, TROUBLE) and not isinstance(error, SLOW)
 
 
 def check(line: bytes) -> None:

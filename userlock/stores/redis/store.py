@@ -17,8 +17,9 @@ extends its lease swaps the record for the same one, and a waiter who read it
 before, as lapsed, would not notice.
 
 Time to live. The server's clock is a wall clock: Redis keeps the moment at
-which a key expires. So that a small step of that clock takes no lease away, a
-record counts as lapsed a second later than asked for.
+which a key expires, counted from when it carries the command out, also after it
+was stopped. So that a small step of that clock takes no lease away, a record
+counts as lapsed a second later than asked for.
 
 Limits are those of one Redis. A record that was written and not yet
 replicated is gone after a fail-over; a server with `maxmemory` and an

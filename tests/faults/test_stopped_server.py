@@ -1,0 +1,184 @@
+"""A memcached, or a Redis, that is stopped for a while and goes on: no two leases overlap.
+
+What is asked for while it is stopped waits in its sockets, and is carried out as
+soon as it goes on: by memcached, most often before its clock is set.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import userlock
+from tests.leases import taken
+from tests.servers import Memcached, RedisServer
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.lease import Granted, Lease
+from userlock.lock.leases import Leases
+from userlock.lock.store import LeaseStore
+from userlock.stores import MemcacheStore
+from userlock.stores.redis import RedisStore
+from userlock.testing import make_claim
+
+#: Longer than the lease and what a record is kept for longer, so that it would be over at once.
+STOPPED_SECONDS = 4.0
+LEASE_SECONDS = 1.0
+#: Longer than the server is stopped. Not as short as usual, so that a test does not depend on how
+#: busy the machine is.
+REPLY_SECONDS = 20.0
+#: Locks for each way to ask for one.
+LOCKS = 4
+PROTOCOLS = ("meta", "text")
+CONNECTED = ("lately", "long ago", "not yet")
+VERBS = ("take", "extend")
+
+
+class Asking(NamedTuple):
+    """A process that asks for a lease while the server is stopped, and others who want the lock.
+
+    Attributes:
+        lock_id: which.
+        ask: asks for it.
+        store: of the process.
+        others: theirs.
+    """
+
+    lock_id: str
+    ask: Callable[[], Lease]
+    store: LeaseStore
+    others: LeaseStore
+
+
+def asking(store: LeaseStore, others: LeaseStore, lock_id: str, verb: str) -> Asking:
+    """One that asks by the store, for a new lease ("take") or one that it has ("extend")."""
+    leases = Leases(store, SYSTEM_CLOCK)
+    claim = make_claim(lock_id, ttl_seconds=LEASE_SECONDS)
+    if verb == "take":
+        return Asking(lock_id, lambda: taken(leases.take(claim)), store, others)
+    held = taken(leases.take(claim._replace(ttl_seconds=60)))
+
+    def extend() -> Lease:
+        extended = leases.extend(held, LEASE_SECONDS)
+        assert isinstance(extended, Granted)
+        return extended.lease
+
+    return Asking(lock_id, extend, store, others)
+
+
+def asking_memcached(
+    server: Memcached, protocol: str, connected: str, verb: str, number: int, *, tells_time: bool
+) -> Asking:
+    """A process of its own.
+
+    Args:
+        server: where.
+        protocol: one of `PROTOCOLS`.
+        connected: one of `CONNECTED`: whether it knows the server's time, has to ask for it
+            again, or has no connection.
+        verb: one of `VERBS`.
+        number: of the lock.
+        tells_time: False: the protection is off.
+    """
+    store, others = (
+        MemcacheStore(server.address, prefix="test", protocol=protocol, timeout=REPLY_SECONDS)
+        for _ in range(2)
+    )
+    store._connections._tells_time = tells_time
+    store.read("warm-up")
+    process = asking(store, others, f"{protocol}-{connected}-{verb}-{number}", verb)
+    if connected == "long ago":
+        (connection,) = store._connections._idle
+        connection.time.good_until = 0.0
+    elif connected == "not yet":
+        store.close()
+    return process
+
+
+def asked_while_stopped(
+    server: Memcached | RedisServer, processes: Sequence[Asking]
+) -> dict[str, Lease]:
+    """The leases of all of them, each asked for when the server had been stopped for long."""
+    with ThreadPoolExecutor(len(processes)) as threads:
+        with server.paused():
+            time.sleep(STOPPED_SECONDS)  # nothing is waited for but that it is stopped for long
+            asked = {process.lock_id: threads.submit(process.ask) for process in processes}
+            deadline = time.monotonic() + 10
+            while questions_waiting(server.port) < len(processes):
+                assert time.monotonic() < deadline, "not all have asked"
+        return {lock_id: lease.result() for lock_id, lease in asked.items()}
+
+
+def questions_waiting(port: int) -> int:
+    """How many connections to the port have something in them that nobody has read yet."""
+    count = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, here, _, state, queues, *_ = line.split()
+        established = state == "01"
+        if established and int(here.split(":")[1], 16) == port and int(queues.split(":")[1], 16):
+            count += 1
+    return count
+
+
+def overlaps(processes: Sequence[Asking], leases: dict[str, Lease]) -> dict[str, float]:
+    """Others take each lock as soon as they can: by how much too early they could, if they could.
+
+    By a machine's own clock, which is that of all of them here.
+    """
+
+    def early(process: Asking) -> float:
+        service = userlock.LockService(process.others)
+        lease = service.acquire(process.lock_id, wait_timeout=20)
+        granted_at = SYSTEM_CLOCK.now()
+        assert not lease.degraded
+        service.release(lease)
+        process.others.close()
+        process.store.close()
+        return leases[process.lock_id].deadline - granted_at
+
+    with ThreadPoolExecutor(len(processes)) as threads:
+        found = dict(zip(leases, threads.map(early, processes), strict=True))
+    return {lock_id: seconds for lock_id, seconds in found.items() if seconds > 0}
+
+
+def test_leases_that_were_asked_for_while_it_was_stopped_overlap_with_no_others(
+    own_memcached: Memcached,
+) -> None:
+    processes = [
+        asking_memcached(own_memcached, *way, number, tells_time=True)
+        for way in itertools.product(PROTOCOLS, CONNECTED, VERBS)
+        for number in range(LOCKS)
+    ]
+    with own_memcached.clock_comes_last():
+        leases = asked_while_stopped(own_memcached, processes)
+    assert overlaps(processes, leases) == {}
+
+
+def test_without_the_servers_time_they_do(own_memcached: Memcached) -> None:
+    """The negative control."""
+    processes = [
+        asking_memcached(own_memcached, protocol, "lately", verb, number, tells_time=False)
+        for protocol, verb in itertools.product(PROTOCOLS, VERBS)
+        for number in range(LOCKS)
+    ]
+    with own_memcached.clock_comes_last():
+        leases = asked_while_stopped(own_memcached, processes)
+    found = overlaps(processes, leases)
+    print(f"\n{len(found)} of {len(leases)} leases overlap with others")
+    assert len(found) > len(leases) / 2
+
+
+def test_redis_counts_from_when_it_carries_a_command_out(own_redis: RedisServer) -> None:
+    """It looks at its clock for every command: nothing is to be done about it there."""
+    processes = []
+    for verb, number in itertools.product(VERBS, range(2 * LOCKS)):
+        store, others = (
+            RedisStore.from_url(f"{own_redis.url}?socket_timeout={REPLY_SECONDS}") for _ in range(2)
+        )
+        store.read("warm-up")
+        processes.append(asking(store, others, f"{verb}-{number}", verb))
+    leases = asked_while_stopped(own_redis, processes)
+    assert overlaps(processes, leases) == {}

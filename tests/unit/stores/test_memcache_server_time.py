@@ -1,0 +1,323 @@
+"""Until when memcached keeps a record, whatever its clock shows; time is moved by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from userlock.stores.memcache.connections import Connections
+from userlock.stores.memcache.wire import Refused
+from userlock.testing import ManualClock
+
+#: What the server's time is when the clock of these tests shows 0.
+ZERO = 1_700_000_000.0
+NO_STATISTICS = b"ERROR\r\n"
+
+
+class Server:
+    """memcached's clock: what `stats` shows is as it was set last, in whole seconds.
+
+    Attributes:
+        shown: the time that it goes by.
+        stopped: how long its machine was suspended; its clock did not go on then.
+        answers: what it answers to `stats`, if not the time.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.stopped = 0.0
+        self.answers: bytes | BaseException | None = None
+        self.asked = 0
+        self.set_clock()
+
+    @property
+    def now(self) -> float:
+        return ZERO + self._clock.now() - self.stopped
+
+    def set_clock(self) -> None:
+        self.shown = math.floor(self.now)
+        self._next_turn = self.now + 1
+
+    def take_in(self) -> Client:
+        """The thread that does this sets the clock first, if it is time to."""
+        if self.now >= self._next_turn:
+            self.set_clock()
+        return Client(self)
+
+    def stats(self) -> bytes:
+        self.asked += 1
+        if isinstance(self.answers, BaseException):
+            raise self.answers
+        if self.answers is not None:
+            return self.answers
+        return b"STAT pid 7\r\nSTAT time %d\r\nSTAT version 1.6.18\r\nEND\r\n" % self.shown
+
+
+class Client:
+    """As pymemcache's, as far as a connection needs it; its own socket, too."""
+
+    def __init__(self, server: Server) -> None:
+        self.sock = self
+        self.closed = False
+        self._server = server
+        self._answers = b""
+
+    def version(self) -> bytes:
+        return b"1.6.18"
+
+    def close(self) -> None:
+        self.closed = True
+
+    def sendall(self, wire: bytes) -> None:
+        assert wire == b"stats\r\n"
+        self._answers = self._server.stats()
+
+    def recv(self, size: int) -> bytes:
+        answer, self._answers = self._answers[:size], self._answers[size:]
+        return answer
+
+
+@pytest.fixture
+def server(clock: ManualClock) -> Server:
+    clock.advance(0.97)
+    return Server(clock)
+
+
+def pool_on(server: Server, clock: ManualClock, **options: Any) -> Connections:
+    return Connections(
+        *("127.0.0.1", 11211),
+        connect_timeout=0.1,
+        timeout=0.3,
+        client_factory=lambda *_: server.take_in(),
+        clock=clock,
+        **options,
+    )
+
+
+@pytest.fixture
+def pool(server: Server, clock: ManualClock) -> Connections:
+    return pool_on(server, clock)
+
+
+def until(pool: Connections, ttl_seconds: float) -> int:
+    """What the server is told that stores something now."""
+    connection = pool.take_in_time(checked=False)
+    pool.give_back(connection)
+    told = connection.time.until(ttl_seconds)
+    assert isinstance(told, int)
+    return told
+
+
+# --- how long it lives --------------------------------------------------------------------------
+
+
+def test_a_server_that_was_stopped_keeps_it_for_as_long_as_any(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    """It carries it out by a clock that shows the time at which it was stopped."""
+    date = until(pool, 8)
+    clock.advance(9)
+    told = until(pool, 60)
+    assert server.shown < date
+    clock.advance(60)
+    server.set_clock()
+    assert server.shown < told
+    assert told - server.now <= 4
+
+
+def test_seconds_would_be_counted_from_when_it_was_stopped(
+    server: Server, clock: ManualClock
+) -> None:
+    """The negative control: what a server is told that does not tell its time."""
+    pool = pool_on(server, clock, tells_time=False)
+    clock.advance(9)
+    told = server.shown + until(pool, 60)
+    clock.advance(55)
+    server.set_clock()
+    assert told <= server.shown, "gone five seconds before its time"
+
+
+def test_a_clock_that_leaves_out_a_second_takes_none_away(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    """Its turns come a little later each time: in a quarter of an hour, one second is left out.
+
+    turns   0.97  1.98      2.99  4.00  5.01
+    shows      0     1         2     4     5
+    stored            2.98, for 3 s: until 5.98
+    """
+    began = math.floor(clock.now())
+
+    def turn(at: float) -> None:
+        clock.advance(began + at - clock.now())
+        server.set_clock()
+
+    until(pool, 1)
+    turn(1.98)
+    clock.advance(1.0)
+    told, with_one_second_more = until(pool, 3), server.shown + 3 + 1
+    for at in (2.99, 4.001, 5.01):
+        turn(at)
+    assert server.shown < told
+    assert server.shown >= with_one_second_more, "the negative control: gone a second too early"
+
+
+def test_it_lives_for_its_time_and_at_most_four_seconds_and_a_half_more() -> None:
+    """At any fraction of a second, with turns that come late, and stops in between."""
+    chance = random.Random(4)
+    for _ in range(300):
+        clock = ManualClock()
+        clock.advance(chance.random())
+        server = Server(clock)
+        pool = pool_on(server, clock)
+        for _ in range(chance.randrange(8)):
+            clock.advance(chance.random())
+            if chance.random() < 0.3:
+                until(pool, 60)
+            clock.advance(chance.choice([0, 0.005, 0.09]))
+            server.set_clock()
+        clock.advance(chance.random())
+        if chance.random() < 0.5:
+            clock.advance(chance.randrange(40))  # stopped, and not yet set right
+        ttl = chance.choice([0.001, 0.7, 1, 10, 59.5])
+        began, told = clock.now(), until(pool, ttl)
+        clock.advance(max(ttl - 0.1, 0) * chance.random())
+        server.set_clock()
+        while server.shown < told:
+            clock.advance(chance.uniform(0.95, 1.09))
+            server.set_clock()
+        assert ttl <= clock.now() - began < ttl + 4.6
+
+
+# --- what is known, and for how long ------------------------------------------------------------
+
+
+def test_the_server_is_asked_when_a_connection_is_made_and_every_ten_seconds(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    for number in (1, 2, 3):
+        for _ in range(100):
+            until(pool, 60)
+            clock.advance(0.0999)
+            server.set_clock()
+        assert server.asked == number
+        clock.advance(0.02)
+
+
+def test_the_latest_that_it_may_have_been_counts(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    """Asked again it shows less, by two seconds: it was stopped, or its clock is late."""
+    told = until(pool, 60)
+    server.set_clock()
+    clock.advance(11)
+    server.shown = math.floor(server.now) - 2
+    assert until(pool, 60) == told + 11
+    assert server.asked == 2
+
+
+def test_a_server_that_shows_more_than_it_could_goes_ahead(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    """It did not tell the time when it was asked first: it had just been stopped."""
+    told = until(pool, 60)
+    clock.advance(11)
+    server.stopped = -30
+    server.set_clock()
+    assert until(pool, 60) == told + 11 + 30
+
+
+def test_one_that_is_far_behind_is_asked_again_on_another_connection(
+    pool: Connections, clock: ManualClock
+) -> None:
+    """It was stopped; what it shows is how late it was then."""
+    told = until(pool, 60)
+    first = pool.take(checked=False)
+    pool.give_back(first)
+    clock.advance(11)
+    assert until(pool, 60) in (told + 11, told + 12)
+    assert first.client.closed
+    assert pool.take(checked=False) is not first
+
+
+def test_a_clock_that_did_not_go_on_is_followed(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    """Its machine was suspended for an hour. Nobody is to be locked out for that hour."""
+    told = until(pool, 60)
+    clock.advance(3600)
+    server.stopped = 3600
+    assert until(pool, 60) == told
+
+
+def test_one_that_was_restarted_is_asked_again(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    """The idle connection ends with the question; what is to be stored has not been sent."""
+    until(pool, 60)
+    first = pool.take(checked=False)
+    pool.give_back(first)
+    clock.advance(11)
+    server.set_clock()
+    first.client._server = Server(clock)
+    first.client._server.answers = ConnectionResetError()
+    assert server.shown + 60 < until(pool, 60) <= server.now + 64
+    assert first.client.closed
+
+
+@pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt])
+def test_no_connection_is_left_in_the_middle_of_an_answer(
+    pool: Connections, server: Server, clock: ManualClock, error: type[BaseException]
+) -> None:
+    first = pool.take_in_time()
+    pool.give_back(first)
+    clock.advance(11)
+    server.answers = error()
+    with pytest.raises(error):
+        pool.take_in_time(checked=False)
+    assert first.client.closed
+
+
+# --- servers that do not tell -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [NO_STATISTICS, b"CLIENT_ERROR no\r\n", b"STAT pid 7\r\nEND\r\n", b"STAT time 77\r\nEND\r\n"],
+    ids=["unknown", "refused", "no time", "no date"],
+)
+def test_a_server_that_does_not_tell_the_time_is_told_seconds(
+    pool: Connections, server: Server, clock: ManualClock, answer: bytes
+) -> None:
+    server.answers = answer
+    assert until(pool, 60) == 63
+    clock.advance(11)
+    assert until(pool, 0.5) == 3
+    assert server.asked == 1
+
+
+def test_what_is_in_between_is_not_asked(server: Server, clock: ManualClock) -> None:
+    assert until(pool_on(server, clock, tells_time=False), 60) == 63
+    assert server.asked == 0
+
+
+def test_dates_that_memcached_cannot_count_are_not_told(
+    pool: Connections, server: Server, clock: ManualClock
+) -> None:
+    """It has 31 bits for them; what is beyond has ended before it begins (seen in 1.6.18)."""
+    clock.advance((1 << 31) - 100 - ZERO - clock.now())
+    server.set_clock()
+    assert until(pool, 60) == pytest.approx((1 << 31) - 38, abs=1)
+    assert until(pool, 120) == 123
+
+
+@pytest.mark.parametrize("answer", [b"STAT time soon\r\nEND\r\n", b"VA what\r\n", b"END\r\nHD\r\n"])
+def test_an_answer_that_makes_no_sense_is_refused(
+    pool: Connections, server: Server, answer: bytes
+) -> None:
+    server.answers = answer
+    with pytest.raises(Refused):
+        pool.make()
