@@ -16,6 +16,7 @@ OK, WARNING, WRONG = Verdict.OK, Verdict.WARNING, Verdict.WRONG
 _STATS = {
     "pid": "7",
     "uptime": "900000",
+    "time": "1763640000",
     "curr_connections": "10",
     "max_connections": "1024",
     "total_connections": "40",
@@ -23,6 +24,7 @@ _STATS = {
     "bytes": "1000000",
     "limit_maxbytes": "67108864",
 }
+_NO_TIME = {name: value for name, value in _STATS.items() if name != "time"}
 _SETTINGS = {"cas_enabled": "yes", "evictions": "on", "item_size_max": "1048576"}
 _HEALTHY = Observed(
     connect_seconds=0.0003,
@@ -81,6 +83,7 @@ def test_a_healthy_memcached() -> None:
         ),
         (_HEALTHY._replace(life=math.inf), "clock", WARNING, "did not end"),
         (_HEALTHY._replace(life=2.9), "clock", WARNING, "2.90 s"),
+        (_HEALTHY._replace(stats=_NO_TIME), "clock", WARNING, "does not tell its time"),
         (_HEALTHY._replace(lists="started with -X"), "listing", WARNING, "-X"),
         (_HEALTHY._replace(other_pids=frozenset({"8"})), "proxy", WRONG, "different memcached"),
         (_HEALTHY._replace(version="mcrouter 37"), "proxy", WRONG, "mcrouter"),

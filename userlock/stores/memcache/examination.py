@@ -325,6 +325,13 @@ def _clock(observed: Observed) -> Finding | None:
         )
     life = round(observed.life, 2)
     says = f"an item asked to live for 1 s lived for {life:.2f} s"
+    if life <= 2.2 and "time" not in observed.stats:
+        return _warning(
+            "clock",
+            f"{says}; the server does not tell its time",
+            "After a stop (a paused or migrated machine), a lease may end before its time.",
+            life_seconds=life,
+        )
     if life <= 2.2:
         return _ok("clock", f"{says} (whole seconds; allowed for)", life_seconds=life)
     return _warning("clock", says, "A crashed holder's lock is freed late.", life_seconds=life)
