@@ -20,14 +20,12 @@ import pytest
 import userlock
 from tests.faults.watching import Watched, wait_until
 from tests.leases import record_of
-from tests.servers import Memcached
+from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.events import LeaseLost
 from userlock.lock.lease import Granted
 from userlock.lock.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
-#: memcached keeps a lease for up to four seconds longer than its holder believes in it.
-STORE_SLACK_SECONDS = 4.5
 
 
 def heart_threads() -> list[str]:
@@ -278,7 +276,7 @@ def test_a_process_that_dies_frees_its_lock_with_the_lease(
     took = time.monotonic() - died
     service.release(lease)
     print(f"\nlease of 2 s, {death.name}: free {took:.2f} s after the death")
-    assert took <= 2 + STORE_SLACK_SECONDS
+    assert took <= 2 + MEMCACHED_LATE_SECONDS
 
 
 @pytest.mark.slow

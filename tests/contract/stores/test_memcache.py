@@ -14,7 +14,7 @@ import pytest
 from pymemcache.client.base import Client
 
 from emulator import memcache as embedded_memcached
-from tests.servers import Memcached
+from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
@@ -38,13 +38,8 @@ def store_on(address: str, **options: object) -> MemcacheStore:
 # --- the contract -------------------------------------------------------------------------------
 
 
-#: By how much a record may outlive its time: what is not known of the server's clock (2.1 s), what
-#: is not counted of a second, how late the clock is when it is over, and for a busy machine.
-LATE_SECONDS = 4.6
-
-
 class _ByMeta:
-    late_seconds = LATE_SECONDS
+    late_seconds = MEMCACHED_LATE_SECONDS
 
     @pytest.fixture
     def store(self, memcached: Memcached) -> Iterator[MemcacheStore]:
@@ -55,7 +50,7 @@ class _ByMeta:
 class _ByText:
     #: The text protocol does not say how long an item has still to live.
     tells_lapsed = False
-    late_seconds = LATE_SECONDS
+    late_seconds = MEMCACHED_LATE_SECONDS
 
     @pytest.fixture
     def store(self, memcached: Memcached) -> Iterator[MemcacheStore]:
@@ -168,7 +163,7 @@ class _Moved(SystemClock):
 class TestEmbedded(VerbContract, RewriteContract, RaceContract, TimeContract, BatchContract):
     """Its server's clock can be moved by hand, so time costs nothing here."""
 
-    late_seconds = LATE_SECONDS
+    late_seconds = MEMCACHED_LATE_SECONDS
 
     @pytest.fixture
     def store(self, clock: ManualClock) -> Iterator[MemcacheStore]:
