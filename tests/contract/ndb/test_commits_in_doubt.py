@@ -225,12 +225,16 @@ class PartialServer(Wire):
 
     def sent(self, name: str, request: Any) -> Any:
         request = super().sent(name, request)
-        if name == "commit" and request.mode.name == "NON_TRANSACTIONAL" and request.mutations[1:]:
+        if (
+            name == "commit"
+            and request.mode.name == "NON_TRANSACTIONAL"
+            and len(request.mutations) > 1
+        ):
             self._apply_some(request)
         return request
 
     def _apply_some(self, request: Any) -> None:
-        for mutation in request.mutations[:2]:
+        for mutation in list(request.mutations)[:2]:
             if "insert" in mutation:
                 alone = type(request)(request)
                 alone.mutations = [mutation]
