@@ -14,7 +14,7 @@ from contextlib import contextmanager
 class Fault(enum.Enum):
     """What happens to one command that passes."""
 
-    #: The server carries it out; the reply never arrives, the connection stays open.
+    #: The server carries it out; the connection stays open, but nothing arrives on it any more.
     DROP_REPLY = "drop reply"
     #: The server carries it out; the connection is closed instead of a reply.
     CUT_AFTER = "cut after"
@@ -60,6 +60,7 @@ class FaultProxy:
         self._armed_at = 0
         self._counting = threading.Lock()
         self._sockets: list[socket.socket] = []
+        self._mute: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._delayed: list[tuple[bytes, socket.socket]] = []
@@ -141,7 +142,7 @@ class FaultProxy:
                     self._close(client)
                     self._close(server)
                     return
-                if sock is server:
+                if sock is server and client not in self._mute:
                     with contextlib.suppress(OSError):
                         client.sendall(data)
 
@@ -170,6 +171,9 @@ class FaultProxy:
             reply = server.recv(65536)
             if fault is Fault.CUT_REPLY:
                 client.sendall(reply[: len(reply) // 2])
+            if fault is Fault.DROP_REPLY:
+                # A reply may come in pieces, and no network loses the first alone.
+                self._mute.add(client)
             return fault is Fault.DROP_REPLY
         return True
 

@@ -133,11 +133,18 @@ class TestSharded(
 def test_a_store_that_goes_on_with_its_parents_connections_is_found_out(
     memcached: Memcached, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    """The negative control of what these stores do at a fork."""
-    with contextlib.closing(store_on(memcached.address, protocol=protocol)) as store:
-        monkeypatch.setattr(connections, "_all", set())
-        with pytest.raises((AssertionError, StoreUnavailable)):
-            ForkContract().test_a_forked_child_has_a_store_of_its_own(store)
+    """The negative control of what these stores do at a fork.
+
+    Not each time: one side may have done with the connection before the other begins.
+    """
+    for _ in range(50):
+        with contextlib.closing(store_on(memcached.address, protocol=protocol)) as store:
+            monkeypatch.setattr(connections, "_all", set())
+            try:
+                ForkContract().test_a_forked_child_has_a_store_of_its_own(store)
+            except (AssertionError, StoreUnavailable):
+                return
+    pytest.fail("it was never found out")
 
 
 @pytest.mark.slow
