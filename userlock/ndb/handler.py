@@ -10,13 +10,12 @@ from userlock.ndb.enforcement import Moment
 from userlock.ndb.fencing import FencedDelete, FencedPut
 from userlock.ndb.lastputs import put_in_running_transaction
 from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
-from userlock.ndb.places import Place, here
+from userlock.ndb.places import here
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import check_delete
 from userlock.ndb.server import tell_of_missing_versions
 from userlock.ndb.stamps import (
     NOTHING_HELD,
-    Origin,
     origin,
     place_of_read,
     stamp_of,
@@ -35,11 +34,8 @@ class ModelHandler:
     def __init__(self, tracked: type) -> None:
         self.tracked = tracked
 
-    def origin(self) -> Origin:
-        return origin()
-
-    def place(self) -> Place | None:
-        return place_of_read()
+    origin = staticmethod(origin)
+    place = staticmethod(place_of_read)
 
     def loaded(self, entity: Any, version: int, asked: Any, place: Any) -> None:
         if version < 0:

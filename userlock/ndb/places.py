@@ -12,7 +12,7 @@ import contextlib
 import functools
 import sys
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from google.cloud import ndb
@@ -30,8 +30,9 @@ _MOCKS = (
 _OF_A_STRING = "<string>"
 _INTERNAL_FILES = {contextlib.__file__, functools.__file__}
 _HELPER = "_userlock_helper"
-#: Whether a file is passed over, by its name as code objects have it.
-_internal: dict[str, bool] = {}
+#: Files that have been judged, by their names as code objects have them.
+_passed_over: set[str] = set()
+_application: set[str] = set()
 
 
 class Place:
@@ -66,31 +67,27 @@ class Place:
 
 
 def here() -> Place | None:
-    """The line of application code that is running. About a microsecond."""
-    frame = sys._getframe(1)
+    """The line of application code that is running. A microsecond or two."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        internal = _internal.get(file)
-        if internal is None:
-            internal = _is_internal(file, frame.f_globals)
-            if file != _OF_A_STRING:
-                _internal[file] = internal
-        if not internal:
+        if file not in _passed_over and (
+            file in _application or not _is_internal(file, frame.f_globals)
+        ):
             return Place(frame.f_code, frame.f_lasti)
-        outer = frame.f_back
-        if outer is None:
-            break
-        frame = outer
+        frame = frame.f_back
     return None
 
 
 def _is_internal(file: str, module: dict[str, Any]) -> bool:
     if file == _OF_A_STRING:  # made by a mock with `autospec`, or anything else
         return "_checksig_" in module
-    return (
+    internal = (
         file.startswith(_INTERNAL_FOLDERS)
         or file in _INTERNAL_FILES
         or file.startswith("<frozen ")
         or file.endswith(_MOCKS)
         or module.get(_HELPER) is True
     )
+    (_passed_over if internal else _application).add(file)
+    return internal

@@ -99,21 +99,14 @@ def stamp_of_read(entity: Any, version: int, asked: Origin, place: Place | None)
         place: where it was asked for, if that is known.
     """
     held, transaction, order = asked
-    return Stamp(
-        hooks.key_of(entity), held, version, transaction, place, _lock_id_of(entity, held), order
-    )
-
-
-def _lock_id_of(entity: Any, held: Mapping[str, Tenure]) -> object:
-    """The lock id of an entity that was just read: to see at its put that it has changed."""
+    lock_id = None
     rule = entity._userlock_rule
-    if not held or rule is None or rule.by_key:
-        return None
-    try:
-        found: object = rule.read(entity)
-    except Exception:
-        return None  # a projection without it, or a method that fails: for the put to report
-    return found
+    if held and rule is not None and not rule.by_key:
+        try:
+            lock_id = rule.read(entity)
+        except Exception:
+            lock_id = None  # a projection without it, or a method that fails: its put reports that
+    return Stamp(hooks.key_of(entity), held, version, transaction, place, lock_id, order)
 
 
 def stamp_of(entity: Any) -> Stamp | None:

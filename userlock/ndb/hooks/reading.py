@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import contextvars
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from google.cloud.datastore_v1.types.entity import Entity
 from google.cloud.ndb import _cache, _datastore_api, _datastore_query, context, model, tasklets
 
-from userlock.ndb.hooks.runtime import model_of
+from userlock.ndb.hooks.runtime import kind_of, model_of
 from userlock.ndb.hooks.versions import fingerprint, put_version, version_in
 from userlock.ndb.watch import Handler
 
@@ -46,8 +47,9 @@ def hook_loading(handler: Handler) -> None:
             result = _result.get()
             if result is None:
                 notes = protobuf.__dict__
+                version = notes.get("_userlock_version") or version_in(protobuf._pb)
                 origin, place = notes.get("_userlock_origin"), notes.get("_userlock_place")
-                handler.loaded(entity, version_in(protobuf._pb), origin, place)
+                handler.loaded(entity, version, origin, place)
             else:
                 handler.loaded(entity, *result)
         return entity
@@ -62,31 +64,49 @@ def _hook_lookups(handler: Handler) -> None:
     batch_class = _datastore_api._LookupBatch
     send = batch_class.idle_callback
     lookup_callback = batch_class.lookup_callback
+    is_tracked = _kinds_of(handler)
 
     @functools.wraps(send)
     def send_noting_origin(self: Any) -> None:
         self._userlock_origin = handler.origin()
+        self._userlock_cached = context.get_context().global_cache is not None
         send(self)
 
     @functools.wraps(lookup_callback)
     def take_versions(self: Any, rpc: Any) -> None:
-        if rpc.exception() is None:
-            for found in rpc.result()._pb.found:
-                put_version(found.entity, found.version or fingerprint(found.entity))
-            note = functools.partial(_note_origin, self._userlock_origin)
-            for futures in self.todo.values():
-                for future in futures:
-                    future.add_done_callback(note)
+        found = rpc.result()._pb.found if rpc.exception() is None else ()
+        for result in found:
+            key_pb = result.entity.key
+            if not is_tracked(key_pb.path[-1].kind):
+                continue
+            version = result.version or fingerprint(result.entity)
+            if self._userlock_cached:
+                put_version(result.entity, version)
+            note = functools.partial(_note_origin, self._userlock_origin, version)
+            for future in self.todo.get(key_pb.SerializeToString(), ()):
+                future.add_done_callback(note)
         lookup_callback(self, rpc)
 
     batch_class.idle_callback = send_noting_origin
     batch_class.lookup_callback = take_versions
 
 
-def _note_origin(origin: object, future: Any) -> None:
+def _kinds_of(handler: Handler) -> Callable[[str], bool]:
+    """A function that tells whether a kind is watched."""
+    tracked = handler.tracked
+
+    def is_tracked(kind: str) -> bool:
+        cls = model_of(kind)
+        return cls is not None and issubclass(cls, tracked)
+
+    return is_tracked
+
+
+def _note_origin(origin: object, version: int, future: Any) -> None:
     """Note on a message that has been looked up what was held when it was asked for."""
     if _has_found(future):
-        future._result.__dict__["_userlock_origin"] = origin
+        notes = future._result.__dict__
+        notes["_userlock_origin"], notes["_userlock_version"] = origin, version
 
 
 def _note_place(place: object, future: Any) -> None:
@@ -152,10 +172,7 @@ def hook_caches(handler: Handler) -> None:
     lookup = _datastore_api.lookup
     get_and_validate = _cache.ContextCache.get_and_validate
     tracked = handler.tracked
-
-    def is_tracked(kind: str) -> bool:
-        cls = model_of(kind)
-        return cls is not None and issubclass(cls, tracked)
+    is_tracked = _kinds_of(handler)
 
     @tasklets.tasklet
     def lookup_with_version(key: Any, options: Any) -> Any:
@@ -166,9 +183,8 @@ def hook_caches(handler: Handler) -> None:
             entity_pb = yield lookup(key, options.copy(use_global_cache=False))
         return entity_pb
 
-    def lookup_careful_with_the_global_cache(key: Any, options: Any) -> Any:
-        current = context.get_context()
-        if current.global_cache is None or not current._use_datastore(key, options):
+    def lookup_careful_with_the_global_cache(key: Any, options: Any, current: Any) -> Any:
+        if not current._use_datastore(key, options):
             return lookup(key, options)
         if handler.bypass_global_cache():
             return lookup(key, options.copy(use_global_cache=False))
@@ -176,9 +192,13 @@ def hook_caches(handler: Handler) -> None:
 
     @functools.wraps(lookup)
     def lookup_noting_place(key: Any, options: Any) -> Any:
-        if not is_tracked(key.kind):
+        if not is_tracked(kind_of(key)):
             return lookup(key, options)
-        future = lookup_careful_with_the_global_cache(key, options)
+        current = context.get_context()
+        if current.global_cache is None:
+            future = lookup(key, options)
+        else:
+            future = lookup_careful_with_the_global_cache(key, options, current)
         future.add_done_callback(functools.partial(_note_place, handler.place()))
         return future
 
@@ -186,7 +206,7 @@ def hook_caches(handler: Handler) -> None:
     def get_if_good(self: Any, key: Any) -> Any:
         entity = get_and_validate(self, key)
         if entity is None:
-            good = not is_tracked(key.kind()) or handler.cached_miss_is_good(key)
+            good = not is_tracked(kind_of(key._key)) or handler.cached_miss_is_good(key)
         else:
             good = not isinstance(entity, tracked) or handler.cached_is_good(entity)
         if not good:

@@ -64,6 +64,13 @@ def id_of(ndb_key: Any) -> str | int | None:
     return path[-1] if len(path) % 2 == 0 else None
 
 
+def kind_of(ds_key: Any) -> str:
+    """`kind` of Datastore's key within ndb's, at a hundredth of its cost, as above."""
+    path = ds_key.flat_path
+    kind: str = path[len(path) % 2 - 2]
+    return kind
+
+
 def is_complete(ndb_key: Any) -> bool:
     """Whether there is a key, and it has an id."""
     return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from google.cloud.datastore_v1.types import datastore as datastore_types
-from google.cloud.ndb import _batch, _datastore_api, key, model
+from google.cloud.ndb import _batch, _datastore_api, key, model, tasklets
 
 from userlock.ndb.hooks.calls import serialized
 from userlock.ndb.hooks.commits import batch_of_inserts
@@ -25,7 +25,7 @@ class _Helpers:
 
     def entity_to_protobuf(self, entity: Any) -> Any:
         protobuf = self._helpers.entity_to_protobuf(entity)
-        write = getattr(entity, "_userlock_write", None)
+        write = entity.__dict__.get("_userlock_write")
         if write is not None:
             protobuf.__dict__["_userlock_write"] = write
         return protobuf
@@ -61,8 +61,8 @@ def hook_putting(handler: Handler) -> None:
 
 def _hook_plain_batch(batch_class: Any) -> None:
     put, delete = batch_class.put, batch_class.delete
-    inserts = batch_of_inserts(batch_class, put)
-    compared = batch_of_compared(batch_class, put, delete)
+    inserts = batch_of_inserts(batch_class, add_put)
+    compared = batch_of_compared(batch_class, add_put, delete)
 
     def put_with_write(self: Any, entity_pb: Any) -> Any:
         write: Write | None = entity_pb.__dict__.get("_userlock_write")
@@ -73,7 +73,7 @@ def _hook_plain_batch(batch_class: Any) -> None:
         elif write.base_version and write.by_comparison:
             future = _batch.get_batch(compared, self.options).put(entity_pb)
         else:
-            future = put(self, entity_pb)
+            future = add_put(self, entity_pb)
             if write.base_version:
                 self.mutations[-1]._pb.base_version = write.base_version
         future._userlock_write = write
@@ -94,6 +94,18 @@ def _hook_plain_batch(batch_class: Any) -> None:
 
     batch_class.put = put_with_write
     batch_class.delete = delete_with_write
+
+
+def add_put(batch: Any, entity_pb: Any) -> Any:
+    """What ndb's `put` does to a batch outside of transactions, but for the future's name.
+
+    ndb makes that of the whole entity as text, which takes a twentieth of the
+    time of a put; more than all that userlock does in one.
+    """
+    future = tasklets.Future("put")
+    batch.mutations.append(datastore_types.Mutation(upsert=entity_pb))
+    batch.futures.append(future)
+    return future
 
 
 def _hook_transactional_batch(batch_class: Any) -> None:
