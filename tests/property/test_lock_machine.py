@@ -152,7 +152,7 @@ def test_places_that_are_lost_with_those_who_gave_up_are_found(
 def test_callers_who_do_not_wait_and_make_no_offer_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acquisition, "offer", lambda *_: False)
+    monkeypatch.setattr(acquisition, "offer", lambda *_, **__: False)
     _find_a_violation(MemoryStore, "is refused to whoever does not wait")
 
 

@@ -212,6 +212,9 @@ class Watch:
             self._complain(lock_id, f"{who.name} has given another's lease another end")
         if before is not None:
             lost = set(before.line) - set(after.line) - {after.holder} - self.displaced
+            mine = {token for token in lost if self.owners[token] is who}
+            if after.released and len(mine) == 1:
+                lost -= mine  # it gives up with its offer
             if lost - self._passable(lock, before, after):
                 self._complain(lock_id, f"a write has lost {len(lost)} who stand in line")
         lock.seen, lock.lapses_at = after, lapses_at

@@ -88,13 +88,19 @@ class Acquisition:
 
     def _give_up(self) -> None:
         """Stand in line no longer; and see to it that a free lock does not lie there for ever."""
-        seen, claim = self._seen, self._claim
-        if seen is not None and seen.can_be_offered_by(claim.token):
+        if self._seen is not None:
             with contextlib.suppress(StoreUnavailable):
-                if self._service.ask(claim.lock_id, offer, self._leases.store, claim, seen):
+                if self._offered(self._seen, leaving=True):
                     return
         if self._joined:
             self._leave()
+
+    def _offered(self, record: Record, *, leaving: bool) -> bool:
+        """Whether the lock, free as it was read, has been offered to those who come first."""
+        claim = self._claim
+        return record.can_be_offered_by(claim.token) and self._service.ask(
+            claim.lock_id, offer, self._leases.store, claim, record, leaving=leaving
+        )
 
     def _leave(self) -> None:
         try:
@@ -202,7 +208,7 @@ class Acquisition:
                         # ours, or there is no room.
                         if record.is_turn_of(claim.token):
                             lease = self._claimed(record)
-                        elif not self._pause():
+                        elif not self._offered(record, leaving=False) and not self._pause():
                             return None
                 case Decision.WAIT:
                     left = self._wait_seconds - (now - self._started)

@@ -70,10 +70,9 @@ def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held | None
                 record = found.succeeded_by(lease.record, lease.token, passing=True)
                 contended = not found.empty
             elif found.free:
-                # By another token: this one may yet have the lock.
-                claim = claim_of(lease.lock_id, lease.record, lease.ttl_seconds).afresh()
-                if found.can_be_offered_by(claim.token):
-                    offer(leases.store, claim, found)
+                if found.can_be_offered_by(lease.token):
+                    claim = claim_of(lease.lock_id, lease.record, lease.ttl_seconds)
+                    offer(leases.store, claim, found, leaving=False)
                 return None
             else:
                 if found.position_of(lease.token) is not None:

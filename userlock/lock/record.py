@@ -341,10 +341,18 @@ class Record:
         how = b"lapsed" if note is None else b"broken " + note if note else b"released"
         return b"%b %b" % (predecessor, how)
 
-    def offered_by(self, claim_record: bytes, token: str) -> bytes:
-        """The record in which the claim, not served itself, offers the lock to those in line."""
-        offer = done(token) + b"\n? " + token.encode()
-        return self.succeeded_by(claim_record, token) + offer
+    def offered_by(self, claim_record: bytes, token: str, *, leaving: str = "") -> bytes:
+        """The record in which the claim, not served itself, offers the lock to those in line.
+
+        Args:
+            claim_record: the claim's own first line.
+            token: its token; one that is nowhere in line.
+            leaving: who is in line no longer.
+        """
+        left = leaving.encode()
+        begin = claim_record + b"\n< " + self._origin()
+        line = self._record(begin, (place for place in self._line if place.token != left))
+        return line + done(token) + b"\n? " + token.encode()
 
     def compacted(self) -> bytes:
         """The same without those who are done."""

@@ -42,20 +42,23 @@ _ENDED_SECONDS = 60.0
 MOST_SWAPS = 50
 
 
-def offer(store: LeaseStore, claim: Claim, record: Record) -> bool:
-    """Offer a lock that is free to those in line, and be in line no longer.
+def offer(store: LeaseStore, claim: Claim, record: Record, *, leaving: bool) -> bool:
+    """Offer a lock that is free to those in line.
 
     Args:
         store: where the record is.
-        claim: who cannot wait for what comes of it.
+        claim: who does it.
         record: as it was just read; `record.can_be_offered_by(claim.token)`.
+        leaving: the claim is given up, and in line no longer.
 
     Returns:
         Whether that was done; not if the record has changed meanwhile.
     """
     # One time more, for the last of them to notice that it is its turn.
     seconds = PATIENCE_SECONDS * (record.processes_besides(claim.token) + 1)
-    offered = record.offered_by(claim.record, claim.token)
+    # By another token: the claim's own may yet stand in line, or have the lock.
+    by = claim.afresh()
+    offered = record.offered_by(by.record, by.token, leaving=claim.token if leaving else "")
     return store.swap(claim.lock_id, record.stored.version, offered, seconds) is not None
 
 

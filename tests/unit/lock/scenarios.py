@@ -247,7 +247,7 @@ def confirm_past_the_dead(world: World) -> Callable[[], Outcome]:
     holder = world.take(world.other())
     world.join(make_claim(LOCK))
     world.leases.release(holder)
-    offer(world.store, world.other(), world.record())
+    offer(world.store, world.other(), world.record(), leaving=False)
     world.clock.advance(2 * PATIENCE_SECONDS)
     lease = without_the_store(world)
     return lambda: confirm(world.leases, lease, world.clock)
@@ -267,7 +267,7 @@ def offer_what_is_free(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     world.leases.release(holder)
     seen = world.record()
-    return lambda: _nothing(offer(world.store, world.mine, seen))
+    return lambda: _nothing(offer(world.store, world.mine, seen, leaving=True))
 
 
 def offer_too_late(world: World) -> Callable[[], Outcome]:
@@ -277,7 +277,7 @@ def offer_too_late(world: World) -> Callable[[], Outcome]:
     world.leases.release(holder)
     seen = world.record()
     world.take_over(first)
-    return lambda: _nothing(offer(world.store, world.mine, seen))
+    return lambda: _nothing(offer(world.store, world.mine, seen, leaving=True))
 
 
 def shorten_what_is_held(world: World) -> Callable[[], Outcome]:

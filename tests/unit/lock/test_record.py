@@ -203,9 +203,13 @@ class TestTurns:
         offered.lapsed = True
         assert offered.record.can_be_offered_by("me"), "for the one that came after it"
 
-    def test_whoever_makes_it_is_in_line_no_longer(self, log: Log) -> None:
+    def test_whoever_gives_up_with_it_is_in_line_no_longer(self, log: Log) -> None:
         log.joined_by("a", "hasty", "b").add(done(log.holder.token))
-        assert offered_by(log, log["hasty"]).line == ["a", "b"]
+        by = a_holder()
+        offered = log.record.offered_by(by.encode(), by.token, leaving=log["hasty"].token)
+        assert names(read_again(offered)) == ["a", "b"]
+        offered = log.record.offered_by(by.encode(), by.token)
+        assert names(read_again(offered)) == ["a", "hasty", "b"]
 
     def test_who_claims_it_has_the_lock_from_the_last_one_who_had_it(self, log: Log) -> None:
         """That one may still be about to look what became of its release."""

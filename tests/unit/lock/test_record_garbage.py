@@ -141,8 +141,9 @@ def test_who_takes_over_is_the_holder_and_the_line_goes_on(
 @given(records, st.booleans())
 def test_what_is_offered_is_free_for_the_same_line(garbage: bytes, lapsed: bool) -> None:
     before = understood(garbage + joining(ME), lapsed=lapsed)
-    offered = understood(before.offered_by(ME.encode(), ME.token))
-    assert (offered.holder, offered.free, offered.broken_by) == (ME, True, "")
+    by = ME._replace(token=new_token())
+    offered = understood(before.offered_by(by.encode(), by.token, leaving=ME.token))
+    assert (offered.holder, offered.free, offered.broken_by) == (by, True, "")
     others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
     assert repr(offered.waiters()) == repr(others)
     assert not offered.can_be_offered_by(ME.token)

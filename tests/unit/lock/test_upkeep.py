@@ -61,7 +61,7 @@ class TestOffers:
         self, crowd: Crowd, waits: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(acquisition, "offer", lambda *_: False)
+        monkeypatch.setattr(acquisition, "offer", lambda *_, **__: False)
         assert the_first_in_line_dies(crowd, waits=waits) == []
 
     @pytest.mark.parametrize("processes", [1, 3])
@@ -119,7 +119,7 @@ class TestOffers:
 
         def offered_and_taken() -> None:
             seen = record_of(store, lease.lock_id)
-            assert upkeep.offer(store, make_claim(), seen)
+            assert upkeep.offer(store, make_claim(), seen, leaving=False)
             seen = record_of(store, lease.lock_id)
             taken(leases.claim(waiter, seen, passing=False))
 
@@ -298,6 +298,17 @@ class TestNoRoom:
         with pytest.raises(LockTimeout):
             service.acquire("ann", wait_timeout=1.2)
         assert record_of(store, "ann").holder.token == waiter.token
+
+    def test_the_dead_who_stand_in_line_are_passed_by_who_waits(
+        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+    ) -> None:
+        lease = taken(leases.take(make_claim("ann")))
+        leases.join(make_claim("ann"))
+        store.room = 0
+        leases.release(lease)
+        began = clock.now()
+        assert not service.acquire("ann", wait_timeout=10).degraded
+        assert clock.now() - began < 2 * PATIENCE_SECONDS + 0.1
 
     def test_the_dead_who_stand_in_line_are_passed_in_time(
         self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
