@@ -86,7 +86,8 @@ class Tenures:
         """`Released` was said: the lease was ours when the release began, and has ended."""
         ending = self._watch.endings.get(lease.token)
         if ending is None:
-            self._complain(lease, "was said to be released, and is still there")
+            if not lease.unsettled:  # else a late command may have brought it back since
+                self._complain(lease, "was said to be released, and is still there")
         elif ending.how in ("removed", "released", "released late"):
             return
         elif ending.at < asked_at and (faultless or ending.how not in _ACCIDENTS):

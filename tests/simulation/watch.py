@@ -300,7 +300,11 @@ class Watch:
         # Batch that has aged ranks with people: surely with those who came after it had.
         if other in self.aged_at and token not in self.aged_at:
             return self.aged_at[other] < self.stood_at[token]
-        return self.stood_at[other] < self.stood_at[token]
+        first = self.stood_at[other] < self.stood_at[token]
+        if other in self.aged_at and token in self.aged_at:
+            # Each hand-off writes the line in the order in which it is served by then.
+            return first and self.aged_at[other] < self.aged_at[token]
+        return first
 
     def _removed(self, who: Process, lock: _Lock, lock_id: str) -> None:
         seen = lock.seen
