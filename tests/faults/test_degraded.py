@@ -11,9 +11,10 @@ import pytest
 
 import userlock
 from tests.faults.tidy import tidy_up
-from tests.faults.watching import Watched, wait_until
+from tests.faults.watching import Watched
 from tests.leases import record_of
 from tests.servers import Memcached, RedisServer
+from tests.waiting import wait_until
 from userlock import LockService, LockServiceUnavailable
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Confirmed, Conflict, Degraded, LeaseLost, Listeners, Released

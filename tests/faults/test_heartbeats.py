@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 import userlock
-from tests.faults.watching import Watched, wait_until
+from tests.faults.watching import Watched
 from tests.leases import record_of
 from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
+from tests.waiting import wait_until
 from userlock.events import LeaseLost
 from userlock.lock.lease import Granted
 from userlock.lock.record import Record

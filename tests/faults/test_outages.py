@@ -16,9 +16,9 @@ from pymemcache.client.base import Client
 
 import userlock
 from tests.faults.tidy import tidy_up
-from tests.faults.watching import wait_until
 from tests.leases import record_of, taken
 from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
+from tests.waiting import assert_within, wait_until
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.heart import Heart
 from userlock.lock.lease import Lost, Released
@@ -105,12 +105,16 @@ class TestOutage:
         service = userlock.LockService.from_url(own_memcached.url())
         service.release(service.acquire("learner-1"))
         own_memcached.kill()
-        started = time.monotonic()
-        for number in range(50):
-            lease = service.acquire(f"learner-{number}")
-            assert lease.degraded
-            service.release(lease)
-        assert time.monotonic() - started < 0.5
+
+        def fifty_locks() -> float:
+            started = time.monotonic()
+            for number in range(50):
+                lease = service.acquire(f"learner-{number}")
+                assert lease.degraded
+                service.release(lease)
+            return time.monotonic() - started
+
+        assert_within(0.5, fifty_locks)
         own_memcached.start()
         assert not service.acquire("learner-1").degraded
 
@@ -121,12 +125,15 @@ class TestOutage:
             started = time.monotonic()
             assert service.acquire("learner-1").degraded
             first = time.monotonic() - started
-            started = time.monotonic()
-            for number in range(50):
-                assert service.acquire(f"learner-{number}").degraded
-            rest = time.monotonic() - started
-        assert first < 0.6
-        assert rest < 0.2
+
+            def fifty_locks() -> float:
+                started = time.monotonic()
+                for number in range(50):
+                    assert service.acquire(f"learner-{number}").degraded
+                return time.monotonic() - started
+
+            assert_within(0.2, fifty_locks)
+        assert first < 1.0, "0.1 s, and 0.3 s for the second look"
 
     def test_what_a_stopped_server_carries_out_later_is_tidied_up(
         self, own_memcached: Memcached

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +13,7 @@ from tests.faults.proxy import Fault, FaultProxy
 from tests.faults.tidy import tidy_up
 from tests.leases import record_of, taken
 from tests.servers import Memcached
+from tests.waiting import wait_until
 from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.lease import Granted, Lost, Released
@@ -24,13 +25,6 @@ from userlock.testing import make_claim
 
 def quiet(store: LeaseStore) -> Leases:
     return Leases(store, SYSTEM_CLOCK, quiet_release=True)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.fixture

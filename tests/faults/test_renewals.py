@@ -9,8 +9,8 @@ import pytest
 from tests.faults.conftest import META, Commands
 from tests.faults.kinds import ALL_FAULTS, AnyFault
 from tests.faults.proxy import Fault, FaultProxy
-from tests.faults.watching import wait_until
 from tests.leases import record_of
+from tests.waiting import wait_until
 from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Listeners

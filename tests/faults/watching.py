@@ -1,9 +1,7 @@
-"""A service whose events are seen, and waiting for them."""
+"""A service whose events are seen."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import userlock
@@ -35,12 +33,3 @@ class Watched:
     def of(self, kind: type[_E]) -> list[_E]:
         """The events of a kind, so far."""
         return [event for event in self.events if isinstance(event, kind)]
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 10) -> float:
-    """Look again and again; how long it took, in seconds."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < seconds, "it has not come about"
-        time.sleep(0.002)
-    return time.monotonic() - started

@@ -351,8 +351,8 @@ class Record:
         """
         left = leaving.encode()
         begin = claim_record + b"\n< " + self._origin()
-        line = self._record(begin, (place for place in self._line if place.token != left))
-        return line + done(token) + b"\n? " + token.encode()
+        record = self._record(begin, (place for place in self._line if place.token != left))
+        return record + done(token) + b"\n? " + token.encode()
 
     def compacted(self) -> bytes:
         """The same without those who are done."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
+from tests.waiting import wait_until
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.heart import Heart
 from userlock.testing import ManualClock
@@ -41,13 +41,6 @@ class Failing(Patient):
 @pytest.fixture
 def heart(clock: ManualClock) -> Heart:
     return Heart(clock, threaded=False)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 class TestWhen:
