@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import userlock.stores  # noqa: F401  (so that `from_url` knows them)
+import userlock.stores  # noqa: F401  (reached as `userlock.stores`)
 from userlock._version import __version__
 from userlock.configuration import configure
 from userlock.errors import (

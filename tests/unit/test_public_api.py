@@ -169,3 +169,7 @@ def test_whoever_can_take_a_lock_has_the_hooks(program: str) -> None:
 )
 def test_the_command_line_does_without_ndb(program: str) -> None:
     run(f"{program}; import sys; assert 'google.cloud.ndb' not in sys.modules")
+
+
+def test_the_service_alone_knows_the_stores() -> None:
+    run("from userlock.lock.service import LockService; LockService.from_url('memory://')")

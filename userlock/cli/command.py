@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import NoReturn
 from urllib.parse import urlsplit, urlunsplit
 
-import userlock.stores  # noqa: F401  (so that `open_store` knows them)
 from userlock.cli.console import Console, shown
 from userlock.clock import Clock
 from userlock.events import Listeners

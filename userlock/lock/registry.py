@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -22,6 +23,8 @@ def open_store(url: str) -> LeaseStore:
         raise TypeError(
             f"a lease store's URL must be a str like 'memcache://127.0.0.1:11211', not {url!r:.80}"
         )
+    # By name, since stores know this package, and not the other way round.
+    importlib.import_module("userlock.stores")
     parts = urlsplit(url)
     opener = _OPENERS.get(parts.scheme)
     if opener is None:
