@@ -7,7 +7,8 @@ person waits, and the answer.
 
 The contenders take turns by the hundred, so that the machine's moods meet all.
 Times are means, as for work that is done many times over: what a visit costs
-now and then (a garbage collection) counts. Nothing is pinned.
+now and then (a garbage collection) counts. As in `lock`, there is a server on
+the client's core and one on another.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from typing import Any
 from pymemcache.client.base import PooledClient
 
 import userlock
-from benchmarks import locks, peers, scheme2016
+from benchmarks import locks, machine, peers, scheme2016
 from benchmarks.figures import Measurement, Ratio, Section, Table
 from benchmarks.locks import Store
-from benchmarks.runner import Contender, Operation, interleave, mean
+from benchmarks.runner import Around, Contender, Operation, interleave, mean
+from benchmarks.server import Server
 
 BASELINE = "pymemcache PooledClient add+delete"
 _A_ROUND = 100
@@ -35,35 +37,22 @@ _EXPIRE_SECONDS = 61
 
 
 def run(*, quick: bool) -> Section:
-    """Measure; about 10 seconds, or 2 if `quick`."""
+    """Measure; about 15 seconds, or 2 if `quick`."""
     learners, learners_of_2016 = (500, 1) if quick else (10_000, 3)
+    placements = machine.placements()
+    groups: dict[str, dict[str, Contender]] = {}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(locks.started(Store.MEMCACHED))
-        pooled = PooledClient(server.pair)
-        stack.callback(pooled.close)
-        url = f"memcache://{server.address}?prefix=bench"
-        # An outage would be measured as a fast lock.
-        service = userlock.LockService.from_url(url, outage="fail")
-        stack.callback(service.close)
-        contenders = [
-            Contender(name=BASELINE, operations=_visits(partial(_add_and_delete, pooled))),
-            Contender(
-                name="userlock: with global_lock(id, priority='batch')",
-                operations=_visits(_with_statement),
-                around=lambda: userlock.scope(service),
-            ),
-            Contender(
-                name="userlock: LockService alone, batch",
-                operations=_visits(partial(_acquire_and_release, service, "batch")),
-            ),
-            Contender(
-                name="userlock: LockService alone, interactive",
-                operations=_visits(partial(_acquire_and_release, service, "interactive")),
-            ),
-        ]
-        times = interleave(
-            contenders, rounds=learners // _A_ROUND, operations=_A_ROUND, centre=mean
-        )
+        for placement in placements:
+            server = stack.enter_context(locks.started(Store.MEMCACHED, core=placement.core))
+            groups[placement.title] = {
+                name: Contender(
+                    name=f"{name}, {placement.title}", operations=_visits(visit), around=around
+                )
+                for name, (visit, around) in _contenders(stack, server).items()
+            }
+        stack.enter_context(machine.client_placed())
+        everybody = [one for group in groups.values() for one in group.values()]
+        times = interleave(everybody, rounds=learners // _A_ROUND, operations=_A_ROUND, centre=mean)
         slow = _of_2016(peers.Scheme2016(server.address, batch=True), learners_of_2016)
     return Section(
         name="batch",
@@ -73,23 +62,52 @@ def run(*, quick: bool) -> Section:
             f"{_A_ROUND}: the mean time of a visit, its ratio to a bare add and delete in the same "
             "round, and the time for all."
         ),
-        tables=(
+        tables=tuple(
             Table(
-                title=f"{learners:,} learners",
+                title=f"{learners:,} learners, memcached {title}",
                 measurements=(
                     *itertools.chain.from_iterable(
-                        _measurements(name, values, times[BASELINE], learners)
-                        for name, values in times.items()
+                        _measurements(name, times[one.name], times[group[BASELINE].name], learners)
+                        for name, one in group.items()
                     ),
+                    # Its time is but sleep, wherever the server is.
                     *_measurements(locks.SCHEME_2016, slow, None, learners),
                 ),
-            ),
+            )
+            for title, group in groups.items()
         ),
         notes=(
             f"Learners that the scheme of 2016 was given: {learners_of_2016}, as it sleeps for "
             f"{scheme2016.BATCH_HEAD_START_SECONDS:g} s before each; its time for all is computed.",
         ),
     )
+
+
+def _contenders(
+    stack: contextlib.ExitStack, server: Server
+) -> dict[str, tuple[Callable[[str], object], Around]]:
+    """What visits a learner, and what is around all of its visits."""
+    pooled = PooledClient(server.pair)
+    stack.callback(pooled.close)
+    url = f"memcache://{server.address}?prefix=bench"
+    # An outage would be measured as a fast lock.
+    service = userlock.LockService.from_url(url, outage="fail")
+    stack.callback(service.close)
+    return {
+        BASELINE: (partial(_add_and_delete, pooled), contextlib.nullcontext),
+        "userlock: with global_lock(id, priority='batch')": (
+            _with_statement,
+            lambda: userlock.scope(service),
+        ),
+        "userlock: LockService alone, batch": (
+            partial(_acquire_and_release, service, "batch"),
+            contextlib.nullcontext,
+        ),
+        "userlock: LockService alone, interactive": (
+            partial(_acquire_and_release, service, "interactive"),
+            contextlib.nullcontext,
+        ),
+    }
 
 
 def _measurements(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pymemcache.client.base import Client, PooledClient
@@ -27,7 +26,7 @@ import userlock
 from benchmarks import locks, machine, peers
 from benchmarks.figures import Section, Table, compared
 from benchmarks.locks import Store
-from benchmarks.runner import Contender, Operation, interleave, repeat
+from benchmarks.runner import Around, Contender, Operation, interleave, repeat
 from benchmarks.server import Server
 from benchmarks.wire import RawPair, RawRedisPair, overhear
 
@@ -43,19 +42,13 @@ PLAIN = "pymemcache Client add+delete"
 _EXPIRE_SECONDS = 61
 
 
-@dataclass(frozen=True, slots=True)
-class _Placement:
-    title: str
-    core: int | None
-
-
 def run(*, quick: bool) -> Section:
     """Measure; about 30 seconds, or 3 if `quick`."""
     rounds, pairs = (30, 10) if quick else (150, 20)
     kinds = locks.present()
     groups: dict[tuple[str, Store], dict[str, Contender]] = {}
     with contextlib.ExitStack() as stack:
-        for placement in _placements():
+        for placement in machine.placements():
             for store in Store:
                 mine = [kind for kind in kinds if kind.store is store]
                 if not mine:
@@ -70,8 +63,7 @@ def run(*, quick: bool) -> Section:
                     )
                     for name, (operation, around) in operations.items()
                 }
-        if machine.can_pin():
-            stack.enter_context(machine.pinned(machine.cores()[0]))
+        stack.enter_context(machine.client_placed())
         everybody = [one for group in groups.values() for one in group.values()]
         times = interleave(everybody, rounds=rounds, operations=pairs)
     return Section(
@@ -101,25 +93,12 @@ def run(*, quick: bool) -> Section:
     )
 
 
-def _placements() -> list[_Placement]:
-    cores = machine.cores()
-    if not machine.can_pin():
-        return [_Placement("wherever the system puts them", None)]
-    placements = [_Placement("on the client's core", cores[0])]
-    if len(cores) > 1:
-        placements.append(_Placement("on another core", cores[1]))
-    return placements
-
-
-_Around = Callable[[], contextlib.AbstractContextManager[object]]
-
-
 def _operations(
     stack: contextlib.ExitStack, store: Store, server: Server, kinds: list[locks.Kind]
-) -> dict[str, tuple[Operation, _Around]]:
+) -> dict[str, tuple[Operation, Around]]:
     """What is timed on one server, by the names that they have in its table."""
-    bare: _Around = contextlib.nullcontext
-    found: dict[str, tuple[Operation, _Around]] = {}
+    bare: Around = contextlib.nullcontext
+    found: dict[str, tuple[Operation, Around]] = {}
     if store is Store.MEMCACHED:
         floor = RawPair(server.pair, overhear(server.pair, _two_pairs)[-2:])
         stack.callback(floor.close)

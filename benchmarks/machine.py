@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.internal import api_implementation
@@ -62,3 +63,32 @@ def pinned(core: int) -> Iterator[None]:
 def can_pin() -> bool:
     """Whether processes can be tied to cores here."""
     return _CAN_PIN
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a server runs, as seen from its client, which runs on the first core.
+
+    Left alone, the system puts each of memcached's threads on either core, so
+    that one connection is cheap and another dear, whatever goes over them.
+    """
+
+    title: str
+    core: int | None
+
+
+def placements() -> list[Placement]:
+    """Those that there are here."""
+    if not can_pin():
+        return [Placement("wherever the system puts them", None)]
+    found = [Placement("on the client's core", cores()[0])]
+    if len(cores()) > 1:
+        found.append(Placement("on another core", cores()[1]))
+    return found
+
+
+@contextlib.contextmanager
+def client_placed() -> Iterator[None]:
+    """Run the block, a client, where `placements` have it."""
+    with pinned(cores()[0]) if can_pin() else contextlib.nullcontext():
+        yield

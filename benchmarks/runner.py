@@ -26,6 +26,7 @@ from random import Random
 Operation = Callable[[], object]
 Timer = Callable[[], int]
 Centre = Callable[[Sequence[float]], float]
+Around = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +42,7 @@ class Contender:
 
     name: str
     operations: Callable[[int], Iterable[Operation]]
-    around: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    around: Around = contextlib.nullcontext
     units: int = 1
 
 
