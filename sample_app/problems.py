@@ -1,6 +1,6 @@
 """What the client gets when something is refused or goes wrong: JSON for the API, else a page.
 
-The library's own answers (503 with Retry-After, 409) stand for the API. People
+The library's own answers (503, 409, and 500 where it is in doubt) stand for the API. People
 get the same status with a page that says in their words what happened.
 """
 
@@ -50,12 +50,25 @@ def _no_locks(error: userlock.LockServiceUnavailable) -> Answer:
 
 @views.errorhandler(userlock.StaleWriteError)
 def _stale(error: userlock.StaleWriteError) -> Answer:
+    if error.may_have_landed:
+        return _in_doubt(error)
     page = _page(
         "Somebody was faster",
         "While this was being done, the learner was changed by another request. "
         "To lose neither, yours was not written: go back and try again.",
     )
     return page, 409
+
+
+@views.errorhandler(userlock.CommitInDoubt)
+def _in_doubt(error: userlock.CommitInDoubt | userlock.StaleWriteError) -> Answer:
+    # No Retry-After: what has landed would be done twice.
+    page = _page(
+        "Saved, or not?",
+        "An answer of the database was lost on its way, so it is not certain that this was saved. "
+        "Look at the learner before you do it again: it might count twice.",
+    )
+    return page, 500
 
 
 def _refused(error: Refused) -> Answer:

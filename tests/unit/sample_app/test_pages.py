@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import emulator
 from tests.unit.sample_app.conftest import Site
 
 
@@ -114,6 +115,26 @@ def test_a_locked_learner_is_explained_to_people(site: Site) -> None:
     assert page.status_code == 503
     assert page.headers["Retry-After"]
     assert "Somebody else is changing this learner right now" in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "points"),
+    [
+        ("exercises", {"exercise": "primes"}, 75),  # StaleWriteError.may_have_landed
+        ("certificates", {"course": "numbers"}, 0),  # CommitInDoubt
+    ],
+)
+def test_who_cannot_be_told_what_became_of_it_is_not_told_to_try_again(
+    site: Site, datastore: emulator.Emulator, path: str, form: dict[str, str], points: int
+) -> None:
+    for _ in range(4):
+        site.client.post("/learners/ada/exercises", data={"exercise": "primes"})
+    datastore.faults.drop_reply(kind="Learner")
+    page = site.client.post(f"/learners/ada/{path}", data=form)
+    assert page.status_code == 500
+    assert "Look at the learner before you do it again" in page.text
+    assert "Retry-After" not in page.headers
+    assert site.learner()["points"] == points, "it has landed"
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
