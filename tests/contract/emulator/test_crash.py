@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import signal
 import threading
+import time
+from collections import Counter
 from pathlib import Path
 
 import grpc
+import pytest
 
 from emulator.datastore.protos import (
     CommitRequest,
@@ -21,6 +24,7 @@ from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.subject import query, where
 
 CLIENTS = 4
+MOMENTS = 200
 # Each commit writes this many entities, which stand or fall together.
 GROUP = 3
 
@@ -73,41 +77,66 @@ class Load:
             stub.close()
 
 
-def names(stub: Stub, *, by_index: bool) -> list[str]:
-    """The names of all entities, through the kind or through the property's index."""
+def numbers(stub: Stub, first: int, *, by_index: bool) -> Counter[int]:
+    """How many entities there are of each group from `first` on: by the kind or by the index."""
     message = query(orders=("number",)) if by_index else query()
+    if by_index:
+        message.filter.CopyFrom(where(("number", ">=", first)))
     message.projection.add().property.name = "__key__"
-    found: list[str] = []
+    found: Counter[int] = Counter()
     while True:
         batch = stub.call("RunQuery", RunQueryRequest(project_id=PROJECT, query=message)).batch
-        found += [result.entity.key.path[0].name for result in batch.entity_results]
+        names = [result.entity.key.path[0].name for result in batch.entity_results]
+        found.update(int(name.partition("-")[0]) for name in names)
         if batch.more_results != QueryResultBatch.NOT_FINISHED:
             return found
         message.start_cursor = batch.end_cursor
 
 
+def check(found: Counter[int], acknowledged: set[int]) -> None:
+    assert set(found.values()) <= {GROUP}, "a commit is there by half"
+    assert acknowledged <= set(found), "an acknowledged commit is gone"
+
+
+@pytest.mark.slow
 def test_kill_minus_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    moments = random.Random(2)
+    chance = random.Random(2)
     acknowledged: set[int] = set()
-    number = 0
-    for _ in range(4):
-        with EmulatorProcess("--data-dir", str(tmp_path)) as process:
-            load = Load(process.host, number)
-            load.wait_for(moments.randrange(1, 60))
-            process.stop(signal.SIGKILL)
-            number = load.join()
-        acknowledged |= load.acknowledged
+    latest: set[int] = set()
+    number = first = 0
+    for _ in range(MOMENTS):
         with EmulatorProcess("--data-dir", str(tmp_path)) as process:
             stub = Stub(process.host)
-            found = names(stub, by_index=False)
-            assert sorted(names(stub, by_index=True)) == sorted(found)
-            hot = query("Hot", filters=where(("number", ">=", 0)))
-            request = RunQueryRequest(project_id=PROJECT, query=hot)
-            assert len(stub.call("RunQuery", request).batch.entity_results) == 1
+            check(numbers(stub, first, by_index=True), latest)
             stub.close()
-        groups: dict[int, int] = {}
-        for name in found:
-            group = int(name.partition("-")[0])
-            groups[group] = groups.get(group, 0) + 1
-        assert set(groups.values()) == {GROUP}, "a commit is there by half"
-        assert acknowledged <= set(groups), "an acknowledged commit is gone"
+            first = number
+            load = Load(process.host, number)
+            load.wait_for(chance.randrange(1, 20))
+            # Somewhere between this commit and those that follow.
+            time.sleep(chance.uniform(0, 0.005))
+            process.stop(signal.SIGKILL)
+            number = load.join()
+        latest = load.acknowledged
+        acknowledged |= latest
+    with EmulatorProcess("--data-dir", str(tmp_path)) as process:
+        stub = Stub(process.host)
+        found = numbers(stub, 0, by_index=False)
+        check(found, acknowledged)
+        assert numbers(stub, 0, by_index=True) == found
+        hot = query("Hot", filters=where(("number", ">=", 0)))
+        request = RunQueryRequest(project_id=PROJECT, query=hot)
+        assert len(stub.call("RunQuery", request).batch.entity_results) == 1
+        stub.close()
+    assert len(acknowledged) >= MOMENTS
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [
+        ({1: GROUP, 2: GROUP - 1}, "a commit is there by half"),
+        ({2: GROUP}, "an acknowledged commit is gone"),
+    ],
+)
+def test_what_must_not_be_is_found(found: dict[int, int], what: str) -> None:
+    with pytest.raises(AssertionError, match=what):
+        check(Counter(found), {1})

@@ -1,0 +1,215 @@
+"""Random transactions at once, in each mode: as if one had run after the other."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from emulator.datastore.concurrency import Optimistic, Unvalidated
+from emulator.datastore.engine import ControlFactory
+from emulator.datastore.entity_groups import OptimisticWithEntityGroups
+from emulator.datastore.errors import Code, DatastoreError
+from emulator.datastore.pessimistic import Pessimistic
+from emulator.datastore.protos import KeyPb, Message, Mutation
+from tests.unit.emulator import subject as subjects
+from tests.unit.emulator.builders import entity, key
+from tests.unit.emulator.serial import NotSerializable, Question, Ran, State, check
+from tests.unit.emulator.subject import Subject, query, where
+
+GROUPS = ("a", "b")
+NAMES = [group + digit for group in GROUPS for digit in "123"]
+CLIENTS = 6
+TRANSACTIONS = 150
+
+
+@pytest.fixture(autouse=True)
+def many_switches() -> Iterator[None]:
+    """Threads take turns within a request, too."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def key_of(name: str) -> KeyPb:
+    return key("G", name[0], "K", name)
+
+
+class Client:
+    """Runs random transactions, one after the other, and notes what it was told."""
+
+    def __init__(self, engine: Subject, number: int, *, all_kinds_of_queries: bool) -> None:
+        self._engine = engine
+        self._number = number
+        self._random = Random(number)
+        self._queries = all_kinds_of_queries
+        self.history: list[Ran] = []
+        self.aborted = 0
+
+    def run(self) -> None:
+        for count in range(TRANSACTIONS):
+            ran = Ran(f"{self._number}.{count}", time.monotonic())
+            transaction = b""
+            try:
+                if self._random.random() < 0.9:
+                    transaction = self._engine.begin(read_only=self._random.random() < 0.1)
+                    self._read(ran, transaction)
+                self._end(ran, transaction)
+            except DatastoreError as error:
+                if error.code is not Code.ABORTED:
+                    raise
+                self.aborted += 1
+                if transaction:
+                    self._engine.rollback(transaction)
+            else:
+                ran.ended = time.monotonic()
+                self.history.append(ran)
+
+    def _read(self, ran: Ran, transaction: bytes) -> None:
+        for _ in range(self._random.randint(0, 3)):
+            if self._random.random() < 0.5:
+                ran.reads.append(self._look_up(self._random.choice(NAMES), transaction))
+            else:
+                ran.reads.append(self._query(transaction))
+
+    def _look_up(self, name: str, transaction: bytes) -> tuple[Question, object]:
+        found = self._engine.lookup(key_of(name), transaction=transaction).found
+        answer = dict(_told(result.entity) for result in found)
+        return (lambda state: {name: state[name]} if name in state else {}), answer
+
+    def _query(self, transaction: bytes) -> tuple[Question, object]:
+        least = self._random.randrange(10)
+        filters: list[tuple[str, str, object]] = [("level", ">=", least)]
+        group = self._random.choice(GROUPS)
+        if not self._queries or self._random.random() < 0.5:
+            filters.append(("__key__", "ancestor", key("G", group)))
+        else:
+            group = ""
+
+        def question(state: State) -> object:
+            return {
+                name: written
+                for name, written in state.items()
+                if name.startswith(group) and written[0] >= least
+            }
+
+        batch = self._engine.run(query("K", where(*filters)), transaction=transaction)
+        return question, dict(_told(result.entity) for result in batch.entity_results)
+
+    def _end(self, ran: Ran, transaction: bytes) -> None:
+        """Commit, mostly with something to write."""
+        if transaction and self._random.random() < 0.2:
+            self._engine.commit(transaction=transaction)
+            return
+        for name in self._random.sample(NAMES, self._random.randint(1, 2)):
+            ran.writes[name] = (self._random.randrange(10), ran.name)
+        name = self._random.choice(NAMES)
+        if name not in ran.writes:
+            ran.writes[name] = None
+        mutations = [_mutation(name, written) for name, written in ran.writes.items()]
+        try:
+            if transaction:
+                response = self._engine.commit(*mutations, transaction=transaction)
+            else:
+                response = self._engine.commit(*mutations, transactional=True)
+        except DatastoreError as error:
+            if error.code is not Code.INVALID_ARGUMENT or "read-only" not in str(error):
+                raise
+            ran.writes.clear()
+            self._engine.rollback(transaction)
+            return
+        ran.version = response.mutation_results[0].version
+
+
+def _told(message: Message) -> tuple[str, tuple[int, str]]:
+    properties = message.properties
+    name: str = message.key.path[-1].name
+    return name, (properties["level"].integer_value, properties["writer"].string_value)
+
+
+def _mutation(name: str, written: tuple[int, str] | None) -> Message:
+    if written is None:
+        return Mutation(delete=key_of(name))
+    level, writer = written
+    return Mutation(upsert=entity(key_of(name), level=level, writer=writer))
+
+
+def run(control: ControlFactory, *, all_kinds_of_queries: bool = True) -> tuple[list[Ran], int]:
+    """What was committed, and how many transactions were aborted."""
+    with subjects.subject(control) as engine:
+        clients = [
+            Client(engine, number, all_kinds_of_queries=all_kinds_of_queries)
+            for number in range(CLIENTS)
+        ]
+        threads = [threading.Thread(target=client.run) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    history = list(itertools.chain.from_iterable(client.history for client in clients))
+    return history, sum(client.aborted for client in clients)
+
+
+@pytest.mark.parametrize(
+    ("control", "all_kinds_of_queries"),
+    [(Optimistic, True), (Pessimistic, True), (OptimisticWithEntityGroups, False)],
+)
+def test_transactions_are_serializable(control: ControlFactory, all_kinds_of_queries: bool) -> None:
+    history, aborted = run(control, all_kinds_of_queries=all_kinds_of_queries)
+    assert aborted > 0, "there was no contention: the test shows nothing"
+    assert len(history) + aborted == CLIENTS * TRANSACTIONS
+    check(history)
+
+
+def test_without_validation_they_are_not() -> None:
+    """The negative control."""
+    history, aborted = run(Unvalidated)
+    assert aborted == 0
+    with pytest.raises(NotSerializable, match="did not read what it was written on"):
+        check(history)
+
+
+# --- the checker --------------------------------------------------------------------------------
+
+
+def wrote(name: str, version: int, began: float, ended: float, **writes: int) -> Ran:
+    told = {entity: (level, name) for entity, level in writes.items()}
+    return Ran(name, began, [], dict(told), version, ended)
+
+
+def is_there(name: str, writer: str) -> tuple[Question, object]:
+    return (lambda state: name in state and state[name][1] == writer), True
+
+
+def test_a_transaction_that_has_not_seen_an_earlier_one_is_found() -> None:
+    first, second = wrote("first", 1, 0, 1, a1=1), wrote("second", 2, 2, 3, a1=2)
+    second.reads.append((lambda state: "a1" in state, False))
+    with pytest.raises(NotSerializable, match="second did not read what it was written on"):
+        check([first, second])
+
+
+def test_two_commits_of_one_version_are_found() -> None:
+    with pytest.raises(NotSerializable, match="have one version"):
+        check([wrote("first", 1, 0, 1, a1=1), wrote("second", 1, 0, 1, a2=2)])
+
+
+def test_an_order_against_time_is_found() -> None:
+    with pytest.raises(NotSerializable, match="early had ended before late began"):
+        check([wrote("late", 1, 5, 6, a1=1), wrote("early", 2, 0, 1, a2=2)])
+
+
+@pytest.mark.parametrize(("began", "right"), [(0.0, True), (4.0, False)])
+def test_what_only_reads_reads_a_state_of_its_time(began: float, right: bool) -> None:
+    reader = Ran("reader", began, [is_there("a1", "first")], ended=6)
+    history = [wrote("first", 1, 0, 1, a1=1), wrote("second", 2, 2, 3, a1=2), reader]
+    if right:
+        check(history)
+    else:
+        with pytest.raises(NotSerializable, match="reader did not read any state"):
+            check(history)
