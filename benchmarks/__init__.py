@@ -7,6 +7,7 @@
     batch.py       10,000 learners whom nobody else wants
     outage.py      the server killed, or stopped
     provenance.py  what the model layer adds to a load and to a put
+    datastore.py   the Datastore emulator: its start, its answers, its memory
 
 All of it runs on the machine it is started on, against a real memcached and a
 real Redis of its own. `locks.py` says which locks of others take part, each at

@@ -16,6 +16,7 @@ from typing import Protocol
 from benchmarks import (
     batch,
     crowd,
+    datastore,
     fairness,
     handoff,
     lock,
@@ -45,8 +46,9 @@ SECTIONS: dict[str, Measure] = {
     "batch": batch.run,
     "outage": outage.run,
     "provenance": provenance.run,
+    "emulator": datastore.run,
 }
-_WITHOUT_SERVERS = {"provenance"}
+_WITHOUT_SERVERS = {"provenance", "emulator"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,30 @@
+"""A gRPC server in Python that does nothing: `python -m benchmarks.bare_grpc PORT`.
+
+The floor of what any Datastore emulator in Python answers in. Every method of
+every service is answered with the bytes that were sent.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+
+class _Echo(grpc.GenericRpcHandler):
+    def service(self, handler_call_details: Any) -> Any:
+        return grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+
+
+def main(port: str) -> None:
+    """Serve until it is killed."""
+    server = grpc.server(ThreadPoolExecutor(8), handlers=[_Echo()])
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

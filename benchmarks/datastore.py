@@ -1,0 +1,353 @@
+"""The Datastore emulator: how soon it is up, how fast it answers, what it needs.
+
+Requests are prepared beforehand and sent on plain gRPC channels, so that what is
+measured is the server; clients and server share the machine. The floor is a gRPC
+server in Python that sends back what it gets (`bare_grpc.py`), in the same rounds.
+
+A query that returns 20 entities, filtered and ordered, is put to a kind of 1,000
+and to one of 100,000: with indexes it costs nearly the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.cloud.datastore_v1.types import datastore as messages
+from google.cloud.datastore_v1.types import entity as entities
+from google.cloud.datastore_v1.types import query as queries
+
+from benchmarks.figures import Measurement, Section, Table, compared
+from benchmarks.runner import Contender, interleave, repeat
+from sample_app.stack import ports, services
+from sample_app.stack.children import Child
+
+PROJECT = "benchmark"
+FLOOR = "floor: a gRPC server in Python that does nothing"
+EMULATOR = "emulator"
+CLIENTS = 8
+_SERVICE = "/google.datastore.v1.Datastore/"
+#: How many entities are stored by one commit while data is made.
+_TOGETHER = 500
+
+
+def run(*, quick: bool) -> Section:
+    """Measure; about two minutes, or 10 seconds if `quick`."""
+    starts, seconds, rounds = (1, 0.2, 10) if quick else (5, 3.0, 100)
+    few, many, on_disk = (100, 1_000, 1_000) if quick else (1_000, 100_000, 1_000_000)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="userlock-bench-")))
+        tables = [
+            _start(folder, starts, on_disk),
+            _requests(stack, folder, rounds, seconds),
+            *_queries(stack, folder, rounds, few, many),
+        ]
+    return Section(
+        name="emulator",
+        title="The Datastore emulator",
+        method=(
+            f"Prepared requests on plain gRPC channels. Start: from the process to its first "
+            f"answer, the median of {starts}. Lookup: one client, one key. Lookups and commits a "
+            f"second: {CLIENTS} clients at once, one entity each, everything in memory."
+        ),
+        tables=tuple(tables),
+    )
+
+
+# --- a server to be measured --------------------------------------------------------------------
+
+
+class _Server:
+    """A child that serves gRPC."""
+
+    def __init__(self, child: Child, port: int) -> None:
+        self.address = f"127.0.0.1:{port}"
+        self.child = child
+        self._channel = self.channel()
+
+    def channel(self) -> Any:
+        """A connection of its own."""
+        return grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)])
+
+    def method(self, name: str) -> Callable[..., bytes]:
+        """An RPC, bytes in and bytes out."""
+        method: Callable[..., bytes] = self._channel.unary_unary(_SERVICE + name)
+        return method
+
+    def resident_bytes(self) -> int:
+        """Its memory."""
+        pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]
+        return int(pages) * 4096
+
+    def close(self) -> None:
+        self._channel.close()
+        self.child.stop(grace_seconds=10)
+
+
+@contextlib.contextmanager
+def _emulator(folder: Path, *arguments: str) -> Iterator[_Server]:
+    port = ports.any_free()
+    child = Child(
+        "the Datastore emulator",
+        [sys.executable, "-m", "emulator", "start", "--port", str(port), *arguments],
+        answers=partial(_accepts, port),
+        log_file=folder / "emulator.log",
+        cwd=services.ROOT,
+    )
+    with _served(child, port) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _floor(folder: Path) -> Iterator[_Server]:
+    port = ports.any_free()
+    child = Child(
+        "a bare gRPC server",
+        [sys.executable, "-m", "benchmarks.bare_grpc", str(port)],
+        answers=partial(_accepts, port),
+        log_file=folder / "bare.log",
+        cwd=services.ROOT,
+    )
+    with _served(child, port) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _served(child: Child, port: int) -> Iterator[_Server]:
+    child.start()
+    server = _Server(child, port)
+    try:
+        child.wait_until_it_answers()
+        yield server
+    finally:
+        server.close()
+
+
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+def _key(kind: str, number: int) -> entities.Key:
+    return entities.Key(path=[entities.Key.PathElement(kind=kind, id=number + 1)])
+
+
+def _entity(kind: str, number: int) -> entities.Entity:
+    return entities.Entity(
+        key=_key(kind, number),
+        properties={
+            "name": entities.Value(string_value=f"learner {number}"),
+            "group": entities.Value(integer_value=number % 10),
+            "points": entities.Value(integer_value=number * 7919 % 100_003),
+        },
+    )
+
+
+def _bytes(message: Any) -> bytes:
+    serialized: bytes = type(message).pb(message).SerializeToString()
+    return serialized
+
+
+def _lookup(kind: str, number: int) -> bytes:
+    return _bytes(messages.LookupRequest(project_id=PROJECT, keys=[_key(kind, number)]))
+
+
+def _commit(kind: str, numbers: range) -> bytes:
+    return _bytes(
+        messages.CommitRequest(
+            project_id=PROJECT,
+            mode=messages.CommitRequest.Mode.NON_TRANSACTIONAL,
+            mutations=[messages.Mutation(upsert=_entity(kind, number)) for number in numbers],
+        )
+    )
+
+
+def _query(kind: str) -> bytes:
+    """Twenty of a tenth of them, by points."""
+    query = queries.Query(
+        kind=[queries.KindExpression(name=kind)],
+        filter=queries.Filter(
+            property_filter=queries.PropertyFilter(
+                property=queries.PropertyReference(name="group"),
+                op=queries.PropertyFilter.Operator.EQUAL,
+                value=entities.Value(integer_value=3),
+            )
+        ),
+        order=[queries.PropertyOrder(property=queries.PropertyReference(name="points"))],
+        limit=20,
+    )
+    return _bytes(messages.RunQueryRequest(project_id=PROJECT, query=query))
+
+
+def _fill(server: _Server, kind: str, count: int) -> None:
+    commit = server.method("Commit")
+    for first in range(0, count, _TOGETHER):
+        commit(_commit(kind, range(first, min(first + _TOGETHER, count))))
+
+
+# --- what is measured ---------------------------------------------------------------------------
+
+
+def _start(folder: Path, times: int, on_disk: int) -> Table:
+    data = folder / "data"
+    with _emulator(folder, "--data-dir", str(data)) as server:
+        _fill(server, "Learner", on_disk)
+    rows = {"with nothing": (), f"on a file of {on_disk:,} entities": ("--data-dir", str(data))}
+    return Table(
+        title="start",
+        measurements=tuple(
+            Measurement(
+                contender=name,
+                metric="first answer",
+                value=statistics.median(_seconds_to_answer(arguments) for _ in range(times)) * 1000,
+                unit="ms",
+                samples=times,
+            )
+            for name, arguments in rows.items()
+        ),
+    )
+
+
+def _seconds_to_answer(arguments: tuple[str, ...]) -> float:
+    """From the start of a process to its first reply."""
+    port = ports.any_free()
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emulator", "start", "--port", str(port), *arguments],
+        cwd=services.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()  # it says so when it serves
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            channel.unary_unary(_SERVICE + "Lookup")(_lookup("Learner", 1), wait_for_ready=True)
+        return time.perf_counter() - began
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _requests(stack: contextlib.ExitStack, folder: Path, rounds: int, seconds: float) -> Table:
+    servers = {
+        FLOOR: stack.enter_context(_floor(folder)),
+        EMULATOR: stack.enter_context(_emulator(folder)),
+    }
+    lookup = _lookup("Learner", 1)
+    commits = [_commit("Learner", range(number, number + 1)) for number in range(1_000)]
+    _fill(servers[EMULATOR], "Learner", 1_000)
+    times = interleave(
+        [
+            Contender(name=name, operations=repeat(partial(server.method("Lookup"), lookup)))
+            for name, server in servers.items()
+        ],
+        rounds=rounds,
+        operations=20,
+    )
+    figures = list(compared(times, metric="lookup p50", baseline=FLOOR))
+    for name, server in servers.items():
+        for metric, rpc, requests in (
+            ("lookups", "Lookup", [lookup]),
+            ("commits", "Commit", commits),
+        ):
+            figures.append(
+                Measurement(
+                    contender=name,
+                    metric=metric,
+                    value=_rate(server, rpc, requests, seconds),
+                    unit="per second",
+                    samples=1,
+                )
+            )
+    return Table(title="requests", measurements=tuple(figures))
+
+
+def _rate(server: _Server, rpc: str, requests: list[bytes], seconds: float) -> float:
+    """How many a second, by several clients at once."""
+    done = [0] * CLIENTS
+    begin = threading.Barrier(CLIENTS + 1)
+    over = threading.Event()
+
+    def client(number: int) -> None:
+        with server.channel() as channel:
+            method = channel.unary_unary(_SERVICE + rpc)
+            mine = itertools.cycle(requests[number::CLIENTS] or requests)
+            method(next(mine), wait_for_ready=True)
+            begin.wait()
+            while not over.is_set():
+                method(next(mine))
+                done[number] += 1
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    began = time.perf_counter()
+    over.wait(seconds)
+    took = time.perf_counter() - began
+    count = sum(done)
+    over.set()
+    for thread in threads:
+        thread.join()
+    return count / took
+
+
+def _queries(
+    stack: contextlib.ExitStack, folder: Path, rounds: int, few: int, many: int
+) -> Iterator[Table]:
+    server = stack.enter_context(_emulator(folder))
+    _fill(server, "Few", few)
+    before = server.resident_bytes()
+    _fill(server, "Many", many)
+    grown = server.resident_bytes() - before
+    run_query = server.method("RunQuery")
+    names = {kind: f"20 of {count:,}" for kind, count in (("Few", few), ("Many", many))}
+    times = interleave(
+        [
+            Contender(name=name, operations=repeat(partial(run_query, _query(kind))))
+            for kind, name in names.items()
+        ],
+        rounds=rounds,
+        operations=10,
+    )
+    yield Table(
+        title="a query, filtered and ordered",
+        measurements=compared(times, metric="query", baseline=names["Few"]),
+    )
+    size = statistics.fmean(len(_bytes(_entity("Many", number))) for number in range(many))
+    yield Table(
+        title="memory",
+        measurements=(
+            Measurement(
+                contender=f"one of {many:,} entities",
+                metric="in all",
+                value=grown / many,
+                unit="bytes",
+                samples=many,
+            ),
+            Measurement(
+                contender=f"one of {many:,} entities",
+                metric="its message",
+                value=size,
+                unit="bytes",
+                samples=many,
+            ),
+        ),
+    )
