@@ -11,9 +11,11 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from typing import Any
+
+KEY = "__key__"
 
 Path = tuple[str | int, ...]
 Comparable = tuple[Any, ...]
@@ -44,11 +46,32 @@ def path_rank(path: Path) -> Comparable:
     )
 
 
+def _rank(name: str, operand: Any) -> Comparable:
+    return path_rank(operand) if name == KEY else value_rank(operand)
+
+
 @dataclass(frozen=True)
 class NaiveFilter:
+    """The operand of "in" and "not in" is a tuple, that of a filter on `__key__` a path."""
+
     name: str
     op: str
     operand: Any
+
+    @property
+    def ranges(self) -> bool:
+        """Whether it is about one and the same element of an array, with others on its property."""
+        return self.op in _COMPARE
+
+    def holds(self, rank: Comparable) -> bool:
+        """Whether an element meets it."""
+        return _COMPARE[self.op](rank, self.rank)
+
+    @property
+    def rank(self) -> Any:
+        if self.op == "not in":
+            return tuple(_rank(self.name, item) for item in self.operand)
+        return _rank(self.name, self.operand)
 
 
 @dataclass(frozen=True)
@@ -56,8 +79,11 @@ class NaiveQuery:
     """Alternatives of filters that must all hold; orders are (name, descending)."""
 
     alternatives: tuple[tuple[NaiveFilter, ...], ...]
-    orders: tuple[tuple[str, bool], ...]
+    orders: tuple[tuple[str, bool], ...] = ()
     ancestor: Path | None = None
+    kind: str | None = "K"
+    projection: tuple[str, ...] = ()
+    distinct: tuple[str, ...] = ()
 
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -65,39 +91,81 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+    "!=": operator.ne,
+    "not in": lambda rank, ranks: rank not in ranks,
 }
 
 # Path to the indexed values of each property.
 Entities = dict[Path, dict[str, list[Any]]]
+# A result: the path, and what its projected values compare as.
+Result = tuple[Path, tuple[Comparable, ...]]
 
 
 def run(entities: Entities, query: NaiveQuery) -> list[Path]:
-    """The keys of the results, in order. All entities are of the query's kind."""
-    ranked = []
-    orders = [order for order in query.orders if not _is_fixed(query, order[0])]
-    implied = set.intersection(
-        *({f.name for f in alternative if f.op in _COMPARE} for alternative in query.alternatives)
-    )
-    if "__key__" not in dict(orders):
-        orders += [(name, False) for name in sorted(implied - set(dict(orders)))]
-        orders.append(("__key__", False))
-    orders = orders[: [name for name, _ in orders].index("__key__") + 1]
+    """The keys of the results, in order."""
+    return [path for path, _ in results(entities, query)]
+
+
+def results(entities: Entities, query: NaiveQuery) -> list[Result]:
+    """The results in order: one for an entity, or one for each combination of projected values."""
+    query = _expanded(query)
+    orders = _orders(query)
+    # What is projected tells the results of one entity apart.
+    key = _sort_key([*orders, *((name, False) for name in query.projection)])
+    best: dict[Result, list[Comparable]] = {}
     for path, properties in entities.items():
+        if query.kind not in (None, path[-2]):
+            continue
         if query.ancestor is not None and path[: len(query.ancestor)] != query.ancestor:
             continue
-        ranks = [
-            rank
-            for alternative in query.alternatives
-            for rank in _ranks(path, properties, alternative, orders)
-        ]
-        if ranks:
-            ranked.append((min(ranks, key=_sort_key(orders)), path))
-    return [path for _, path in sorted(ranked, key=lambda item: _sort_key(orders)(item[0]))]
+        for alternative in query.alternatives:
+            for chosen in _combinations(path, properties, alternative, orders, query.projection):
+                projected = tuple(chosen[name] for name in query.projection)
+                rank = [*(chosen[name] for name, _ in orders), *projected]
+                known = best.get((path, projected))
+                if known is None or key(rank) < key(known):
+                    best[path, projected] = rank
+    found = sorted(best, key=lambda result: key(best[result]))
+    if not query.distinct:
+        return found
+    places = [query.projection.index(name) for name in query.distinct]
+    first: dict[tuple[Comparable, ...], Result] = {}
+    for result in found:
+        first.setdefault(tuple(result[1][place] for place in places), result)
+    return list(first.values())
+
+
+def _expanded(query: NaiveQuery) -> NaiveQuery:
+    """`IN` is an abbreviation: one alternative for each value."""
+    # By rank: 1 and True are equal in Python alone.
+    alternatives = {
+        tuple((f.name, f.op, f.rank) for f in combination): combination
+        for alternative in query.alternatives
+        for combination in itertools.product(
+            *(
+                [NaiveFilter(f.name, "=", item) for item in f.operand] if f.op == "in" else [f]
+                for f in alternative
+            )
+        )
+    }
+    return replace(query, alternatives=tuple(alternatives.values()))
+
+
+def _orders(query: NaiveQuery) -> list[tuple[str, bool]]:
+    orders = [order for order in query.orders if not _is_fixed(query, order[0])]
+    implied = set.intersection(
+        *({f.name for f in alternative if f.ranges} for alternative in query.alternatives)
+    ) - {KEY}
+    if KEY not in dict(orders):
+        orders += [(name, False) for name in sorted(implied - set(dict(orders)))]
+        orders += [(name, False) for name in query.projection if name not in dict(orders)]
+        orders.append((KEY, False))
+    return orders[: [name for name, _ in orders].index(KEY) + 1]
 
 
 def _is_fixed(query: NaiveQuery, name: str) -> bool:
     return len(query.alternatives) == 1 and any(
-        f.name == name and f.op == "=" for f in query.alternatives[0]
+        f.name == name != KEY and f.op == "=" for f in query.alternatives[0]
     )
 
 
@@ -111,38 +179,35 @@ def _sort_key(orders: list[tuple[str, bool]]) -> Callable[[list[Comparable]], An
     return cmp_to_key(compare)
 
 
-def _ranks(
+def _combinations(
     path: Path,
     properties: dict[str, list[Any]],
     filters: Iterable[NaiveFilter],
     orders: list[tuple[str, bool]],
-) -> list[list[Comparable]]:
-    """All the places at which the entity could sort; none if it does not match."""
-    equal: dict[str, list[Comparable]] = {}
-    ranges: dict[str, list[NaiveFilter]] = {}
-    for item in filters:
-        if item.op == "=":
-            equal.setdefault(item.name, []).append(value_rank(item.operand))
-        else:
-            ranges.setdefault(item.name, []).append(item)
-    for name, wanted in equal.items():
-        present = [value_rank(v) for v in properties.get(name, [])]
-        if any(rank not in present for rank in wanted):
-            return []
+    projection: tuple[str, ...],
+) -> Iterable[dict[str, Comparable]]:
+    """By which values the entity can sort and be projected; none if it does not match."""
     choices: dict[str, list[Comparable]] = {
         name: [value_rank(v) for v in values] for name, values in properties.items()
     }
-    for name, items in ranges.items():
-        choices[name] = [
-            rank
-            for rank in choices.get(name, [])
-            if all(_COMPARE[item.op](rank, value_rank(item.operand)) for item in items)
-        ]
-        if not choices[name]:
-            return []
+    choices[KEY] = [path_rank(path)]
+    equal: dict[str, list[Comparable]] = {}
+    matching: dict[str, list[Comparable]] = {}
+    for item in filters:
+        if item.op == "=":
+            equal.setdefault(item.name, []).append(item.rank)
+        else:
+            remaining = matching.get(item.name, choices.get(item.name, []))
+            matching[item.name] = [rank for rank in remaining if item.holds(rank)]
     for name, wanted in equal.items():
-        choices[name] = [min(wanted)]
-    columns = [
-        [path_rank(path)] if name == "__key__" else choices.get(name, []) for name, _ in orders
+        if any(rank not in choices.get(name, []) for rank in wanted):
+            return []
+    if not all(matching.values()):
+        return []
+    choices |= matching
+    choices |= {name: [min(wanted)] for name, wanted in equal.items()}
+    names = list(dict.fromkeys([*(name for name, _ in orders), *projection]))
+    return [
+        dict(zip(names, combination, strict=True))
+        for combination in itertools.product(*(choices.get(name, []) for name in names))
     ]
-    return [list(combination) for combination in itertools.product(*columns)]
