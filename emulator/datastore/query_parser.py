@@ -21,11 +21,8 @@ from emulator.datastore.protos import (
     ValuePb,
 )
 from emulator.datastore.query import KEY, Conjunction, Order, ParsedQuery
+from emulator.datastore.query_limits import MAX_NOT_IN_VALUES, check_filter
 from emulator.datastore.rows import TOP, Span
-
-# "Disjunction limits": a query has at most 30 disjunctions in normal form.
-MAX_DISJUNCTIONS = 30
-MAX_NOT_IN_VALUES = 10
 
 # One filter in normal form: (property, None, encoded) for equality, or
 # (property, span, None) for a range.
@@ -150,9 +147,8 @@ def _orders(
 def _disjunction(query: QueryPb, partition: Partition) -> list[Conjunction]:
     if not query.HasField("filter") or query.filter.WhichOneof("filter_type") is None:
         return [Conjunction()]
+    check_filter(query.filter)
     alternatives = _alternatives(query.filter, partition)
-    if len(alternatives) > MAX_DISJUNCTIONS:
-        raise invalid(f"A query may have at most {MAX_DISJUNCTIONS} disjunctions.")
     return [_conjunction(atoms) for atoms in dict.fromkeys(alternatives)]
 
 
@@ -185,11 +181,6 @@ def _alternatives(filter_pb: Message, partition: Partition) -> _Alternatives:
         return [atoms for part in parts for atoms in part]
     if composite.op != CompositeFilter.AND:
         raise invalid("A composite filter has no operator.")
-    size = 1
-    for part in parts:
-        size *= len(part)
-        if size > MAX_DISJUNCTIONS * MAX_DISJUNCTIONS:
-            raise invalid(f"A query may have at most {MAX_DISJUNCTIONS} disjunctions.")
     return [tuple(itertools.chain.from_iterable(atoms)) for atoms in itertools.product(*parts)]
 
 

@@ -13,7 +13,7 @@ FLOORS = [
     ["encoding", "clock", "schema", "catalog", "faults"],
     ["indexing", "validation"],
     ["rows"],
-    ["storage", "query", "ids"],
+    ["storage", "query", "query_limits", "ids"],
     ["cursors", "query_parser"],
     ["query_runner", "transactions"],
     ["query_batch", "concurrency", "locks", "mutations"],

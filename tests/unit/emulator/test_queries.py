@@ -57,6 +57,11 @@ def test_any_of_several_filters(numbers: Subject) -> None:
     assert numbers.identifiers(query(filters=either, orders=("-n",))) == [5, 3, 2, 1]
 
 
+def test_the_gaps_of_an_inequality_are_no_disjunctions(numbers: Subject) -> None:
+    most = where(("n", "in", list(range(10, 40))), ("n", "!=", 20))
+    assert numbers.identifiers(query(filters=most)) == [1, 3]
+
+
 def test_several_orders(numbers: Subject) -> None:
     assert numbers.identifiers(query(orders=("parity", "-n"))) == [6, 4, 2, 5, 3, 1]
     assert numbers.identifiers(query(orders=("-parity", "-__key__"))) == [5, 3, 1, 6, 4, 2]
@@ -328,6 +333,31 @@ def _gap(name: str, values: int) -> QueryPb:
         (query(filters=where(("n", "in", []))), Code.INVALID_ARGUMENT, "non-empty"),
         (query(filters=where(("n", "in", 1))), Code.INVALID_ARGUMENT, "non-empty"),
         (query(filters=where(("n", "in", list(range(31))))), Code.INVALID_ARGUMENT, "30"),
+        (
+            query(filters=where(("a", "in", list(range(6))), ("b", "in", list(range(6))))),
+            Code.INVALID_ARGUMENT,
+            "30",
+        ),
+        (
+            query(filters=where(("a", "!=", 1), ("b", "!=", 1))),
+            Code.INVALID_ARGUMENT,
+            "at most one",
+        ),
+        (
+            query(filters=where(("a", "not in", [1]), ("b", "in", [1]))),
+            Code.INVALID_ARGUMENT,
+            "as IN or OR",
+        ),
+        (
+            query(filters=where(("a", "not in", [1]), ("b", "=", 1), any_of=True)),
+            Code.INVALID_ARGUMENT,
+            "as IN or OR",
+        ),
+        (
+            query(filters=where(("__key__", "ancestor", key("K", 1)), ("b", "=", 1), any_of=True)),
+            Code.INVALID_ARGUMENT,
+            "same HAS_ANCESTOR",
+        ),
         (_gap("n", 11), Code.INVALID_ARGUMENT, "at most 10"),
         (query(filters=where(("n", "=", {"a": 1}))), Code.INVALID_ARGUMENT, "compared"),
         (query(filters=where(("", "=", 1))), Code.INVALID_ARGUMENT, "empty"),

@@ -1,0 +1,74 @@
+"""Which filters a query may combine, as the comments of query.proto say."""
+
+import itertools
+from collections.abc import Iterator
+
+from emulator.datastore.encoding import encode_key
+from emulator.datastore.errors import invalid
+from emulator.datastore.protos import CompositeFilter, Message, PropertyFilter
+
+# "Disjunction limits": a query has at most 30 disjunctions in normal form.
+MAX_DISJUNCTIONS = 30
+MAX_NOT_IN_VALUES = 10
+
+_Ancestors = frozenset[bytes]
+
+
+def check_filter(filter_pb: Message) -> None:
+    """Check what the filters of a query may not be together.
+
+    Raises:
+        DatastoreError: INVALID_ARGUMENT.
+    """
+    if _disjunctions(filter_pb) > MAX_DISJUNCTIONS:
+        raise invalid(f"A query may have at most {MAX_DISJUNCTIONS} disjunctions.")
+    if len(_ancestors(filter_pb)) > 1:
+        raise invalid("All disjunctions of a query must have the same HAS_ANCESTOR filter.")
+    operators = [leaf.op for leaf in _leaves(filter_pb)]
+    unequal = operators.count(PropertyFilter.NOT_EQUAL)
+    not_in = operators.count(PropertyFilter.NOT_IN)
+    if unequal + not_in > 1:
+        raise invalid("A query may have at most one NOT_EQUAL or NOT_IN filter.")
+    if not_in and (PropertyFilter.IN in operators or _has_alternatives(filter_pb)):
+        raise invalid("NOT_IN may not be in the same query as IN or OR.")
+
+
+def _leaves(filter_pb: Message) -> Iterator[Message]:
+    if filter_pb.WhichOneof("filter_type") == "property_filter":
+        yield filter_pb.property_filter
+    for part in filter_pb.composite_filter.filters:
+        yield from _leaves(part)
+
+
+def _has_alternatives(filter_pb: Message) -> bool:
+    composite = filter_pb.composite_filter
+    if composite.op == CompositeFilter.OR and len(composite.filters) > 1:
+        return True
+    return any(_has_alternatives(part) for part in composite.filters)
+
+
+def _disjunctions(filter_pb: Message) -> int:
+    """How many there are in normal form. The gaps of != and NOT_IN are none of their own."""
+    if filter_pb.WhichOneof("filter_type") == "property_filter":
+        leaf = filter_pb.property_filter
+        return len(leaf.value.array_value.values) if leaf.op == PropertyFilter.IN else 1
+    parts = [_disjunctions(part) for part in filter_pb.composite_filter.filters]
+    if filter_pb.composite_filter.op == CompositeFilter.OR:
+        return sum(parts)
+    product = 1
+    for part in parts:
+        product *= part
+    return product
+
+
+def _ancestors(filter_pb: Message) -> set[_Ancestors]:
+    """The ancestors that the disjunctions ask for."""
+    if filter_pb.WhichOneof("filter_type") == "property_filter":
+        leaf = filter_pb.property_filter
+        if leaf.op != PropertyFilter.HAS_ANCESTOR:
+            return {frozenset()}
+        return {frozenset([encode_key(leaf.value.key_value)])}
+    parts = [_ancestors(part) for part in filter_pb.composite_filter.filters]
+    if filter_pb.composite_filter.op == CompositeFilter.OR:
+        return set().union(*parts)
+    return {frozenset().union(*choice) for choice in itertools.product(*parts)}
