@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from emulator.datastore import validation
 from emulator.datastore.catalog import Partition
 from emulator.datastore.encoding import encode_key, encode_path
-from emulator.datastore.errors import Code, DatastoreError, contention, invalid, unimplemented
+from emulator.datastore.errors import Code, DatastoreError, contention, invalid
 from emulator.datastore.ids import IdAllocator
 from emulator.datastore.indexing import IndexedValues, indexed_values
+from emulator.datastore.masks import Mask, write_mask
 from emulator.datastore.protos import (
     Entity,
     EntityPb,
@@ -23,6 +24,7 @@ from emulator.datastore.protos import (
 )
 from emulator.datastore.rows import StoredEntity, Writer
 from emulator.datastore.transactions import EntityChange
+from emulator.datastore.transforms import apply_transform, check_transforms
 
 # "The following sequences of mutations affecting a single entity are not permitted
 # in a single Commit request" (CommitRequest.mutations).
@@ -31,12 +33,46 @@ _FORBIDDEN = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Content:
+    """What is to be stored: an entity without its key, and its index values."""
+
+    data: bytes
+    values: IndexedValues
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What is to be stored depends on what is stored."""
+
+    entity: EntityPb
+    mask: Mask | None
+    transforms: tuple[Message, ...]
+
+    def apply(self, old: StoredEntity | None, time: int, result: Message) -> Content:
+        """The revised entity; the results of transforms go into `result`.
+
+        Raises:
+            DatastoreError: INVALID_ARGUMENT if it is more than an entity may be.
+        """
+        entity = Entity()
+        if self.mask is None:
+            entity.CopyFrom(self.entity)
+        else:
+            if old is not None:
+                entity.MergeFromString(old.data)
+            self.mask.overwrite(entity, self.entity)
+        for transform in self.transforms:
+            result.transform_results.append(apply_transform(transform, entity, time))
+        validation.check_entity(entity)
+        return _content(entity)
+
+
 @dataclass
 class PreparedMutation:
     """A checked mutation.
 
-    `encoded` is None while the key is incomplete. `data` and `values` are None for
-    a deletion; `data` is the entity without its key.
+    `encoded` is None while the key is incomplete. `content` is None for a deletion.
     """
 
     operation: str
@@ -44,8 +80,7 @@ class PreparedMutation:
     partition: Partition
     kind: str
     encoded: bytes | None
-    data: bytes | None
-    values: IndexedValues | None
+    content: Content | Revision | None
     base_version: int | None
     fail_on_conflict: bool
 
@@ -56,7 +91,7 @@ def prepare(
     """Check the mutations of one commit.
 
     Raises:
-        DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED.
+        DatastoreError: INVALID_ARGUMENT.
     """
     prepared = [_prepare(mutation, project, database) for mutation in mutations]
     latest: dict[tuple[Partition, bytes], str] = {}
@@ -83,14 +118,12 @@ def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutat
     operation = mutation.WhichOneof("operation")
     if operation is None:
         raise invalid("A mutation has no operation.")
-    if mutation.property_transforms:
-        raise unimplemented("property transforms")
     entity: EntityPb | None = None
     if operation == "delete":
+        if mutation.property_transforms:
+            raise invalid("A deletion may not have property transforms.")
         key = mutation.delete
     else:
-        if mutation.HasField("property_mask"):
-            raise unimplemented("property masks in mutations")
         entity = getattr(mutation, operation)
         key = entity.key
     partition = validation.check_key(
@@ -100,30 +133,37 @@ def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutat
         allow_incomplete=operation in ("insert", "upsert"),
         allow_reserved=False,
     )
-    data: bytes | None = None
-    values: IndexedValues | None = None
+    content: Content | Revision | None = None
     if entity is not None:
         validation.check_entity(entity)
-        values = indexed_values(entity)
-        if sum(map(len, values.values())) > validation.MAX_INDEX_ENTRIES:
-            raise invalid(f"The entity has more than {validation.MAX_INDEX_ENTRIES} index entries.")
         # The key is stored once, as the row's key.
         kept_key = Key()
         kept_key.CopyFrom(key)
         key = kept_key
         entity.ClearField("key")
-        data = entity.SerializeToString()
+        mask = write_mask(mutation)
+        if mask is None and not mutation.property_transforms:
+            content = _content(entity)
+        else:
+            check_transforms(mutation.property_transforms)
+            content = Revision(entity, mask, tuple(mutation.property_transforms))
     return PreparedMutation(
         operation=operation,
         key=key,
         partition=partition,
         kind=key.path[-1].kind,
         encoded=None if validation.is_incomplete(key) else encode_key(key),
-        data=data,
-        values=values,
+        content=content,
         base_version=_base_version(mutation),
         fail_on_conflict=_fails_on_conflict(mutation),
     )
+
+
+def _content(entity: EntityPb) -> Content:
+    values = indexed_values(entity)
+    if sum(map(len, values.values())) > validation.MAX_INDEX_ENTRIES:
+        raise invalid(f"The entity has more than {validation.MAX_INDEX_ENTRIES} index entries.")
+    return Content(entity.SerializeToString(), values)
 
 
 def _base_version(mutation: MutationPb) -> int | None:
@@ -169,8 +209,9 @@ class CommitApplier:
         """Apply one mutation and append its result.
 
         Raises:
-            DatastoreError: ALREADY_EXISTS, NOT_FOUND, or ABORTED for a conflict
-                with strategy FAIL. The whole commit is to be given up.
+            DatastoreError: ALREADY_EXISTS, NOT_FOUND, ABORTED for a conflict with
+                strategy FAIL, or INVALID_ARGUMENT if masks and transforms make more
+                of an entity than it may be. The whole commit is to be given up.
         """
         writer = self._writer
         partition = writer.catalog.intern_partition(mutation.partition)
@@ -205,32 +246,35 @@ class CommitApplier:
         result: Message,
     ) -> None:
         writer = self._writer
-        data, values = mutation.data, mutation.values
-        if data is None and old is None:
+        content = mutation.content
+        if isinstance(content, Revision):
+            content = content.apply(old, writer.version, result)
+        if content is None and old is None:
             result.version = writer.version
             return
         replaced: tuple[StoredEntity, IndexedValues] | None = None
         if old is not None:
-            if data == old.data:
+            if content is not None and content.data == old.data:
                 # "If the mutation doesn't change anything on the server, then the
                 # version will be the version of the current entity".
                 _describe(result, old, writer.version)
                 return
             old_entity = Entity.FromString(old.data)
-            if data is not None and Entity.FromString(data) == old_entity:
+            if content is not None and Entity.FromString(content.data) == old_entity:
                 _describe(result, old, writer.version)
                 return
             replaced = (old, indexed_values(old_entity))
-        if data is None or values is None:
+        if content is None:
             assert replaced is not None
             writer.delete(partition, mutation.kind, encoded, replaced)
             result.version = writer.version
         else:
+            data, values = content.data, content.values
             created = writer.put(partition, mutation.kind, encoded, data, values, replaced)
             _describe(result, StoredEntity(writer.version, created, data), writer.version)
         entity_id = (mutation.partition, encoded)
         self._before.setdefault(entity_id, None if replaced is None else replaced[1])
-        self._after[entity_id] = (mutation.kind, values)
+        self._after[entity_id] = (mutation.kind, None if content is None else content.values)
 
     def _complete(self, mutation: PreparedMutation, partition: int) -> bytes:
         last = mutation.key.path[-1]

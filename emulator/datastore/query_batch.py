@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from emulator.datastore.catalog import Partition
 from emulator.datastore.cursors import Place, decode_cursor, encode_cursor, fingerprint
 from emulator.datastore.encoding import decode_path, decode_value
+from emulator.datastore.errors import invalid
+from emulator.datastore.masks import Mask
 from emulator.datastore.protos import (
     EntityResult,
     KeyPb,
@@ -34,11 +36,16 @@ class BatchBuilder:
         DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED, from the constructor.
     """
 
-    def __init__(self, reader: Reader, partition: Partition, query: QueryPb) -> None:
+    def __init__(
+        self, reader: Reader, partition: Partition, query: QueryPb, mask: Mask | None = None
+    ) -> None:
         self._reader = reader
         self._partition = partition
         self._request = query
+        self._mask = mask
         self.query = parse_query(query, partition, reader.catalog.find_partition(partition))
+        if mask is not None and (self.query.projection or self.query.keys_only):
+            raise invalid("A projection query must not have a property mask.")
         self._fingerprint = fingerprint(self.query)
         self._start = self._place(query.start_cursor)
         self._end = self._place(query.end_cursor)
@@ -120,6 +127,8 @@ class BatchBuilder:
             stored = self._reader.get(query.partition, row.key)
             assert stored is not None
             result.entity.MergeFromString(stored.data)
+            if self._mask is not None:
+                self._mask.cut(result.entity)
             result.version = stored.version
             result.create_time.CopyFrom(timestamp(stored.created))
             result.update_time.CopyFrom(timestamp(stored.version))

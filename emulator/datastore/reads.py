@@ -7,6 +7,7 @@ from emulator.datastore.aggregation import aggregate
 from emulator.datastore.concurrency import ConcurrencyControl
 from emulator.datastore.encoding import encode_key
 from emulator.datastore.errors import contention, invalid, unimplemented
+from emulator.datastore.masks import Mask, read_mask
 from emulator.datastore.protos import (
     KeyPb,
     LookupResponse,
@@ -36,8 +37,7 @@ class Reads:
     def lookup(self, request: Message) -> Message:
         """Lookup."""
         database = database_of(request)
-        if request.HasField("property_mask"):
-            raise unimplemented("property masks in lookups")
+        mask = read_mask(request)
         if not request.keys:
             raise invalid("A lookup needs at least one key.")
         if len(request.keys) > validation.MAX_LOOKUP_KEYS:
@@ -51,21 +51,20 @@ class Reads:
             if transaction is not None and not transaction.read_only:
                 time = self._control.reading(transaction, wanted)
             with self._storage.read(time) as reader:
-                _look_up(reader, request.keys, wanted, response)
+                _look_up(reader, request.keys, wanted, mask, response)
         return response
 
     def run_query(self, request: Message) -> Message:
         """RunQuery."""
         database = database_of(request)
-        if request.HasField("property_mask"):
-            raise unimplemented("property masks in queries")
         _check_query_request(request)
+        mask = read_mask(request)
         partition = validation.check_partition(request.partition_id, *database)
         response = RunQueryResponse()
 
         def run(reader: Reader) -> QueryRange:
             response.ClearField("batch")
-            return BatchBuilder(reader, partition, request.query).fill(response.batch)
+            return BatchBuilder(reader, partition, request.query, mask).fill(response.batch)
 
         def results() -> list[EntityId]:
             return [
@@ -121,7 +120,11 @@ class Reads:
 
 
 def _look_up(
-    reader: Reader, keys: Sequence[KeyPb], wanted: list[EntityId], response: Message
+    reader: Reader,
+    keys: Sequence[KeyPb],
+    wanted: list[EntityId],
+    mask: Mask | None,
+    response: Message,
 ) -> None:
     """Fill a LookupResponse; what would make it too big for a client is deferred."""
     size = 0
@@ -136,6 +139,8 @@ def _look_up(
         else:
             result = response.found.add(version=stored.version)
             result.entity.MergeFromString(stored.data)
+            if mask is not None:
+                mask.cut(result.entity)
             size += len(stored.data)
             result.create_time.CopyFrom(timestamp(stored.created))
             result.update_time.CopyFrom(timestamp(stored.version))

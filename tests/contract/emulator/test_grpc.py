@@ -106,9 +106,9 @@ def test_unsupported_requests_say_so(stub: Stub) -> None:
     gql.gql_query.query_string = "SELECT * FROM K"
     explain = RunQueryRequest(project_id=PROJECT, query=query())
     explain.explain_options.analyze = True
-    masked = LookupRequest(project_id=PROJECT, keys=[KEY])
-    masked.property_mask.paths.append("n")
-    for rpc, request in (("RunQuery", gql), ("RunQuery", explain), ("Lookup", masked)):
+    nearest = RunQueryRequest(project_id=PROJECT, query=query())
+    nearest.query.find_nearest.limit.value = 1
+    for rpc, request in (("RunQuery", gql), ("RunQuery", explain), ("RunQuery", nearest)):
         with pytest.raises(grpc.RpcError, match="does not support") as caught:
             stub.call(rpc, request)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -333,14 +333,3 @@ def test_malformed_commits(engine: Subject, change: dict[str, object], text: str
     with pytest.raises(DatastoreError, match=text) as caught:
         engine.engine.commit(CommitRequest(**fields))
     assert caught.value.code is Code.INVALID_ARGUMENT
-
-
-def test_what_is_not_supported_says_so(engine: Subject) -> None:
-    masked = upsert(1)
-    masked.property_mask.paths.append("n")
-    transformed = upsert(1)
-    transformed.property_transforms.add(property="n").increment.integer_value = 1
-    for mutation in (masked, transformed):
-        with pytest.raises(DatastoreError, match="does not support") as caught:
-            engine.commit(mutation)
-        assert caught.value.code is Code.UNIMPLEMENTED

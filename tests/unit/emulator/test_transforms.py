@@ -1,0 +1,204 @@
+"""Property transforms, by the comments of PropertyTransform."""
+
+import math
+from typing import Any
+
+import pytest
+
+from emulator.datastore.errors import Code, DatastoreError
+from emulator.datastore.protos import (
+    EntityPb,
+    Message,
+    Mutation,
+    PropertyTransform,
+    ValuePb,
+    microseconds,
+)
+from tests.unit.emulator.builders import entity, key, value
+from tests.unit.emulator.subject import Subject, query
+
+KEY = key("K", 1)
+MAX, MIN = 2**63 - 1, -(2**63)
+
+
+def transform(name: str, kind: str, operand: Any = None) -> Message:
+    message = PropertyTransform(property=name)
+    if kind == "set_to_server_value":
+        message.set_to_server_value = PropertyTransform.REQUEST_TIME
+    elif kind in ("increment", "maximum", "minimum"):
+        getattr(message, kind).CopyFrom(value(operand))
+    else:
+        getattr(message, kind).CopyFrom(value(operand).array_value)
+    return message
+
+
+def apply(engine: Subject, *transforms: Message, **properties: Any) -> Message:
+    """An upsert of these properties with transforms; its result."""
+    mutation = Mutation(upsert=entity(KEY, **properties))
+    mutation.property_transforms.extend(transforms)
+    (result,) = engine.commit(mutation).mutation_results
+    return result
+
+
+def stored(engine: Subject) -> EntityPb:
+    return engine.lookup(KEY).found[0].entity
+
+
+def same(one: ValuePb, other: ValuePb) -> bool:
+    return bool(one == other) or (math.isnan(one.double_value) and math.isnan(other.double_value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "operand", "after"),
+    [
+        ("increment", 1, 2, 3),
+        ("increment", "x", 2, 2),
+        ("increment", None, 2, 2),
+        ("increment", 1, 0.5, 1.5),
+        ("increment", 0.5, 1, 1.5),
+        ("increment", MAX, 1, MAX),
+        ("increment", MIN, -1, MIN),
+        ("increment", math.inf, -math.inf, math.nan),
+        ("maximum", 1, 2, 2),
+        ("maximum", 2, 1, 2),
+        ("maximum", 3, 3.0, 3),
+        ("maximum", 3.0, 3, 3.0),
+        ("maximum", 3, 3.5, 3.5),
+        ("maximum", 0.0, -0.0, 0.0),
+        ("maximum", 1, math.nan, math.nan),
+        ("maximum", math.nan, 1, math.nan),
+        ("maximum", [5], 1, 1),
+        ("minimum", 1, 2, 1),
+        ("minimum", 2, 1.5, 1.5),
+        ("minimum", MAX, float(MAX), MAX),
+        ("minimum", 1, math.nan, math.nan),
+        ("minimum", True, 7, 7),
+    ],
+)
+def test_numbers(engine: Subject, kind: str, before: Any, operand: Any, after: Any) -> None:
+    result = apply(engine, transform("n", kind, operand), n=before)
+    assert same(stored(engine).properties["n"], value(after))
+    assert same(result.transform_results[0], value(after))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "operand", "after"),
+    [
+        ("append_missing_elements", [1, "a"], ["b", 1, "b"], [1, "a", "b"]),
+        ("append_missing_elements", [3], [3.0, None, None], [3, None]),
+        ("append_missing_elements", [math.nan], [math.nan, 1, True], [math.nan, 1, True]),
+        ("append_missing_elements", [1, 1], [2], [1, 1, 2]),
+        ("append_missing_elements", "x", ["y"], ["y"]),
+        ("append_missing_elements", "x", [], []),
+        ("remove_all_from_array", [1, 2, 1, "1"], [1.0], [2, "1"]),
+        ("remove_all_from_array", [None, math.nan, 1], [math.nan, None], [1]),
+        ("remove_all_from_array", "x", ["x"], []),
+    ],
+)
+def test_arrays(engine: Subject, kind: str, before: Any, operand: Any, after: Any) -> None:
+    result = apply(engine, transform("n", kind, operand), n=before)
+    elements = stored(engine).properties["n"].array_value.values
+    assert len(elements) == len(after)
+    assert all(same(one, value(other)) for one, other in zip(elements, after, strict=True))
+    assert list(result.transform_results) == [value(None)]
+
+
+def test_a_property_that_does_not_exist(engine: Subject) -> None:
+    apply(
+        engine,
+        transform("a", "increment", 5),
+        transform("b", "append_missing_elements", [1]),
+        transform("c.d.e", "maximum", 7),
+    )
+    assert stored(engine) == entity(KEY, a=5, b=[1], c={"d": {"e": 7}})
+
+
+def test_the_servers_time_is_one_for_the_whole_commit(engine: Subject) -> None:
+    now = transform("t", "set_to_server_value")
+    mutations = [Mutation(upsert=entity(key("K", i))) for i in (1, 2)]
+    for mutation in mutations:
+        mutation.property_transforms.extend([now, transform("u", "set_to_server_value")])
+    response = engine.commit(*mutations, transactional=True)
+    times = {
+        microseconds(result.timestamp_value)
+        for mutation_result in response.mutation_results
+        for result in mutation_result.transform_results
+    }
+    (time,) = times
+    assert time % 1000 == 0
+    assert 0 <= microseconds(response.commit_time) - time < 1000
+    assert microseconds(stored(engine).properties["t"].timestamp_value) == time
+
+
+def test_they_follow_the_operation_in_order_and_whatever_the_mask(engine: Subject) -> None:
+    engine.put(entity(KEY, a=1, n=10))
+    mutation = Mutation(update=entity(KEY, a=2, n=99))
+    mutation.property_mask.paths.append("a")
+    mutation.property_transforms.extend(
+        [transform("n", "increment", 1), transform("n", "maximum", 3)]
+    )
+    (result,) = engine.commit(mutation).mutation_results
+    assert stored(engine) == entity(KEY, a=2, n=11)
+    assert list(result.transform_results) == [value(11), value(11)]
+    assert engine.identifiers(query(orders=("n",))) == [1]
+
+
+def test_each_of_several_in_one_transaction_sees_the_one_before(engine: Subject) -> None:
+    add = Mutation(upsert=entity(KEY))
+    add.property_mask.SetInParent()
+    add.property_transforms.append(transform("n", "increment", 1))
+    engine.commit(add, add, add, transactional=True)
+    assert stored(engine) == entity(KEY, n=3)
+
+
+def test_what_was_not_indexed_stays_so(engine: Subject) -> None:
+    apply(engine, transform("n", "increment", 1), n=value(1, indexed=False))
+    assert stored(engine).properties["n"] == value(2, indexed=False)
+
+
+def test_a_conflict_leaves_them_undone(engine: Subject) -> None:
+    engine.put(entity(KEY, n=1))
+    mutation = Mutation(upsert=entity(KEY), base_version=1)
+    mutation.property_transforms.append(transform("n", "increment", 1))
+    (result,) = engine.commit(mutation).mutation_results
+    assert result.conflict_detected
+    assert not result.transform_results
+    assert stored(engine) == entity(KEY, n=1)
+
+
+def _with(*transforms: Message) -> Message:
+    mutation = Mutation(upsert=entity(KEY, n=1))
+    mutation.property_transforms.extend(transforms)
+    return mutation
+
+
+@pytest.mark.parametrize(
+    ("mutation", "text"),
+    [
+        (_with(PropertyTransform(property="n")), "no type"),
+        (_with(PropertyTransform(property="n", set_to_server_value=0)), "no server value"),
+        (_with(transform("n", "increment", "1")), "integer or a double"),
+        (_with(transform("", "increment", 1)), "malformed"),
+        (_with(transform("__n__", "increment", 1)), "reserved"),
+        (_with(transform("n", "append_missing_elements", [["x"]])), "another array"),
+        (_with(*[transform("n", "increment", 1)] * 501), "500"),
+        (
+            Mutation(delete=KEY, property_transforms=[transform("n", "increment", 1)]),
+            "deletion",
+        ),
+    ],
+)
+def test_refused(engine: Subject, mutation: Message, text: str) -> None:
+    with pytest.raises(DatastoreError, match=text) as caught:
+        engine.commit(mutation)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert engine.lookup(KEY).missing
+
+
+def test_an_entity_may_not_grow_beyond_its_limits(engine: Subject) -> None:
+    engine.put(entity(KEY, tags=[f"{i}" for i in range(20_000)]))
+    more = _with(transform("tags", "append_missing_elements", ["more"]))
+    more.property_mask.SetInParent()
+    with pytest.raises(DatastoreError, match="20000 index entries"):
+        engine.commit(more)
+    assert len(stored(engine).properties["tags"].array_value.values) == 20_000
