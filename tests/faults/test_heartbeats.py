@@ -1,4 +1,4 @@
-"""Heartbeats in real time, on a real memcached, in processes that fork, stop and die."""
+"""Heartbeats in real time, on real servers, in processes that fork, stop and die."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ import pytest
 import userlock
 from tests.faults.watching import Watched
 from tests.leases import record_of
-from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
+from tests.servers import MEMCACHED_LATE_SECONDS, Memcached, RedisServer
 from tests.waiting import wait_until
 from userlock.events import LeaseLost
 from userlock.lock.lease import Granted
 from userlock.lock.record import Record
+from userlock.lock.registry import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,9 +60,9 @@ def _send(pipe: Connection, target: Callable[..., Any], *args: object) -> None:
 # --- many -----------------------------------------------------------------------------------
 
 
-def _hold_many(address: str, prefix: str, count: int, seconds: float, main: str) -> dict[str, Any]:
+def _hold_many(url: str, count: int, seconds: float, main: str) -> dict[str, Any]:
     """Each lock in a scope of its own, as so many requests at once would have them."""
-    watched = Watched(address, prefix=prefix)
+    watched = Watched(store=open_store(url))
     scopes = [userlock.LockScope(watched.service, userlock.Settings()) for _ in range(count)]
     tenures = [
         scope.acquire(f"learner-{number}", heartbeat=True) for number, scope in enumerate(scopes)
@@ -99,14 +100,22 @@ def _cpu_seconds() -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("main", ["sleeps", "computes"])
+@pytest.mark.parametrize(
+    ("kind", "main"), [("memcached", "sleeps"), ("memcached", "computes"), ("redis", "computes")]
+)
 def test_one_thread_renews_five_thousand_leases(
-    memcached: Memcached, prefix: str, main: str
+    request: pytest.FixtureRequest, prefix: str, kind: str, main: str
 ) -> None:
-    """For longer than memcached keeps what is not renewed, in one thread, and in time."""
-    seen = in_a_process_of_its_own(_hold_many, memcached.address, prefix, 5000, 16.0, main)
+    """For longer than the server keeps what is not renewed, in one thread, and in time."""
+    if kind == "redis":
+        redis: RedisServer = request.getfixturevalue("redis_server")
+        url = f"{redis.url}?prefix={prefix}"
+    else:
+        memcached: Memcached = request.getfixturevalue("memcached")
+        url = memcached.url(prefix)
+    seen = in_a_process_of_its_own(_hold_many, url, 5000, 16.0, main)
     print(
-        f"\n5,000 leases of 10 s, renewed for 16 s while the main thread {main}: "
+        f"\n5,000 leases of 10 s in {kind}, renewed for 16 s while the main thread {main}: "
         f"{seen['cpu']:.1%} of one core, never less than {seen['least']:.1f} s left"
     )
     assert seen["threads"] == ["userlock-heart"]

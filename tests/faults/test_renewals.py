@@ -1,13 +1,13 @@
-"""Many renewals in one packet, and what may happen to it on its way to memcached and back."""
+"""Many renewals in one packet, and what may happen to it on its way to the server and back."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.conftest import META, Commands
-from tests.faults.kinds import ALL_FAULTS, AnyFault
+from tests.faults.kinds import ALL_FAULTS, AnyFault, kind_of
 from tests.faults.proxy import Fault, FaultProxy
 from tests.leases import record_of
 from tests.waiting import wait_until
@@ -17,7 +17,7 @@ from userlock.events import Listeners
 from userlock.lock import renewals
 from userlock.lock.heart import Heart
 from userlock.lock.lease import Granted, Lease, Lost, Unavailable
-from userlock.stores import MemcacheStore
+from userlock.lock.store import LeaseStore, TimedStore
 from userlock.testing import make_claim
 
 COUNT = 40
@@ -29,12 +29,12 @@ Outcome = Granted | Lost | Unavailable
 
 
 class Fleet:
-    """Leases of one process, which reaches memcached through the proxy.
+    """Leases of one process, which reaches the server through the proxy.
 
     One of them is evicted, one is another's by now, and somebody waits for a third.
     """
 
-    def __init__(self, store: MemcacheStore, direct: MemcacheStore) -> None:
+    def __init__(self, store: LeaseStore, direct: LeaseStore) -> None:
         self._direct = direct
         self.service = LockService(
             store, heart=Heart(SYSTEM_CLOCK, threaded=False), listeners=Listeners()
@@ -65,7 +65,8 @@ class Fleet:
         return outcomes
 
     def is_renewed(self, lease: Lease) -> bool:
-        """Whether memcached keeps the lease for as long as it was asked to."""
+        """Whether the server keeps the lease for as long as it was asked to."""
+        assert isinstance(self._direct, TimedStore)
         left = self._direct.seconds_left(lease.lock_id)
         return left is not None and left > FIRST_SECONDS + 5
 
@@ -82,14 +83,29 @@ class Fleet:
         assert holder.token == self.theirs.token
 
 
-@pytest.fixture
-def commands() -> Commands:
-    """By the other protocol they are asked for one after another."""
-    return META
+Way = tuple[FaultProxy, LeaseStore, LeaseStore]
+
+
+# By memcached's other protocol they are asked for one after another.
+@pytest.fixture(params=["memcached, meta", "redis"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Way]:
+    """A proxy, a store through it, and one past it."""
+    # What follows a fault is to be answered, however busy the machine is.
+    monkeypatch.setattr("userlock.stores.memcache.store.HURRY_TIMEOUT", 2.0)
+    monkeypatch.setattr("userlock.stores.redis.connections.HURRY_TIMEOUT", 2.0)
+    with kind_of(request, request.param).proxied() as way:
+        yield way
 
 
 @pytest.fixture
-def fleet(store: MemcacheStore, direct: MemcacheStore) -> Fleet:
+def proxy(way: Way) -> FaultProxy:
+    return way[0]
+
+
+@pytest.fixture
+def fleet(way: Way) -> Fleet:
+    _, store, direct = way
+    store.read("warm-up")
     return Fleet(store, direct)
 
 

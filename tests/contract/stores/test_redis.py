@@ -12,9 +12,16 @@ import redis
 
 import userlock
 from tests.servers import RedisServer
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
 from userlock.stores.redis import RedisStore
-from userlock.testing import ForkContract, RaceContract, RewriteContract, TimeContract, VerbContract
+from userlock.testing import (
+    BatchContract,
+    ForkContract,
+    RaceContract,
+    RewriteContract,
+    TimeContract,
+    VerbContract,
+)
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ class _OnRedis:
         return store
 
 
-class TestRedis(_OnRedis, VerbContract, RewriteContract, RaceContract, ForkContract):
+class TestRedis(_OnRedis, VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract):
     pass
 
 
@@ -153,6 +160,20 @@ class TestForeignValues:
             use(store, version)
         assert isinstance(caught.value.__cause__, redis.ResponseError)
         assert client.hgetall(f"{prefix}:lock=ann") == {b"a": b"b"}
+
+    def test_nor_does_it_keep_others_of_a_batch_from_being_swapped(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        names = ["ann", "bob", "cem"]
+        swaps = [Swap(each, store.create(each, b"first", 60), b"next", 60) for each in names]
+        client.delete(f"{prefix}:lock=bob")
+        client.hset(f"{prefix}:lock=bob", "a", "b")
+        ann, bob, cem = store.swap_many(swaps)
+        assert isinstance(bob, StoreUnavailable)
+        assert "other than a string" in bob.reason
+        for lock_id, version in (("ann", ann), ("cem", cem)):
+            assert found(store.read(lock_id)).record == b"next"
+            assert store.remove(lock_id, version)
 
 
 class TestUrls:

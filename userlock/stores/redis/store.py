@@ -34,13 +34,13 @@ import base64
 import hashlib
 import math
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import redis
 
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
 from userlock.stores.redis.connections import (
     CONNECT_TIMEOUT,
     REPLY_TIMEOUT,
@@ -186,6 +186,47 @@ class RedisStore(ForOperators):
         done = self._ask(_done, _SWAP, self._key(lock_id), *version, value, lifetime)
         return new if done else None
 
+    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
+        """As `BatchStore.swap_many`: one packet, each swap a script of its own."""
+        outcomes: list[object | StoreUnavailable | None] = []
+        sent, connection = False, None
+        try:
+            connection = self._connections.take(hurry=False)
+            connection.connect()
+            sent = True
+            for outcome in self._swap_each(connection, swaps):
+                outcomes.append(outcome)  # each by itself: those before a break are known
+        except BaseException as error:
+            self._broken(connection, error)
+            trouble = self._unavailable(error, sent=sent)
+            return outcomes + [trouble] * (len(swaps) - len(outcomes))
+        if any(isinstance(outcome, StoreUnavailable) for outcome in outcomes):
+            self._connections.close(connection)
+        else:
+            self._connections.give_back(connection)
+        return outcomes
+
+    def _swap_each(self, connection: Any, swaps: Sequence[Swap]) -> Iterator[object | None]:
+        """The outcome of each, as the answers come."""
+        commands: list[tuple[bytes | str | int, ...]] = []
+        versions = []
+        for lock_id, version, record, ttl_seconds in swaps:
+            assert isinstance(version, _Version)
+            value, new = _fresh(record)
+            # With the first one comes the script, so that the others need only name it.
+            script = ("EVALSHA", _SWAP.sha) if commands else ("EVAL", _SWAP.body)
+            lifetime = _lifetime(ttl_seconds)
+            commands.append((*script, 1, self._key(lock_id), *version, value, lifetime))
+            versions.append(new)
+        connection.send_packed_command([b"".join(connection.pack_commands(commands))])
+        for new in versions:
+            try:
+                done = _done(connection.read_response(disable_decoding=True))
+            except redis.ResponseError as error:  # the answer to this one alone
+                yield self._unavailable(error, sent=True)
+            else:
+                yield new if done else None
+
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         """As `RewritingStore.rewrite`. (KEEPTTL would do, from Redis 6 on.)"""
         assert isinstance(version, _Version)
@@ -237,18 +278,9 @@ class RedisStore(ForOperators):
                 sent = connected = True
                 answer = understand(_exchange(connection, what, key, *args))
             except BaseException as error:
-                # Whatever went wrong, KeyboardInterrupt included: a reply may
-                # still be on its way, and would be taken for the next command's.
-                # After an error that the server sent, too: READONLY is what
-                # a master says that is none any more, and a new connection
-                # may lead to the one that is.
-                if connection is not None:
-                    self._connections.close(connection)
-                if not isinstance(error, TROUBLE):
-                    raise
-                self._connections.drop_idle()  # likely broken too
+                self._broken(connection, error)
                 if not (again and connected and _is_a_break(error)):
-                    self._give_up(error, sent=sent)
+                    raise self._unavailable(error, sent=sent) from error
                 again = False
             else:
                 if hurry:
@@ -257,14 +289,26 @@ class RedisStore(ForOperators):
                     self._connections.give_back(connection)
                 return answer
 
-    def _give_up(self, error: Exception, *, sent: bool) -> NoReturn:
+    def _broken(self, connection: Any, error: BaseException) -> None:
+        """Close the connection after an error, and raise it if it was no trouble with the server.
+
+        Whatever went wrong, KeyboardInterrupt included: a reply may still be on
+        its way, and would be taken for the next command's. After an error that
+        the server sent, too: READONLY is what a master says that is none any
+        more, and a new connection may lead to the one that is.
+        """
+        if connection is not None:
+            self._connections.close(connection)
+        if not isinstance(error, TROUBLE):
+            raise error
+        self._connections.drop_idle()  # likely broken too
+
+    def _unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)
         what = str(error) or type(error).__name__
         if what.startswith("WRONGTYPE"):
             what = "something other than a string stands under our key; is the prefix ours alone?"
-        raise StoreUnavailable(
-            f"redis at {self._connections.name}: {what}", sent=sent, slow=slow
-        ) from error
+        return StoreUnavailable(f"redis at {self._connections.name}: {what}", sent=sent, slow=slow)
 
 
 def _exchange(connection: Any, what: str | _Script, key: bytes, *args: bytes | str | int) -> Any:
@@ -279,7 +323,7 @@ def _exchange(connection: Any, what: str | _Script, key: bytes, *args: bytes | s
         return connection.read_response(disable_decoding=True)
 
 
-def _is_a_break(error: Exception) -> bool:
+def _is_a_break(error: BaseException) -> bool:
     """Whether the connection broke, as it does when a server is restarted."""
     return isinstance(error, redis.ConnectionError | ConnectionError)
 
