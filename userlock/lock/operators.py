@@ -32,6 +32,11 @@ class ForOperators:
         then it goes on, and what it writes on outdated reads is refused at the
         commit. Whoever waits is next.
 
+        While the store does not answer, the lease in the fallback store is
+        ended, if somebody has one there. When the store answers again, its
+        holder asks for the lock there as any other does, unless it has found
+        out by then.
+
         Args:
             lock_id: the lock.
             by: who does it, for the log and for the holder; by default this process.
@@ -40,15 +45,15 @@ class ForOperators:
             Whose it was; None if nobody had it, or it changed hands at that very moment.
 
         Raises:
-            LockServiceUnavailable: the store did not answer.
+            LockServiceUnavailable: the store did not answer, and nobody is known to hold it.
         """
         lock_id = check_lock_id(lock_id)
         by = by or process_label()
-        record = self.look(lock_id)
+        service, record = self._look_here_or_there(lock_id)
         if record is None or record.free:
             return None
         try:
-            if not self._access.ask(lock_id, self.leases.break_, lock_id, record, by):
+            if not service._access.ask(lock_id, service.leases.break_, lock_id, record, by):
                 return None
         except StoreUnavailable as trouble:
             raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
@@ -62,23 +67,24 @@ class ForOperators:
         Raises:
             LockServiceUnavailable: the store did not answer, and nobody is known to hold it.
         """
-        record = self._look_here_or_there(lock_id)
+        _, record = self._look_here_or_there(lock_id)
         return None if record is None or record.free else record.holder
 
     def waiters(self, lock_id: str | int) -> list[Waiter]:
         """Who waits for the lock now, in the order in which they will be served; as `holder`."""
-        record = self._look_here_or_there(lock_id)
+        _, record = self._look_here_or_there(lock_id)
         return [] if record is None else record.waiters()
 
-    def _look_here_or_there(self, lock_id: str | int) -> Record | None:
+    def _look_here_or_there(self, lock_id: str | int) -> tuple[ForOperators, Record | None]:
+        """The lock's record, and whose it is: this service's, or its fallback's."""
         try:
-            return self.look(lock_id)
+            return self, self.look(lock_id)
         except LockServiceUnavailable:
             with contextlib.suppress(LockServiceUnavailable):
                 record = None if self.fallback is None else self.fallback.look(lock_id)
                 # That nobody has it there says nothing of who has had it here since before.
-                if record is not None and not record.free:
-                    return record
+                if self.fallback is not None and record is not None and not record.free:
+                    return self.fallback, record
             raise
 
     def look(self, lock_id: str | int) -> Record | None:

@@ -12,6 +12,7 @@ from tests.unit.lock.pulse import live
 from userlock import LockService, LockServiceUnavailable, Tenure
 from userlock.events import (
     Acquired,
+    Broken,
     Confirmed,
     Contended,
     Degraded,
@@ -275,3 +276,35 @@ class TestHolder:
         other.go_down("down as well")
         with pytest.raises(LockServiceUnavailable, match="connection refused"):
             userlock.holder("ann")
+
+
+class TestBreaking:
+    """A holder hangs, while only the fallback knows that it has the lock."""
+
+    def test_whoever_has_it_there(
+        self, service: LockService, clock: ManualClock, beating: Tenure, events: list[Event]
+    ) -> None:
+        events.clear()
+        broken = service.break_lock("ann", by="Jo")
+        assert broken is not None
+        assert broken.request == "POST /mine"
+        assert events == [Broken("ann", broken.describe(), "Jo")]
+        assert service.acquire("ann", wait_timeout=0).also is not None
+        live(service, clock, 5)
+        assert beating.lost.startswith("it was broken by Jo")
+
+    def test_that_nobody_has_it_there_says_nothing_of_those_who_had_it_before(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        service.acquire("ann")
+        store.go_down("connection refused")
+        with pytest.raises(LockServiceUnavailable, match="connection refused"):
+            service.break_lock("ann")
+
+    def test_a_store_that_answers_is_asked_alone(
+        self, service: LockService, store: MemoryStore, other: MemoryStore
+    ) -> None:
+        assert service.fallback is not None
+        service.fallback.acquire("ann")
+        assert service.break_lock("ann") is None
+        assert not record_of(other, "ann").free
