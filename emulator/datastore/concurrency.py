@@ -45,6 +45,10 @@ class ConcurrencyControl(Protocol):
 
     name: ClassVar[str]
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for transactions of others."""
+
     def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
         """The transaction looks up entities next: at which time?"""
 
@@ -136,6 +140,11 @@ class Optimistic:
 
     def __init__(self, table: TransactionTable, clock: VersionClock) -> None:
         self._recent = RecentChanges(table)
+
+    @property
+    def waiting(self) -> int:
+        """Nobody ever waits."""
+        return 0
 
     def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
         """All reads see the state at the transaction's beginning."""

@@ -45,6 +45,11 @@ class Engine:
         self.allocate_ids = writes.allocate_ids
         self.reserve_ids = writes.reserve_ids
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for transactions of others."""
+        return self._control.waiting
+
     def begin_transaction(self, request: Message) -> Message:
         """BeginTransaction."""
         database = database_of(request)

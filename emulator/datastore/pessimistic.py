@@ -40,6 +40,11 @@ class Pessimistic:
         self._owners: dict[bytes, Owner] = {}
         self._owners_lock = threading.Lock()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a lock."""
+        return self._locks.waiting
+
     def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
         """Share the entities, then read them as they are."""
         self._locks.share(self._owner(transaction), entities)

@@ -101,6 +101,14 @@ class Emulator:
             "GOOGLE_CLOUD_PROJECT": self._project,
         }
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for transactions of others (pessimistic mode).
+
+        For tests: one that is to wait has come as far as that.
+        """
+        return self._engine.waiting
+
     def reset(self) -> None:
         """Forget all entities of all projects, abort all transactions, remove all faults.
 

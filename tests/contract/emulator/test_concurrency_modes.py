@@ -10,7 +10,6 @@ import pytest
 
 import emulator
 from emulator.cli import _parser
-from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
@@ -21,7 +20,7 @@ from emulator.datastore.protos import (
 from emulator.datastore.server import CONCURRENCY_MODES
 from tests.contract.emulator.conftest import Stub
 from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.waiting import wait_until_queued
+from tests.waiting import wait_until
 
 KEY = key("Counter", 1)
 CLIENTS = 50
@@ -103,9 +102,7 @@ def test_stopping_does_not_wait_for_locks() -> None:
 
     waiting = threading.Thread(target=wait_for_the_reader)
     waiting.start()
-    control = server._engine._control
-    assert isinstance(control, Pessimistic)
-    wait_until_queued(control._locks, 1)
+    wait_until(lambda: server.waiting == 1)
     started = time.monotonic()
     server.stop(grace_seconds=0.1)
     assert time.monotonic() - started < 10
