@@ -8,6 +8,7 @@ import pytest
 from google.cloud import ndb
 
 import emulator
+from emulator.datastore.server import CONCURRENCY_MODES
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -17,6 +18,12 @@ def concurrency_mode(request: pytest.FixtureRequest) -> str:
     """How Datastore keeps transactions apart: as older databases do, and as new ones."""
     mode: str = request.param
     return mode
+
+
+#: For tests of transactions: in the legacy mode as well.
+EACH_MODE = pytest.mark.parametrize(
+    "concurrency_mode", list(CONCURRENCY_MODES), indirect=True, scope="session"
+)
 
 
 @pytest.fixture(scope="session")

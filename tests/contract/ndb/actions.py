@@ -9,9 +9,11 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.models import Learner
+from tests.unit.emulator.waiting import Started
 
 Put = Callable[[Any], object]
 Elsewhere = Callable[[Callable[[], None]], None]
+Beside = Callable[[Callable[[], None]], Started]
 
 
 def change(key: ndb.Key, points: int) -> None:
@@ -24,6 +26,13 @@ def change(key: ndb.Key, points: int) -> None:
 
 def add_five() -> None:
     change(ndb.Key(Learner, "ann"), 5)
+
+
+def add_points(points: int = 1) -> None:
+    """Get, modify, put; the lock is the caller's business."""
+    learner = Learner.get_by_id("ann")
+    learner.points += points
+    learner.put()
 
 
 def stored_points(name: str = "ann") -> int | None:

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
+import emulator
 import userlock
 from tests.contract.ndb.actions import DELETES, PUTS, Put
 from tests.contract.ndb.servers import Wire
+from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
 from userlock.events import LISTENERS, Event
 from userlock.ndb import server
 from userlock.ndb.hooks import transactions
@@ -54,6 +57,24 @@ def elsewhere(ndb_client: ndb.Client) -> Callable[[Callable[[], None]], None]:
         thread.join()
         if errors:
             raise errors[0]
+
+    return run
+
+
+@pytest.fixture
+def beside(
+    ndb_client: ndb.Client, datastore: emulator.Emulator
+) -> Callable[[Callable[[], None]], Started]:
+    """As `elsewhere`; goes on also when it has to wait for a transaction of ours."""
+
+    def run(action: Callable[[], None]) -> Started:
+        def target() -> None:
+            with ndb_client.context():
+                action()
+
+        started = Started(target)
+        wait_until(lambda: started.done or datastore.waiting)
+        return started
 
     return run
 

@@ -12,17 +12,16 @@ from google.cloud import ndb
 
 import emulator
 import userlock
-from emulator.datastore.errors import Code
-from emulator.datastore.faults import Rule
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.conftest import EACH_MODE
+from tests.contract.ndb.actions import Beside, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
-from userlock.events import LISTENERS, Event
+from tests.unit.emulator.waiting import Started
 from userlock.ndb.hooks import transactions
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +29,6 @@ def _ann(context: Any) -> None:
     with userlock.global_lock("ann"):
         Learner(id="ann").put()
     context.clear_cache()
-
-
-def add(points: int = 1) -> None:
-    learner = Learner.get_by_id("ann")
-    learner.points += points
-    learner.put()
 
 
 class TestEachAttempt:
@@ -47,7 +40,7 @@ class TestEachAttempt:
 
         def work() -> None:
             runs.append(1)
-            add()
+            add_points()
             if len(runs) == 1:
                 ndb.context.get_context().call_on_transaction_complete(meanwhile)
 
@@ -122,7 +115,7 @@ class TestEachAttempt:
         def work() -> None:
             with userlock.global_lock("ann") as tenure:
                 tenures.append(tenure)
-                add()
+                add_points()
 
         datastore.faults.abort()
         work()
@@ -136,7 +129,7 @@ class TestWays:
         @ndb.transactional()
         def inner() -> None:
             with userlock.global_lock("ann"):
-                add()
+                add_points()
             assert userlock.holder("ann") is not None, "it is the outer one's until the end"
 
         @ndb.transactional()
@@ -159,10 +152,10 @@ class TestWays:
         def inner() -> None:
             if lock_inside:
                 with userlock.global_lock("ann"):
-                    add()
+                    add_points()
                 assert userlock.holder("ann") is not None
             else:
-                add()
+                add_points()
 
         def outer() -> None:
             inner()
@@ -185,9 +178,19 @@ class TestWays:
         assert points == 0
         assert wire.names == ["begin_transaction", "lookup", "commit"]
 
+    def test_the_lock_inside_a_read_only_one(self) -> None:
+        def read() -> int:
+            with userlock.global_lock("ann"):
+                points: int = Learner.get_by_id("ann").points
+            assert userlock.holder("ann") is not None, "until its end, as in any other"
+            return points
+
+        assert ndb.transaction(read, read_only=True) == 0
+        assert userlock.holder("ann") is None
+
     def test_a_put_in_a_read_only_one_is_refused_by_datastore(self) -> None:
         with userlock.global_lock("ann"), pytest.raises(google_errors.InvalidArgument):
-            ndb.transaction(add, read_only=True)
+            ndb.transaction(add_points, read_only=True)
         assert stored_points() == 0
 
     def test_async(self) -> None:
@@ -202,158 +205,27 @@ class TestWays:
         assert stored_points() == 1
 
     def test_what_is_held_at_the_commit_is_what_counts(
-        self, store: MemoryStore, elsewhere: Elsewhere, concurrency_mode: str
+        self, store: MemoryStore, beside: Beside, concurrency_mode: str
     ) -> None:
         """Evicted, and nobody has noticed: the transaction itself is the fence."""
         runs: list[int] = []
+        others: list[Started] = []
 
         def work() -> None:
             runs.append(1)
             learner = Learner.get_by_id("ann")
-            if len(runs) == 1 and concurrency_mode == "optimistic":
+            if len(runs) == 1:
                 store.evict("ann")
-                elsewhere(add_five)
+                others.append(beside(add_five))
             learner.points += 1
             learner.put()
 
         with userlock.global_lock("ann"):
             ndb.transaction(work)
-        assert stored_points() == (6 if len(runs) == 2 else 1)
-
-
-class TestOwnErrors:
-    """ndb disguises errors while any other call is under way, and runs what it wraps again."""
-
-    def test_of_the_function(self) -> None:
-        def work() -> None:
-            raise ZeroDivisionError
-
-        slow = Learner.get_by_id_async("ann", use_cache=False)
-        with pytest.raises(ZeroDivisionError):
-            ndb.transaction(work)
-        slow.get_result()
-
-    def test_of_a_put(self) -> None:
-        slow = Learner.get_by_id_async("ann", use_cache=False)
-        with pytest.raises(userlock.PutWithoutLock):
-            ndb.transaction(add)
-        slow.get_result()
-
-    def test_of_the_commit(self, store: MemoryStore, elsewhere: Elsewhere) -> None:
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            store.evict("ann")
-            elsewhere(add_five)
-            slow = Learner.get_by_id_async("ann", use_cache=False)
+        if concurrency_mode == "pessimistic":
             with pytest.raises(userlock.StaleWriteError):
-                ndb.transaction(learner.put)
-            slow.get_result()
-
-    def test_of_a_transaction_within_a_transaction(self) -> None:
-        runs: list[str] = []
-
-        @ndb.transactional(propagation=ndb.TransactionOptions.INDEPENDENT)
-        def inner() -> None:
-            runs.append("inner")
-            add()
-
-        def outer() -> None:
-            runs.append("outer")
-            inner()
-
-        slow = Learner.get_by_id_async("ann", use_cache=False)
-        with pytest.raises(userlock.PutWithoutLock):
-            ndb.transaction(outer)
-        slow.get_result()
-        assert runs == ["outer", "inner"]
-
-    def test_without_a_watch_ndb_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The negative control: as ndb alone does it."""
-        monkeypatch.setattr(transactions, "_with_its_own_error", lambda future, runs: future)
-        slow = Learner.get_by_id_async("ann", use_cache=False)
-        with pytest.raises(ndb.exceptions.NestedRetryException):
-            ndb.transaction(add)
-        slow.get_result()
-
-    def test_a_rollback_that_fails_does_not_hide_them(self, datastore: emulator.Emulator) -> None:
-        runs: list[int] = []
-
-        def work() -> None:
-            runs.append(1)
-            add()
-
-        refused = Rule(name="refused", code=Code.INVALID_ARGUMENT, rpc="Rollback")
-        datastore.faults.plant(refused)
-        with pytest.raises(userlock.PutWithoutLock):
-            ndb.transaction(work)
-        assert runs == [1]
-
-    def test_nor_does_one_that_is_not_answered(self, datastore: emulator.Emulator) -> None:
-        datastore.faults.unavailable(None, rpc="Rollback")
-        with pytest.raises(userlock.PutWithoutLock):
-            ndb.transaction(add)
-
-
-class TestNotRunAgainForUs:
-    def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(
-        self, datastore: emulator.Emulator
-    ) -> None:
-        runs: list[int] = []
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-
-            def work() -> None:
-                runs.append(1)
-                learner.points += 1
-                learner.put()
-
-            datastore.faults.unavailable(2, rpc="Lookup")
-            ndb.transaction(work)
-        assert runs == [1]
-        assert stored_points() == 1
-
-    def test_nor_when_it_goes_on_failing(self, datastore: emulator.Emulator) -> None:
-        runs: list[int] = []
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-
-            def work() -> None:
-                runs.append(1)
-                learner.put()
-
-            datastore.faults.unavailable(None, rpc="Lookup")
-            with pytest.raises(google_errors.RetryError):
-                ndb.transaction(work)
-        datastore.faults.clear()
-        assert runs == [1]
-
-    def test_a_listener_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(event: Event) -> None:
-            raise google_errors.Aborted("contention, says a listener")
-
-        monkeypatch.setattr(LISTENERS, "_listeners", (*LISTENERS._listeners, fail))
-        runs: list[int] = []
-
-        @ndb.transactional()
-        def work() -> None:
-            runs.append(1)
-            with userlock.global_lock("ann"):
-                add()
-
-        work()
-        assert runs == [1]
-        assert stored_points() == 1
-
-    def test_a_lock_that_cannot_be_given_back(self, store: MemoryStore) -> None:
-        runs: list[int] = []
-
-        @ndb.transactional()
-        def work() -> None:
-            runs.append(1)
-            with userlock.global_lock("ann"):
-                add()
-            store.go_down("connection refused")
-
-        work()
-        assert runs == [1]
-        assert stored_points() == 1
+                others[0].result()
+            assert (len(runs), stored_points()) == (1, 1)
+        else:
+            others[0].result()
+            assert (len(runs), stored_points()) == (2, 6)

@@ -9,9 +9,10 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
+from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Put, arranged, check_policy_message
 
-pytestmark = pytest.mark.usefixtures("context")
+pytestmark = [pytest.mark.usefixtures("context"), EACH_MODE]
 
 
 class Course(userlock.Model):

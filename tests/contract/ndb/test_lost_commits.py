@@ -13,13 +13,14 @@ import emulator
 import userlock
 from emulator.datastore.errors import Code
 from emulator.datastore.faults import Fault, Rule
+from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock.events import Event, StaleWrite
 from userlock.stores import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +9,15 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
+from tests.contract.conftest import EACH_MODE
+from tests.contract.ndb.actions import Beside, Elsewhere, add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
+from tests.unit.emulator.waiting import Started
+from userlock.ndb.fencing import FencedPut
+from userlock.ndb.transactions import DatastoreParticipant
 from userlock.testing import ManualClock
 
-pytestmark = pytest.mark.usefixtures("context")
-
-Elsewhere = Callable[[Callable[[], None]], None]
+pytestmark = [pytest.mark.usefixtures("context"), EACH_MODE]
 
 
 @pytest.fixture(autouse=True)
@@ -25,18 +27,11 @@ def _ann(context: Any) -> None:
     context.clear_cache()
 
 
-def stored_points() -> int:
-    points: int = Learner.get_by_id("ann", use_cache=False).points
-    return points
-
-
 def test_a_function_may_be_both_transactional_and_locking() -> None:
     @ndb.transactional()
     def watch() -> None:
         with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            learner.points += 5
-            learner.put()
+            add_points(5)
             VideoLog(learner_id="ann").put()
 
     watch()
@@ -49,9 +44,7 @@ def test_both_or_neither() -> None:
     @ndb.transactional()
     def watch() -> None:
         with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            learner.points += 5
-            learner.put()
+            add_points(5)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -59,23 +52,32 @@ def test_both_or_neither() -> None:
     assert stored_points() == 0
 
 
-def test_a_lock_taken_inside_is_held_until_the_commit(
-    service: userlock.LockService,
-) -> None:
-    seen: list[bool] = []
+class TestALockTakenInside:
+    def leave(self, service: userlock.LockService) -> None:
+        self.held_after_leaving: list[bool] = []
 
-    @ndb.transactional()
-    def watch() -> None:
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            learner.points += 5
-            learner.put()
-        seen.append(service.holder("ann") is not None)
+        @ndb.transactional()
+        def watch() -> None:
+            with userlock.global_lock("ann"):
+                add_points(5)
+            self.held_after_leaving.append(service.holder("ann") is not None)
 
-    watch()
-    assert seen == [True]
-    assert service.holder("ann") is None
-    assert userlock.current_scope() is None
+        watch()
+
+    def test_is_held_until_the_commit(self, service: userlock.LockService) -> None:
+        self.leave(service)
+        assert self.held_after_leaving == [True]
+        assert service.holder("ann") is None
+        assert userlock.current_scope() is None
+
+    def test_released_earlier_another_could_have_it_and_the_commit_is_refused(
+        self, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr(DatastoreParticipant, "holds", lambda self, tenure: False)
+        with pytest.raises(userlock.PutAfterRelease, match="its transaction was about to commit"):
+            self.leave(service)
+        assert self.held_after_leaving == [False]
 
 
 def test_a_lock_taken_inside_is_released_when_the_transaction_fails(
@@ -98,9 +100,7 @@ def test_within_a_request_scope_too(service: userlock.LockService) -> None:
         @ndb.transactional()
         def watch() -> None:
             userlock.acquire_lock("ann")
-            learner = Learner.get_by_id("ann")
-            learner.points += 5
-            learner.put()
+            add_points(5)
             userlock.release_lock("ann")
             assert service.holder("ann") is not None
 
@@ -128,9 +128,7 @@ def test_lock_outside_transaction_inside() -> None:
 
         @ndb.transactional()
         def watch() -> None:
-            learner = Learner.get_by_id("ann")
-            learner.points += 5
-            learner.put()
+            add_points(5)
 
         watch()
         watch()
@@ -140,38 +138,47 @@ def test_lock_outside_transaction_inside() -> None:
 def test_the_lock_is_wanted_inside_a_transaction_as_well() -> None:
     @ndb.transactional()
     def watch() -> None:
-        learner = Learner.get_by_id("ann")
-        learner.points += 5
-        learner.put()
+        add_points(5)
 
     with pytest.raises(userlock.PutWithoutLock):
         watch()
     assert stored_points() == 0
 
 
-def test_a_lease_that_runs_out_before_the_commit_rolls_back(clock: ManualClock) -> None:
-    attempts: list[int] = []
+class TestBeforeTheCommit:
+    """The lease runs out after the put, which was checked, and before the commit."""
 
-    @ndb.transactional()
-    def watch() -> None:
-        attempts.append(1)
-        with userlock.global_lock("ann", lock_timeout=5):
-            learner = Learner.get_by_id("ann")
-            learner.points += 5
-            learner.put()
-            clock.advance(6)
+    def run_out(self, clock: ManualClock) -> None:
+        self.attempts = 0
 
-    with pytest.raises(userlock.LeaseRanOut, match="its transaction was about to commit"):
+        @ndb.transactional()
+        def watch() -> None:
+            self.attempts += 1
+            with userlock.global_lock("ann", lock_timeout=5):
+                add_points(5)
+                clock.advance(6)
+
         watch()
-    assert attempts == [1], "it must not be tried again"
-    assert stored_points() == 0
+
+    def test_a_lease_that_runs_out_rolls_back(self, clock: ManualClock) -> None:
+        with pytest.raises(userlock.LeaseRanOut, match="its transaction was about to commit"):
+            self.run_out(clock)
+        assert self.attempts == 1, "it must not be tried again"
+        assert stored_points() == 0
+
+    def test_without_the_check_it_is_committed(
+        self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr(FencedPut, "about_to_commit", lambda self: None)
+        self.run_out(clock)
+        assert stored_points() == 5
 
 
-def test_a_retried_transaction_takes_the_lock_again(
-    elsewhere: Elsewhere, concurrency_mode: str
+def test_a_writer_without_the_lock_disturbs_the_transaction_or_is_refused(
+    beside: Beside, concurrency_mode: str
 ) -> None:
-    if concurrency_mode == "pessimistic":
-        pytest.skip("the other writer waits for this transaction there, and does not disturb it")
+    """First commit wins; but where reads are locks, the reader comes first."""
     attempts: list[int] = []
 
     def add_one() -> None:
@@ -186,13 +193,22 @@ def test_a_retried_transaction_takes_the_lock_again(
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
             if len(attempts) == 1:
-                elsewhere(add_one)
+                others.append(beside(add_one))
             learner.points += 5
             learner.put()
 
+    others: list[Started] = []
     watch()
-    assert len(attempts) == 2
-    assert stored_points() == 6
+    if concurrency_mode == "pessimistic":
+        # It has waited for the transaction, and then its read was old.
+        with pytest.raises(userlock.StaleWriteError):
+            others[0].result()
+        assert len(attempts) == 1
+        assert stored_points() == 5
+    else:
+        others[0].result()
+        assert len(attempts) == 2, "the lock was taken again"
+        assert stored_points() == 6
 
 
 def test_what_was_read_outside_is_fenced_inside(elsewhere: Elsewhere) -> None:

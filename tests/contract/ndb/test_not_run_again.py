@@ -1,0 +1,201 @@
+"""A transaction within ndb's retries: errors keep their type, and nothing of ours runs it again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from emulator.datastore.errors import Code
+from emulator.datastore.faults import Rule
+from tests.contract.conftest import EACH_MODE
+from tests.contract.ndb.actions import Elsewhere, add_five, add_points, stored_points
+from tests.contract.ndb.models import Learner
+from userlock.events import LISTENERS, Event
+from userlock.lock.tenure import Tenure
+from userlock.ndb import hooks
+from userlock.ndb.hooks import transactions
+from userlock.ndb.transactions import DatastoreParticipant
+from userlock.stores import MemoryStore
+
+pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+
+
+@pytest.fixture(autouse=True)
+def _ann(context: Any) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann").put()
+    context.clear_cache()
+
+
+class TestOwnErrors:
+    """ndb disguises errors while any other call is under way, and runs what it wraps again."""
+
+    def test_of_the_function(self) -> None:
+        def work() -> None:
+            raise ZeroDivisionError
+
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(ZeroDivisionError):
+            ndb.transaction(work)
+        slow.get_result()
+
+    def test_of_a_put(self) -> None:
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(add_points)
+        slow.get_result()
+
+    def test_of_the_commit(self, store: MemoryStore, elsewhere: Elsewhere) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            store.evict("ann")
+            elsewhere(add_five)
+            slow = Learner.get_by_id_async("ann", use_cache=False)
+            with pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(learner.put)
+            slow.get_result()
+
+    def test_of_a_transaction_within_a_transaction(self) -> None:
+        runs: list[str] = []
+
+        @ndb.transactional(propagation=ndb.TransactionOptions.INDEPENDENT)
+        def inner() -> None:
+            runs.append("inner")
+            add_points()
+
+        def outer() -> None:
+            runs.append("outer")
+            inner()
+
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(outer)
+        slow.get_result()
+        assert runs == ["outer", "inner"]
+
+    def test_without_a_watch_ndb_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The negative control: as ndb alone does it."""
+        monkeypatch.setattr(transactions, "_with_its_own_error", lambda future, runs: future)
+        slow = Learner.get_by_id_async("ann", use_cache=False)
+        with pytest.raises(ndb.exceptions.NestedRetryException):
+            ndb.transaction(add_points)
+        slow.get_result()
+
+    def test_a_rollback_that_fails_does_not_hide_them(self, datastore: emulator.Emulator) -> None:
+        runs: list[int] = []
+
+        def work() -> None:
+            runs.append(1)
+            add_points()
+
+        refused = Rule(name="refused", code=Code.INVALID_ARGUMENT, rpc="Rollback")
+        datastore.faults.plant(refused)
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(work)
+        assert runs == [1]
+
+    def test_nor_does_one_that_is_not_answered(self, datastore: emulator.Emulator) -> None:
+        datastore.faults.unavailable(None, rpc="Rollback")
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(add_points)
+
+
+class TestNotRunAgainForUs:
+    def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(
+        self, datastore: emulator.Emulator
+    ) -> None:
+        runs: list[int] = []
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+
+            def work() -> None:
+                runs.append(1)
+                learner.points += 1
+                learner.put()
+
+            datastore.faults.unavailable(2, rpc="Lookup")
+            ndb.transaction(work)
+        assert runs == [1]
+        assert stored_points() == 1
+
+    def test_nor_when_it_goes_on_failing(self, datastore: emulator.Emulator) -> None:
+        runs: list[int] = []
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+
+            def work() -> None:
+                runs.append(1)
+                learner.put()
+
+            datastore.faults.unavailable(None, rpc="Lookup")
+            with pytest.raises(google_errors.RetryError):
+                ndb.transaction(work)
+        datastore.faults.clear()
+        assert runs == [1]
+
+    def test_a_listener_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(event: Event) -> None:
+            raise google_errors.Aborted("contention, says a listener")
+
+        monkeypatch.setattr(LISTENERS, "_listeners", (*LISTENERS._listeners, fail))
+        runs: list[int] = []
+
+        @ndb.transactional()
+        def work() -> None:
+            runs.append(1)
+            with userlock.global_lock("ann"):
+                add_points()
+
+        work()
+        assert runs == [1]
+        assert stored_points() == 1
+
+    @pytest.mark.parametrize("quietly", [True, False])
+    def test_a_release_that_fails(
+        self, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch, quietly: bool
+    ) -> None:
+        """After the commit. Told to ndb (the negative control), it would run it again."""
+        give_back = service.release
+
+        def fail(*args: Any, **kwargs: Any) -> None:
+            give_back(*args, **kwargs)
+            raise google_errors.Aborted("contention, says a release")
+
+        def postpone(self: Any, tenure: Tenure, release: Callable[[], None]) -> None:
+            hooks.when_transaction_ends(release)
+
+        monkeypatch.setattr(service, "release", fail)
+        if not quietly:
+            monkeypatch.setattr(DatastoreParticipant, "postpone", postpone)
+        runs: list[int] = []
+
+        @ndb.transactional(retries=1)
+        def work() -> None:
+            runs.append(1)
+            with userlock.global_lock("ann"):
+                add_points()
+
+        with contextlib.nullcontext() if quietly else pytest.raises(google_errors.RetryError):
+            work()
+        assert (len(runs), stored_points()) == ((1, 1) if quietly else (2, 2))
+
+    def test_a_lock_that_cannot_be_given_back(self, store: MemoryStore) -> None:
+        runs: list[int] = []
+
+        @ndb.transactional()
+        def work() -> None:
+            runs.append(1)
+            with userlock.global_lock("ann"):
+                add_points()
+            store.go_down("connection refused")
+
+        work()
+        assert runs == [1]
+        assert stored_points() == 1
