@@ -33,7 +33,7 @@
     │   └── StructuredOnlyWritten       policy structured only: has no entities
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
     │   └── EntityExistsError           a new entity was put where there is one already
-    ├── CommitInDoubt                   a transaction was applied, or not: its reply was lost
+    ├── CommitInDoubt                   a commit was applied, or not: its reply was lost
     ├── StaleObjectUsed                 an object that is out of date (where that is raised)
     └── EntityNotFound                  the entity was deleted before it could be locked
 

@@ -88,27 +88,40 @@ class EntityExistsError(StaleWriteError):
 
 
 class CommitInDoubt(UserLockError):
-    """The reply to a transaction's commit was lost, and whether it was applied is not known.
+    """The reply to a commit was lost, and whether it was applied is not known.
 
-    It was applied as a whole or not at all. ndb would run the function again,
-    and perhaps apply it twice; here it is not run again. Look at what is
-    stored before you repeat the request. A model with a `WriteIdProperty`, or
-    an entity under an automatic id among those that the transaction writes,
-    lets the library find out by itself.
+    Of a transaction: it was applied as a whole or not at all. ndb would run the
+    function again, and perhaps apply it twice; here it is not run again. A
+    model with a `WriteIdProperty`, or an entity under an automatic id among
+    those that the transaction writes, lets the library find out by itself.
+
+    Of a new entity under an automatic id, put outside of transactions: it is
+    there, under an id that is not known, or it is not. ndb would send it
+    again, and perhaps make it twice; here it is not sent again.
+
+    Look at what is stored before you repeat the request.
 
     Attributes:
-        key: the `ndb.Key` of one of the entities that the transaction writes.
+        key: the `ndb.Key` of the entity, or of one of those that the transaction writes; without
+            an id (or None) where Datastore was to allocate it.
         lock_id: the lock that guards it, if one does.
         put_at: where it was put or deleted.
     """
 
     def __init__(
-        self, *, key: Any, lock_id: str | None, put_at: object | None, deleting: bool = False
+        self,
+        *,
+        key: Any,
+        kind: str,
+        lock_id: str | None,
+        put_at: object | None,
+        deleting: bool = False,
     ) -> None:
         verb = "deleted" if deleting else "put"
+        what = repr(key) if key is not None else f"a new {kind}"
         super().__init__(
-            f"the reply to the commit of a transaction was lost, and whether it was applied is "
-            f"not known. Among others it has {verb} {key!r}.\n"
+            f"the reply to a commit was lost, and whether it was applied is not known. Perhaps "
+            f"among others, it has {verb} {what}.\n"
             f"  lock id: {lock_id!r}\n"
             f"  {verb} at: {put_at or 'not known'}\n"
             f"  To mend it: look at what is stored before you run the request again."

@@ -237,6 +237,7 @@ class FencedPut(_FencedWrite):
         hooks.forget_cached(self._entity._key)
         return CommitInDoubt(
             key=self._entity._key,
+            kind=type(self._entity)._get_kind(),
             lock_id=self._lock_id,
             put_at=self._put_at,
         )
@@ -315,7 +316,11 @@ class FencedDelete(_FencedWrite):
     def in_doubt(self) -> CommitInDoubt:
         """Nobody can tell whether its transaction was applied."""
         return CommitInDoubt(
-            key=self._key, lock_id=self._lock_id, put_at=self._deleted_at, deleting=True
+            key=self._key,
+            kind=self._key.kind(),
+            lock_id=self._lock_id,
+            put_at=self._deleted_at,
+            deleting=True,
         )
 
     def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:

@@ -13,7 +13,7 @@ import userlock
 from emulator.datastore.errors import Code
 from emulator.datastore.faults import Rule
 from tests.contract.ndb.actions import Elsewhere, change
-from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
+from tests.contract.ndb.models import Learner, Marked, Plain
 from tests.contract.ndb.servers import Wire
 from userlock.ndb import fencing
 from userlock.ndb.hooks import commits
@@ -319,12 +319,3 @@ class TestWithoutAFence:
         datastore.faults.drop_reply()
         plain.put()
         assert Plain.get_by_id("ann", use_cache=False).number == 1
-
-    def test_a_new_entity_with_an_automatic_id_may_be_made_twice(
-        self, datastore: emulator.Emulator
-    ) -> None:
-        """A limit: nothing in the request tells the two tries from two requests."""
-        datastore.faults.drop_reply()
-        with userlock.global_lock("ann"):
-            VideoLog(learner_id="ann").put()
-        assert VideoLog.query().count() == 2

@@ -68,20 +68,21 @@ def again(
     raise errors.RetryError(f"it failed {most + 1} times", cause=last)
 
 
+#: A commit that ends with one of these may have been applied all the same.
+DOUBTFUL = (
+    errors.ServiceUnavailable,
+    errors.InternalServerError,
+    errors.Unknown,
+    errors.GatewayTimeout,  # DEADLINE_EXCEEDED
+    errors.Cancelled,
+)
+
+
 def may_have_landed(error: BaseException | None) -> bool:
     """Whether a commit that ends with this error may have been applied all the same."""
     if isinstance(error, errors.RetryError):
         error = error.cause
-    return isinstance(
-        error,
-        (
-            errors.ServiceUnavailable,
-            errors.InternalServerError,
-            errors.Unknown,
-            errors.GatewayTimeout,  # DEADLINE_EXCEEDED
-            errors.Cancelled,
-        ),
-    ) and not isinstance(error, errors.Aborted)
+    return isinstance(error, DOUBTFUL)
 
 
 class Looked(NamedTuple):

@@ -7,6 +7,9 @@ recognised then: it has landed. Of one without a mark nobody can tell.
     first try    base_version 7 ──▶ v8      the reply is lost
     second try   base_version 7 ──▶ conflict: there is v8
     look         v8 has the mark of this write: it has landed
+
+A new entity under an id that Datastore allocates meets nothing: a second try
+would make a second one. So it is not sent again while it may have landed.
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ from google.api_core.exceptions import AlreadyExists, InvalidArgument
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import _datastore_api, context, tasklets
 
-from userlock.ndb.hooks.calls import again, key_in, look_up, may_have_landed, serialized
+from userlock.ndb.hooks.calls import (
+    DOUBTFUL,
+    again,
+    key_in,
+    look_up,
+    may_have_landed,
+    serialized,
+)
 from userlock.ndb.hooks.versions import fingerprint
 from userlock.ndb.watch import Write
 
@@ -65,7 +75,7 @@ def hook_plain_commits() -> None:
 
     def send_batch(self: Any) -> None:
         if any(write_of(future) is not None for future in self.futures):
-            _send(self.mutations, self.futures, self.options)
+            _send(self.mutations, self.futures, self.options, _send_again)
         elif self.mutations:  # its only puts may have gone to the inserts
             send(self)
 
@@ -91,7 +101,9 @@ def start(
     send(batch, options, doubt, *more).add_done_callback(tell)
 
 
-def _send(mutations: Sequence[Any], futures: Sequence[Any], options: Any) -> None:
+def _send(
+    mutations: Sequence[Any], futures: Sequence[Any], options: Any, otherwise: Callable[..., Any]
+) -> None:
     """Send a batch. Nearly all go well: nothing is made ready for the others beforehand."""
     begun_in = context.get_context()
 
@@ -108,7 +120,7 @@ def _send(mutations: Sequence[Any], futures: Sequence[Any], options: Any) -> Non
                 _datastore_api._process_commit(rpc, futures)
                 return
         with begun_in.use():
-            start(_send_again, paired(mutations, futures), options, Doubt(), commit, rpc)
+            start(otherwise, paired(mutations, futures), options, Doubt(), commit, rpc)
 
     commit().add_done_callback(take_answer)
 
@@ -216,7 +228,42 @@ def fingerprint_sent(mutation: Any) -> int:
     return 0 if "delete" in mutation else fingerprint(sent_entity(mutation))
 
 
-# --- creations ------------------------------------------------------------------------------
+# --- creations under ids that Datastore allocates -------------------------------------------
+
+
+def batch_of_new_ids(batch_class: Any, put: Callable[[Any, Any], Any]) -> Any:
+    """The class of batches of new entities without ids, sent beside the ordinary ones."""
+
+    class NewIds(batch_class):
+        """New entities, which are not sent again while they may have landed."""
+
+        def put(self, entity_pb: Any) -> Any:
+            return put(self, entity_pb)
+
+        def idle_callback(self) -> None:
+            _send(self.mutations, self.futures, self.options, _create_again)
+
+    return NewIds
+
+
+@tasklets.tasklet
+def _create_again(
+    batch: list[Sent], options: Any, doubt: Doubt, commit: Callable[[], Any], first: Any
+) -> Any:
+    """As `_send_again`, as long as it is certain that nothing has landed."""
+    rpc = again(commit, options.retries, doubt.note, unless=DOUBTFUL, first=first)
+    yield answered(rpc)
+    error = rpc.exception()
+    if may_have_landed(error):
+        for sent in batch:
+            assert sent.write is not None
+            in_doubt = sent.write.in_doubt()
+            in_doubt.__cause__ = error
+            sent.future.set_exception(in_doubt)
+    yield from settle(batch, rpc, doubt)
+
+
+# --- creations under keys of their own ------------------------------------------------------
 
 
 def batch_of_inserts(batch_class: Any, put: Callable[[Any, Any], Any]) -> Any:

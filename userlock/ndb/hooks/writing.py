@@ -9,7 +9,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import _batch, _datastore_api, key, model, tasklets
 
 from userlock.ndb.hooks.calls import serialized
-from userlock.ndb.hooks.commits import batch_of_inserts
+from userlock.ndb.hooks.commits import batch_of_inserts, batch_of_new_ids
 from userlock.ndb.hooks.comparing import batch_of_compared
 from userlock.ndb.hooks.runtime import model_of, note_in_flight, wait_for_key
 from userlock.ndb.watch import Handler, Write
@@ -62,6 +62,7 @@ def hook_putting(handler: Handler) -> None:
 def _hook_plain_batch(batch_class: Any) -> None:
     put, delete = batch_class.put, batch_class.delete
     inserts = batch_of_inserts(batch_class, add_put)
+    new_ids = batch_of_new_ids(batch_class, add_put)
     compared = batch_of_compared(batch_class, add_put, delete)
 
     def put_with_write(self: Any, entity_pb: Any) -> Any:
@@ -72,10 +73,13 @@ def _hook_plain_batch(batch_class: Any) -> None:
             future = _batch.get_batch(inserts, self.options).put(entity_pb)
         elif write.base_version and write.by_comparison:
             future = _batch.get_batch(compared, self.options).put(entity_pb)
+        elif write.base_version:
+            future = add_put(self, entity_pb)
+            self.mutations[-1]._pb.base_version = write.base_version
+        elif not _datastore_api._complete(entity_pb.key):
+            future = _batch.get_batch(new_ids, self.options).put(entity_pb)
         else:
             future = add_put(self, entity_pb)
-            if write.base_version:
-                self.mutations[-1]._pb.base_version = write.base_version
         future._userlock_write = write
         return future
 

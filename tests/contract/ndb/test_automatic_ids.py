@@ -1,0 +1,138 @@
+"""New entities under automatic ids, put outside of transactions: never twice, but in doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from tests.contract.ndb.models import Marked, VideoLog
+from userlock.ndb.hooks import commits
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+class MarkedLog(VideoLog):
+    """Its writes can be told from each other."""
+
+    write_id = userlock.WriteIdProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedMarkedLog"
+
+
+def put_a_log(model: type[VideoLog] = VideoLog, **options: Any) -> VideoLog:
+    with userlock.global_lock("ann"):
+        log = model(learner_id="ann", **options)
+        log.put()
+        return log
+
+
+def test_what_has_landed_is_not_sent_again(datastore: emulator.Emulator) -> None:
+    datastore.faults.drop_reply()
+    with pytest.raises(userlock.CommitInDoubt) as caught:
+        put_a_log()
+    assert VideoLog.query().count() == 1
+    assert isinstance(caught.value.__cause__, google_errors.ServiceUnavailable)
+    assert caught.value.lock_id == "ann"
+    assert "test_automatic_ids.py" in str(caught.value.put_at)
+    assert "it has put a new TestedVideoLog" in str(caught.value)
+
+
+def test_what_ndb_does(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    monkeypatch.setattr(commits, "DOUBTFUL", ())
+    datastore.faults.drop_reply()
+    put_a_log()
+    assert VideoLog.query().count() == 2
+
+
+def test_out_of_time(datastore: emulator.Emulator) -> None:
+    datastore.faults.deadline_exceeded(rpc="Commit", applied=True)
+    with pytest.raises(userlock.CommitInDoubt):
+        put_a_log()
+    assert VideoLog.query().count() == 1
+
+
+def test_what_did_not_arrive_is_in_doubt_as_well(datastore: emulator.Emulator) -> None:
+    """Nobody can tell; it is for whoever asked to look, and to ask again."""
+    datastore.faults.unavailable(rpc="Commit")
+    with pytest.raises(userlock.CommitInDoubt):
+        put_a_log()
+    assert VideoLog.query().count() == 0
+
+
+def test_what_was_certainly_not_applied_is_sent_again(datastore: emulator.Emulator) -> None:
+    datastore.faults.abort(2)
+    log = put_a_log()
+    assert VideoLog.query().fetch(keys_only=True) == [log.key]
+
+
+def test_in_doubt_after_that(datastore: emulator.Emulator) -> None:
+    datastore.faults.abort()
+    datastore.faults.drop_reply()
+    with pytest.raises(userlock.CommitInDoubt):
+        put_a_log()
+    assert VideoLog.query().count() == 1
+
+
+def test_other_errors_are_raised_as_they_are() -> None:
+    with pytest.raises(google_errors.InvalidArgument):
+        put_a_log(id=None, parent=ndb.Key("x" * 2000, 1))
+
+
+def test_the_others_of_a_batch_are_sent_again(datastore: emulator.Emulator) -> None:
+    """They go in a commit of their own."""
+    with userlock.global_lock("ann"):
+        Marked(id="ann").put()
+        learner = Marked.get_by_id("ann")
+        learner.points = 5
+        new = [VideoLog(learner_id="ann") for _ in range(3)]
+        datastore.faults.drop_reply(2)
+        futures = ndb.put_multi_async([new[0], learner, *new[1:]])
+        errors = [type(future.exception()) for future in futures if future.wait() is None]
+    doubt = userlock.CommitInDoubt
+    assert errors == [doubt, type(None), doubt, doubt]
+    assert VideoLog.query().count() == 3
+    assert Marked.get_by_id("ann", use_cache=False).points == 5
+
+
+def test_with_an_id_that_was_allocated_before_it_is_certain(datastore: emulator.Emulator) -> None:
+    """What docs/fencing.md advises."""
+    (key,) = MarkedLog.allocate_ids(1)
+    datastore.faults.drop_reply()
+    log = put_a_log(MarkedLog, key=key)
+    assert MarkedLog.query().fetch(keys_only=True) == [log.key]
+
+
+def test_in_a_transaction_it_is_certain(datastore: emulator.Emulator) -> None:
+    datastore.faults.drop_reply()
+    ndb.transaction(put_a_log)
+    assert VideoLog.query().count() == 1
+
+
+def test_an_object_that_is_in_doubt_can_be_put_again(datastore: emulator.Emulator) -> None:
+    """Once somebody has looked, and it was not there."""
+    with userlock.global_lock("ann"):
+        log = VideoLog(learner_id="ann")
+        datastore.faults.unavailable(rpc="Commit")
+        with pytest.raises(userlock.CommitInDoubt):
+            log.put()
+        log.put()
+        log.seconds = 3
+        log.put()
+    assert [each.seconds for each in VideoLog.query()] == [3]
+
+
+def test_without_fencing_too(datastore: emulator.Emulator) -> None:
+    """Nothing is compared here; it is only not done twice."""
+    userlock.configure(fencing=False)
+    datastore.faults.drop_reply()
+    with pytest.raises(userlock.CommitInDoubt):
+        put_a_log()
+    assert VideoLog.query().count() == 1
