@@ -50,6 +50,12 @@ test-servers: $(VENV)/.ready-dev
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow
 
+# Random programs in four processes, and faults: a minute of it is part of `test-slow`.
+#   make test-random SECONDS_RANDOM=300 SEED=7
+.PHONY: test-random
+test-random: $(VENV)/.ready-dev servers
+	$(PYTEST) -s tests/system/test_random_programs.py
+
 .PHONY: servers
 servers:
 	@tools/need-servers.sh

@@ -1,0 +1,200 @@
+"""Whether what was told of each write is what is there in the end.
+
+Each write notes the one that it builds on, so the writes of an entity that have
+landed form chains, each from a creation to a deletion or to what is stored:
+
+    created a ◀── b ◀── c ◀── deleted d        created e ◀── f: stored
+
+What was accepted and stands on no such chain is lost. Two writes that have
+landed on the same one fork a chain: the later overwrote the earlier. What was
+refused, and stands on a chain, is there all the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tests.trial.record import Outcome, Stored, Write
+
+
+class Kind(enum.Enum):
+    """What may be wrong."""
+
+    LOST = "accepted, and lost"
+    FORKED = "two have landed on one"
+    PHANTOM = "refused, or never made, and there"
+    TWICE = "there twice"
+    TORN = "a part of a transaction"
+    MISCOUNTED = "another count than there are writes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: what it is.
+        write: the id of the write that it is about.
+        detail: for people.
+    """
+
+    kind: Kind
+    write: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.write} ({self.detail})"
+
+
+def check(
+    writes: Sequence[Write], stored: Mapping[str, Stored], single: Iterable[str]
+) -> list[Finding]:
+    """Compare what was told with what is there.
+
+    Args:
+        writes: all that were made.
+        stored: the entities that are there at the end, by name.
+        single: the ids of the writes of entities of their own, as they are stored.
+
+    Returns:
+        What is wrong, or nothing. Each write is accepted and there once; refused and not there;
+        or unknown, and there at most once.
+    """
+    by_id = {write.id: write for write in writes}
+    landed: set[str] = set()
+    absent: set[str] = set()
+    findings: list[Finding] = []
+    by_entity: dict[str, list[Write]] = {name: [] for name in stored}
+    for write in writes:
+        if write.entity is not None:
+            by_entity.setdefault(write.entity, []).append(write)
+    for name, mine in by_entity.items():
+        chains = _Chains(mine, stored.get(name))
+        findings += chains.findings()
+        landed |= chains.landed
+        absent |= chains.absent
+    findings += _singles([write for write in writes if write.entity is None], Counter(single))
+    landed.update(single)
+    absent.update(write.id for write in writes if write.entity is None and write.id not in landed)
+    findings += _again(by_id, landed)
+    findings += _torn(writes, landed, absent)
+    return findings
+
+
+class _Chains:
+    """The writes of one entity.
+
+    Attributes:
+        landed: the ids of those that have landed for certain.
+        absent: of those that have not landed for certain.
+    """
+
+    def __init__(self, writes: Sequence[Write], stored: Stored | None) -> None:
+        self._writes = {write.id: write for write in writes}
+        self._stored = stored
+        accepted = [write.id for write in writes if write.outcome is Outcome.ACCEPTED]
+        last = [] if stored is None else [stored.last]
+        self.landed = {each for end in (*accepted, *last) for each in self._back(end)}
+        self._next: dict[str, list[str]] = defaultdict(list)
+        for each in sorted(self.landed):
+            before = self._before(each)
+            if before is not None:
+                self._next[before].append(each)
+        self.absent = {
+            write.id
+            for write in writes
+            if write.id not in self.landed
+            and write.before is not None
+            and (self._next.get(write.before) or write.before in last)
+        }
+
+    def findings(self) -> Iterator[Finding]:
+        for before, after in self._next.items():
+            if len(after) > 1:
+                yield Finding(Kind.FORKED, before, f"followed by {', '.join(after)}")
+        surviving = self._surviving()
+        for each in sorted(self.landed):
+            write = self._writes.get(each)
+            if write is None:
+                yield Finding(Kind.PHANTOM, each, "nobody made it")
+            elif write.outcome is Outcome.REFUSED:
+                yield Finding(Kind.PHANTOM, each, f"refused of {write.operation}")
+            elif write.outcome is Outcome.ACCEPTED and each not in surviving:
+                yield Finding(Kind.LOST, each, f"of {write.entity}, by {write.operation}")
+        if self._stored is not None:
+            length = sum(1 for _ in self._back(self._stored.last))
+            if self._stored.count != length:
+                detail = f"{self._stored.count} for {length}"
+                yield Finding(Kind.MISCOUNTED, self._stored.last, detail)
+
+    def _surviving(self) -> set[str]:
+        """What stands on a chain that ends as it should."""
+        ends = [] if self._stored is None else [self._stored.last]
+        ends += [each for each in self.landed if self._deletes(each)]
+        surviving = {each for end in ends for each in self._back(end)}
+        # A deletion that nobody knows of may have ended a chain that ends nowhere else.
+        for write in self._writes.values():
+            if write.deletes and write.outcome is Outcome.UNKNOWN:
+                chain = list(self._back(write.id))[1:]
+                end = next((each for each in chain if each in self.landed), None)
+                if end is not None and end not in surviving and not self._next.get(end):
+                    surviving.update(self._back(end))
+        return surviving
+
+    def _deletes(self, write_id: str) -> bool:
+        return write_id in self._writes and self._writes[write_id].deletes
+
+    def _before(self, write_id: str) -> str | None:
+        return self._writes[write_id].before if write_id in self._writes else None
+
+    def _back(self, write_id: str) -> Iterator[str]:
+        """A write, the one that it builds on, and so on to the creation."""
+        at: str | None = write_id
+        seen: set[str] = set()
+        while at is not None and at not in seen:
+            seen.add(at)
+            yield at
+            at = self._before(at)
+
+
+def _singles(writes: Sequence[Write], stored: Counter[str]) -> Iterator[Finding]:
+    """Entities of their own: each is there as often as was told."""
+    made = {write.id for write in writes}
+    for each in sorted(set(stored) - made):
+        yield Finding(Kind.PHANTOM, each, "nobody made it")
+    for write in writes:
+        count = stored[write.id]
+        if count > 1:
+            yield Finding(Kind.TWICE, write.id, f"{count} entities, by {write.operation}")
+        if count and write.outcome is Outcome.REFUSED:
+            yield Finding(Kind.PHANTOM, write.id, f"refused of {write.operation}")
+        if not count and write.outcome is Outcome.ACCEPTED:
+            yield Finding(Kind.LOST, write.id, f"by {write.operation}")
+
+
+def _again(writes: Mapping[str, Write], landed: Iterable[str]) -> Iterator[Finding]:
+    """An operation that was run again has landed once."""
+    runs: dict[str, set[str | None]] = defaultdict(set)
+    for each in landed:
+        write = writes.get(each)
+        if write is not None and write.together is not None:
+            runs[write.operation].add(write.together)
+    for operation, together in runs.items():
+        if len(together) > 1:
+            yield Finding(Kind.TWICE, operation, f"{len(together)} of its runs have landed")
+
+
+def _torn(writes: Sequence[Write], landed: set[str], absent: set[str]) -> Iterator[Finding]:
+    """Of a transaction, all writes have landed or none."""
+    together: dict[str, list[str]] = defaultdict(list)
+    for write in writes:
+        if write.together is not None:
+            together[write.together].append(write.id)
+    for ids in together.values():
+        there = [each for each in ids if each in landed]
+        missing = [each for each in ids if each in absent]
+        if there and missing:
+            yield Finding(Kind.TORN, there[0], f"without {', '.join(missing)}")
