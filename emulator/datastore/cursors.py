@@ -48,7 +48,8 @@ def fingerprint(query: ParsedQuery) -> bytes:
         )
         for conjunction in query.disjunction
     ]
-    text = repr((query.kind, filters, [order.name for order in query.orders], query.projection))
+    names = [order.name for order in query.orders]
+    text = repr((query.kind, filters, names, query.projection, query.distinct_on))
     return hashlib.blake2b(text.encode(), digest_size=_FINGERPRINT_BYTES).digest()
 
 

@@ -59,6 +59,7 @@ CompositeFilter = _plain(_query.CompositeFilter)
 PropertyOrder = _plain(_query.PropertyOrder)
 EntityResult = _plain(_query.EntityResult)
 QueryResultBatch = _plain(_query.QueryResultBatch)
+GqlQuery = _plain(_query.GqlQuery)
 AggregationQuery = _plain(_query.AggregationQuery)
 AggregationResult = _plain(_aggregation_result.AggregationResult)
 Timestamp = _timestamp.Timestamp

@@ -88,8 +88,9 @@ class ParsedQuery:
     """A checked query, without its cursors, offset and limit.
 
     `orders` never contains `__key__`: the key always comes last, in the direction
-    `key_descending`, and makes positions unique. `projection` is empty unless
-    properties are projected; `distinct_on` is a part of it.
+    `key_descending`, and makes positions unique. `projection` has the properties
+    whose values make rows of their own; `distinct_on` is a part of it, and so is
+    `shown`, what results consist of (nothing: of whole entities, or of keys).
     """
 
     partition: int | None
@@ -100,6 +101,7 @@ class ParsedQuery:
     keys_only: bool = False
     projection: tuple[str, ...] = ()
     distinct_on: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
     @property
     def directions(self) -> tuple[bool, ...]:

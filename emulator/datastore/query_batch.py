@@ -44,7 +44,7 @@ class BatchBuilder:
         self._request = query
         self._mask = mask
         self.query = parse_query(query, partition, reader.catalog.find_partition(partition))
-        if mask is not None and (self.query.projection or self.query.keys_only):
+        if mask is not None and (self.query.shown or self.query.keys_only):
             raise invalid("A projection query must not have a property mask.")
         self._fingerprint = fingerprint(self.query)
         self._start = self._place(query.start_cursor)
@@ -119,8 +119,9 @@ class BatchBuilder:
     def _add(self, result: Message, row: Row) -> int:
         query = self.query
         result.cursor = self._cursor(row.components)
-        if query.projection:
-            for name, encoded in zip(query.projection, row.projected, strict=True):
+        if query.shown:
+            # What is projected only to be made distinct comes behind what is shown.
+            for name, encoded in zip(query.shown, row.projected, strict=False):
                 result.entity.properties[name].CopyFrom(decode_value(encoded))
         elif not query.keys_only:
             assert query.partition is not None
@@ -145,7 +146,7 @@ class BatchBuilder:
         decode_path(encoded, key)
 
     def _result_type(self) -> int:
-        if self.query.projection:
+        if self.query.shown:
             return int(EntityResult.PROJECTION)
         return int(EntityResult.KEY_ONLY if self.query.keys_only else EntityResult.FULL)
 

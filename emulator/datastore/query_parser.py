@@ -55,7 +55,11 @@ def parse_query(query: QueryPb, partition: Partition, number: int | None) -> Par
     if query.HasField("limit") and query.limit.value < 0:
         raise invalid("The limit must not be negative.")
     disjunction = _disjunction(query, partition)
-    keys_only, projection = _projection(query, disjunction)
+    keys_only, shown = _projection(query)
+    distinct_on = tuple(reference.name for reference in query.distinct_on)
+    projection = tuple(dict.fromkeys([*shown, *distinct_on]))
+    _check_projection(projection, disjunction)
+    _check_distinct(query, distinct_on)
     orders, key_descending = _orders(query, disjunction, projection)
     _check_kindless(kind, disjunction, orders, projection, key_descending)
     return ParsedQuery(
@@ -66,7 +70,8 @@ def parse_query(query: QueryPb, partition: Partition, number: int | None) -> Par
         key_descending=key_descending,
         keys_only=keys_only,
         projection=projection,
-        distinct_on=_distinct_on(query, projection),
+        distinct_on=distinct_on,
+        shown=shown,
     )
 
 
@@ -85,7 +90,8 @@ def _check_kindless(
         raise invalid("kind is required for all orders except __key__ ascending")
 
 
-def _projection(query: QueryPb, disjunction: list[Conjunction]) -> tuple[bool, tuple[str, ...]]:
+def _projection(query: QueryPb) -> tuple[bool, tuple[str, ...]]:
+    """Whether results are keys, and otherwise of which properties they consist."""
     names = [projection.property.name for projection in query.projection]
     if not names:
         return False, ()
@@ -93,25 +99,24 @@ def _projection(query: QueryPb, disjunction: list[Conjunction]) -> tuple[bool, t
         return True, ()
     if len(set(names)) != len(names):
         raise invalid("cannot project a property multiple times")
-    properties = tuple(name for name in names if name != KEY)
-    for name in properties:
+    return False, tuple(name for name in names if name != KEY)
+
+
+def _check_projection(projection: tuple[str, ...], disjunction: list[Conjunction]) -> None:
+    for name in projection:
+        if not name:
+            raise invalid("The name of a projected property is empty.")
         if any(name in conjunction.equal for conjunction in disjunction):
             raise invalid(f"cannot use projection on a property with an equality filter: {name}")
-    return False, properties
 
 
-def _distinct_on(query: QueryPb, projection: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(reference.name for reference in query.distinct_on)
-    if not names:
-        return ()
-    for name in names:
-        if name not in projection:
-            raise unimplemented("distinct_on a property that is not projected")
+def _check_distinct(query: QueryPb, names: tuple[str, ...]) -> None:
+    if KEY in names:
+        raise invalid("cannot use distinct_on with the key, which is distinct")
     ordered = [order.property.name for order in query.order]
     leading = ordered[: len(set(names))]
-    if ordered and not set(leading) <= set(names):
+    if ordered and names and not set(leading) <= set(names):
         raise invalid("distinct_on properties must come first in the sort orders")
-    return names
 
 
 def _orders(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from emulator.datastore import validation
+from emulator.datastore import gql, validation
 from emulator.datastore.aggregation import aggregate
 from emulator.datastore.concurrency import ConcurrencyControl
 from emulator.datastore.encoding import encode_key
@@ -61,10 +61,14 @@ class Reads:
         mask = read_mask(request)
         partition = validation.check_partition(request.partition_id, *database)
         response = RunQueryResponse()
+        query = request.query
+        if request.WhichOneof("query_type") == "gql_query":
+            query = gql.parse_query(request.gql_query, partition)
+            response.query.CopyFrom(query)
 
         def run(reader: Reader) -> QueryRange:
             response.ClearField("batch")
-            return BatchBuilder(reader, partition, request.query, mask).fill(response.batch)
+            return BatchBuilder(reader, partition, query, mask).fill(response.batch)
 
         def results() -> list[EntityId]:
             return [
@@ -85,10 +89,14 @@ class Reads:
         _check_query_request(request)
         partition = validation.check_partition(request.partition_id, *database)
         response = RunAggregationQueryResponse()
+        query = request.aggregation_query
+        if request.WhichOneof("query_type") == "gql_query":
+            query = gql.parse_aggregation_query(request.gql_query, partition)
+            response.query.CopyFrom(query)
 
         def run(reader: Reader) -> QueryRange:
             response.ClearField("batch")
-            return aggregate(reader, partition, request.aggregation_query, response.batch)
+            return aggregate(reader, partition, query, response.batch)
 
         with self._sessions.reading(request.read_options, database, response) as (
             transaction,
@@ -152,8 +160,5 @@ def _look_up(
 def _check_query_request(request: Message) -> None:
     if request.HasField("explain_options"):
         raise unimplemented("query explain")
-    which = request.WhichOneof("query_type")
-    if which == "gql_query":
-        raise unimplemented("GQL queries")
-    if which is None:
+    if request.WhichOneof("query_type") is None:
         raise invalid("The request has no query.")

@@ -74,7 +74,7 @@ class QueryRange:
             return False
         before = self._seen(change.key, change.before)
         after = self._seen(change.key, change.after)
-        if self.keys_only or query.projection:
+        if self.keys_only or query.shown:
             return before != after
         return bool(before or after)
 

@@ -11,9 +11,9 @@ ROOT = Path(emulator.__file__).parent
 FLOORS = [
     ["protos", "errors"],
     ["encoding", "clock", "schema", "catalog", "faults"],
-    ["indexing", "validation"],
-    ["rows", "masks"],
-    ["storage", "query", "query_limits", "ids", "transforms"],
+    ["indexing", "validation", "gql_lexer"],
+    ["rows", "masks", "gql_values", "gql_words"],
+    ["storage", "query", "query_limits", "ids", "transforms", "gql"],
     ["cursors", "query_parser"],
     ["query_runner", "transactions"],
     ["query_batch", "concurrency", "locks", "mutations"],

@@ -1,0 +1,324 @@
+"""GQL: what the grammar of the reference allows, and which Query messages it makes."""
+
+from typing import Any
+
+import pytest
+
+from emulator.datastore.catalog import Partition
+from emulator.datastore.errors import Code, DatastoreError
+from emulator.datastore.gql import parse_aggregation_query, parse_query
+from emulator.datastore.protos import (
+    AggregationQuery,
+    CompositeFilter,
+    Filter,
+    GqlQuery,
+    Message,
+    QueryPb,
+    RunAggregationQueryRequest,
+    RunQueryRequest,
+)
+from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+
+PARTITION = Partition(PROJECT, "", "")
+WHERE = "SELECT * FROM K WHERE "
+
+
+def gql(text: str, *positional: Any, literals: bool = True, **named: Any) -> Message:
+    """A GqlQuery; what is bound as a tuple is a cursor."""
+    message = GqlQuery(query_string=text, allow_literals=literals)
+    for parameter in positional:
+        _bind(message.positional_bindings.add(), parameter)
+    for name, parameter in named.items():
+        _bind(message.named_bindings[name], parameter)
+    return message
+
+
+def _bind(site: Message, parameter: Any) -> None:
+    if isinstance(parameter, tuple):
+        (site.cursor,) = parameter
+    else:
+        site.value.CopyFrom(value(parameter))
+
+
+def parse(text: str, *positional: Any, **named: Any) -> QueryPb:
+    return parse_query(gql(text, *positional, **named), PARTITION)
+
+
+def condition(name: str, op: str, operand: Any) -> Message:
+    """One filter, not in a composite one."""
+    return where((name, op, operand)).composite_filter.filters[0]
+
+
+def any_of(*parts: Message) -> Message:
+    message = Filter()
+    message.composite_filter.op = CompositeFilter.OR
+    message.composite_filter.filters.extend(parts)
+    return message
+
+
+def distinct(message: QueryPb, *names: str) -> QueryPb:
+    for name in names:
+        message.distinct_on.add().name = name
+    return message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT *", query(None)),
+        ("select * from K", query()),
+        ("SELECT * FROM `my kind`;", query("my kind")),
+        ("SELECT * FROM `a``b\\``", query("a`b`")),
+        ("SELECT __key__ FROM K", query(projection=("__key__",))),
+        ("SELECT a, `b c`, d.e FROM K", query(projection=("a", "b c", "d.e"))),
+        ("SELECT DISTINCT a, b FROM K", distinct(query(projection=("a", "b")), "a", "b")),
+        ("SELECT DISTINCT ON (a) a, b FROM K", distinct(query(projection=("a", "b")), "a")),
+        ("SELECT DISTINCT ON (a, b) * FROM K", distinct(query(), "a", "b")),
+        ("SELECT * FROM K ORDER BY a, b DESC, c ASC", query(orders=("a", "-b", "c"))),
+        ("SELECT * FROM K LIMIT 5 OFFSET 2", query(limit=5, offset=2)),
+        ("SELECT order, key FROM select", query("select", projection=("order", "key"))),
+    ],
+)  # fmt: skip
+def test_clauses(text: str, expected: QueryPb) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a = 1", condition("a", "=", 1)),
+        ("a.b.c != -1", condition("a.b.c", "!=", -1)),
+        ("a < 1.5", condition("a", "<", 1.5)),
+        ("a <= .5e1", condition("a", "<=", 5.0)),
+        ("a > 'x'", condition("a", ">", "x")),
+        ('a >= "it\'s"', condition("a", ">=", "it's")),
+        ("a = 'it''s'", condition("a", "=", "it's")),
+        ("a = '\\n\\t\\\\\\'\\0\"\"'", condition("a", "=", '\n\t\\\'\0""')),
+        ("a IS NULL", condition("a", "=", None)),
+        ("a = NULL", condition("a", "=", None)),
+        ("a = true", condition("a", "=", True)),
+        ("a = FALSE", condition("a", "=", False)),
+        ("a CONTAINS 1", condition("a", "=", 1)),
+        ("a IN ARRAY(1, 'x')", condition("a", "in", [1, "x"])),
+        ("a NOT IN ARRAY(1)", condition("a", "not in", [1])),
+        ("1 IN a", condition("a", "=", 1)),
+        ("1 < a", condition("a", ">", 1)),
+        ("1 >= a", condition("a", "<=", 1)),
+        ("1 = a", condition("a", "=", 1)),
+        ("__key__ HAS ANCESTOR KEY(P, 1)", condition("__key__", "ancestor", key("P", 1))),
+        ("KEY(P, 'x') HAS DESCENDANT __key__", condition("__key__", "ancestor", key("P", "x"))),
+        ("a = KEY(P, 1, `C d`, 'x')", condition("a", "=", key("P", 1, "C d", "x"))),
+        (
+            "a = KEY(PROJECT('other'), NAMESPACE('n'), P, 1)",
+            condition("a", "=", key("P", 1, project="other", namespace="n")),
+        ),
+        ("a = BLOB('_-8')", condition("a", "=", b"\xff\xef")),
+        (
+            "a = DATETIME('1970-01-01T01:00:01.25+01:00')",
+            condition("a", "=", Timestamp(1_250_000)),
+        ),
+        ("a = DATETIME('1969-12-31T23:59:59Z')", condition("a", "=", Timestamp(-1_000_000))),
+        ("a = 1 AND b = 2 AND c = 3", where(("a", "=", 1), ("b", "=", 2), ("c", "=", 3))),
+        (
+            "a = 1 AND b = 2 OR c = 3",
+            any_of(where(("a", "=", 1), ("b", "=", 2)), condition("c", "=", 3)),
+        ),
+        ("(a = 1)", condition("a", "=", 1)),
+        (
+            "(a = 1 OR b = 2) OR c = 3",
+            any_of(where(("a", "=", 1), ("b", "=", 2), any_of=True), condition("c", "=", 3)),
+        ),
+    ],
+)
+def test_conditions(text: str, expected: Message) -> None:
+    assert parse(WHERE + text).filter == expected
+
+
+class TestBindings:
+    def test_values(self) -> None:
+        text = "SELECT * FROM K WHERE a = @1 AND b IN @list AND @2 > c"
+        bound = parse(text, 7, "x", literals=False, list=[1, 2], unused=3)
+        assert bound.filter == where(("a", "=", 7), ("b", "in", [1, 2]), ("c", "<", "x"))
+
+    def test_a_site_may_stand_twice(self) -> None:
+        bound = parse("SELECT * FROM K WHERE a = @1 AND b = @1", 7)
+        assert bound.filter == where(("a", "=", 7), ("b", "=", 7))
+
+    def test_positions(self) -> None:
+        text = "SELECT * FROM K LIMIT FIRST(@end, @most) OFFSET @start + @skip"
+        bound = parse(text, literals=False, end=(b"e",), most=5, start=(b"s",), skip=2)
+        assert bound == query(limit=5, end_cursor=b"e", start_cursor=b"s", offset=2)
+        assert parse("SELECT * FROM K LIMIT @1 OFFSET @2", (b"e",), (b"s",)) == query(
+            end_cursor=b"e", start_cursor=b"s"
+        )
+        assert parse("SELECT * FROM K OFFSET @1 +2", (b"s",)) == query(start_cursor=b"s", offset=2)
+
+    def test_elements_of_an_array(self) -> None:
+        bound = parse("SELECT * FROM K WHERE a IN ARRAY(@1, @x)", 1, literals=False, x="y")
+        assert bound.filter == condition("a", "in", [1, "y"])
+
+    @pytest.mark.parametrize(
+        ("message", "text"),
+        [
+            (gql("SELECT * WHERE a = @1"), "no binding for the site @1"),
+            (gql("SELECT * WHERE a = @0", 1), "no binding for the site @0"),
+            (gql("SELECT * WHERE a = @x", y=1), "no binding for the site @x"),
+            (gql("SELECT *", 1), "no site for the positional binding 1"),
+            (gql("SELECT * WHERE a = @2", 1, 2), "no site for the positional binding 1"),
+            (gql("SELECT * WHERE a = @x", __x__=1), "not allowed"),
+            (gql("SELECT * WHERE a = @1", (b"c",)), "where a value belongs"),
+            (gql("SELECT * LIMIT @1", "x"), "integers and cursors"),
+            (gql("SELECT * LIMIT FIRST(@1, @2)", 1, 2), "a number and a cursor"),
+            (gql("SELECT * OFFSET @1 + @2", (b"c",), (b"d",)), "must be a number"),
+        ],
+    )
+    def test_refused(self, message: Message, text: str) -> None:
+        with pytest.raises(DatastoreError, match=text) as caught:
+            parse_query(message, PARTITION)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1", "a = 'x'", "a = 1.5", "a = TRUE", "a = NULL", "a = KEY(K, 1)",
+        "a = BLOB('')", "a IN ARRAY(1)",
+    ],
+)  # fmt: skip
+def test_literals_have_to_be_allowed(text: str) -> None:
+    with pytest.raises(DatastoreError, match="disallowed literal"):
+        parse(WHERE + text, literals=False)
+    parse(WHERE + text)
+    with pytest.raises(DatastoreError, match="disallowed literal: 5"):
+        parse("SELECT * FROM K LIMIT 5", literals=False)
+    parse("SELECT * FROM K WHERE a IS NULL", literals=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "expected SELECT instead of the end at line 1, column 1"),
+        ("SELECT", "expected a name"),
+        ("SELECT * FROM", "expected a name"),
+        ("SELECT *\nFROM K WERE a = 1", 'instead of "WERE" at line 2, column 8'),
+        ("SELECT * FROM K WHERE", "expected a name"),
+        ("SELECT * FROM K WHERE a", "expected a comparison"),
+        ("SELECT * FROM K WHERE a = b", 'expected a value instead of "b"'),
+        ("SELECT * FROM K WHERE (a = 1", r'expected "\)"'),
+        ("SELECT * FROM K WHERE a = 1 b = 2", "expected the end"),
+        ("SELECT * FROM K WHERE a IS 1", "expected NULL"),
+        ("SELECT * FROM K WHERE a NOT 1", "expected IN"),
+        ("SELECT * FROM K WHERE a = KEY(K)", 'expected ","'),
+        ("SELECT * FROM K WHERE a = KEY(K, 1.5)", "expected a string"),
+        ("SELECT * FROM K WHERE a = BLOB('?')", "is not a blob"),
+        ("SELECT * FROM K WHERE a = DATETIME('yesterday')", "is not a date"),
+        ("SELECT * FROM K WHERE a = DATETIME('2020-13-01T00:00:00Z')", "is not a date"),
+        ("SELECT * FROM K WHERE a = 'x", "lexical error at line 1, column 27"),
+        (r"SELECT * FROM K WHERE a = '\x'", "unknown escape"),
+        ("SELECT * FROM K WHERE a = 9223372036854775808", "out of range"),
+        ("SELECT * FROM K LIMIT -1", "out of range"),
+        ("SELECT * FROM K LIMIT 'x'", "integers and cursors"),
+        ("SELECT DISTINCT * FROM K", "DISTINCT needs some"),
+        ("SELECT COUNT(*) FROM K", "aggregation is none"),
+        ("AGGREGATE COUNT(*) OVER (SELECT * FROM K)", "expected SELECT"),
+    ],
+)
+def test_what_is_not_gql(text: str, complaint: str) -> None:
+    with pytest.raises(DatastoreError, match=f"GQL query error: .*{complaint}") as caught:
+        parse(text)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+class TestAggregations:
+    def test_over_a_query(self) -> None:
+        text = "AGGREGATE COUNT(*), COUNT_UP_TO(7) AS few, SUM(a.b) AS s, AVG(n) OVER (%s)"
+        nested = "SELECT * FROM K WHERE a = 1 LIMIT 3"
+        parsed = parse_aggregation_query(gql(text % nested), PARTITION)
+        expected = AggregationQuery(nested_query=parse(nested))
+        add = expected.aggregations.add
+        add().count.SetInParent()
+        add(alias="few").count.up_to.value = 7
+        add(alias="s").sum.property.name = "a.b"
+        add().avg.property.name = "n"
+        assert parsed == expected
+
+    def test_in_the_form_of_a_query(self) -> None:
+        parsed = parse_aggregation_query(
+            gql("SELECT COUNT(*) AS total FROM K WHERE a = @1", 1, literals=False), PARTITION
+        )
+        assert parsed.nested_query == query(filters=condition("a", "=", 1))
+        assert [each.alias for each in parsed.aggregations] == ["total"]
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("SELECT * FROM K", r"expected COUNT\(\*\)"),
+            ("AGGREGATE MAX(a) OVER (SELECT * FROM K)", r"expected COUNT\(\*\)"),
+            ("AGGREGATE COUNT(a) OVER (SELECT * FROM K)", r'expected "\*"'),
+            ("AGGREGATE COUNT(*) FROM K", "expected OVER"),
+            ("AGGREGATE COUNT_UP_TO('x') OVER (SELECT *)", "integers"),
+        ],
+    )
+    def test_refused(self, text: str, complaint: str) -> None:
+        with pytest.raises(DatastoreError, match=complaint):
+            parse_aggregation_query(gql(text), PARTITION)
+
+
+class TestRunning:
+    @pytest.fixture(autouse=True)
+    def numbers(self, engine: Subject) -> None:
+        engine.put(*(entity(key("K", i), n=i, odd=bool(i % 2)) for i in range(1, 6)))
+
+    def test_a_query_answers_with_its_parsed_form(self, engine: Subject) -> None:
+        text = "SELECT * FROM K WHERE n > 1 AND odd = TRUE ORDER BY n DESC"
+        request = RunQueryRequest(project_id=PROJECT, gql_query=gql(text))
+        response = engine.engine.run_query(request)
+        assert [r.entity.key.path[0].id for r in response.batch.entity_results] == [5, 3]
+        assert response.query == parse(text)
+
+    def test_the_parsed_form_goes_on_where_a_batch_ended(self, engine: Subject) -> None:
+        request = RunQueryRequest(project_id=PROJECT, gql_query=gql("SELECT * FROM K LIMIT 2"))
+        first = engine.engine.run_query(request)
+        rest = first.query
+        rest.start_cursor = first.batch.end_cursor
+        rest.ClearField("limit")
+        assert engine.identifiers(rest) == [3, 4, 5]
+        again = gql("SELECT * FROM K OFFSET @1", (first.batch.end_cursor,))
+        request = RunQueryRequest(project_id=PROJECT, gql_query=again)
+        assert len(engine.engine.run_query(request).batch.entity_results) == 3
+
+    def test_keys_are_in_the_querys_namespace(self, engine: Subject) -> None:
+        engine.put(entity(key("K", 1, namespace="n")))
+        request = RunQueryRequest(project_id=PROJECT)
+        request.partition_id.namespace_id = "n"
+        request.gql_query.CopyFrom(gql("SELECT * FROM K WHERE __key__ = KEY(K, 1)"))
+        (found,) = engine.engine.run_query(request).batch.entity_results
+        assert found.entity.key == key("K", 1, namespace="n")
+
+    def test_distinct_entities(self, engine: Subject) -> None:
+        request = RunQueryRequest(
+            project_id=PROJECT, gql_query=gql("SELECT DISTINCT ON (odd) * FROM K ORDER BY odd")
+        )
+        found = engine.engine.run_query(request).batch.entity_results
+        assert [result.entity for result in found] == [
+            entity(key("K", 2), n=2, odd=False),
+            entity(key("K", 1), n=1, odd=True),
+        ]
+
+    def test_distinct_on_what_is_not_shown(self, engine: Subject) -> None:
+        text = "SELECT DISTINCT ON (odd) n FROM K ORDER BY odd, n DESC"
+        request = RunQueryRequest(project_id=PROJECT, gql_query=gql(text))
+        found = engine.engine.run_query(request).batch.entity_results
+        assert [dict(result.entity.properties) for result in found] == [
+            {"n": value(4)},
+            {"n": value(5)},
+        ]
+
+    def test_an_aggregation(self, engine: Subject) -> None:
+        text = "AGGREGATE COUNT(*) AS c, SUM(n) AS s OVER (SELECT * FROM K WHERE odd = TRUE)"
+        request = RunAggregationQueryRequest(project_id=PROJECT, gql_query=gql(text))
+        response = engine.engine.run_aggregation_query(request)
+        (result,) = response.batch.aggregation_results
+        assert dict(result.aggregate_properties) == {"c": value(3), "s": value(9)}
+        assert response.query == parse_aggregation_query(gql(text), PARTITION)
