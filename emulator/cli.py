@@ -4,8 +4,6 @@ The first line on standard output, printed when the emulator is serving, is
 
     export DATASTORE_EMULATOR_HOST=127.0.0.1:8081
 
-and with --control-port there is a second one: export DATASTORE_EMULATOR_CONTROL=http://…
-
 Exit codes: 0 after SIGINT or SIGTERM; 2, with one line on standard error, if the
 arguments, the port or the data folder cannot be used.
 """
@@ -54,12 +52,6 @@ def _parser() -> argparse.ArgumentParser:
         help="what happens between transactions (default: %(default)s)",
     )
     parser.add_argument(
-        "--control-port",
-        type=_port,
-        metavar="PORT",
-        help="port on which faults can be planted over HTTP, 0 for any (default: none)",
-    )
-    parser.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],
         default="warning",
@@ -88,14 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.data_dir,
             host=options.host,
             concurrency_mode=options.concurrency_mode,
-            control_port=options.control_port,
         )
     except (PortInUseError, StorageError, ValueError) as error:
         print(f"emulator: {error}", file=sys.stderr)
         return _USAGE_ERROR
     with emulator:
         print(f"export DATASTORE_EMULATOR_HOST={emulator.host}", flush=True)
-        if emulator.control_url is not None:
-            print(f"export DATASTORE_EMULATOR_CONTROL={emulator.control_url}", flush=True)
         stop.wait()
     return 0

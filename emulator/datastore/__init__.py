@@ -1,9 +1,13 @@
-"""A Cloud Datastore emulator: `google.datastore.v1` over gRPC on top of SQLite.
+"""A Cloud Datastore emulator: `google.datastore.v1` over gRPC and HTTP, on top of SQLite.
 
 The layers, each seeing only those below it:
 
-    server        sockets, threads, start and stop
+    server        everything together: start and stop
+    front         the port, held by a small process that tells gRPC and HTTP apart (relay)
+    web           HTTP/1.1 on connections; control: what it answers beside the RPCs
     servicer      gRPC: bytes to request, response to bytes, errors to status
+    http_rpcs     the same for HTTP, in protobuf and in JSON
+    rpcs          the RPCs by name, with faults and a log
     engine        the RPCs, without transport: reads, writes, sessions
     mutations     checking and applying what a commit asks for
     concurrency   modes: optimistic (here), pessimistic (with locks)

@@ -1,25 +1,24 @@
-"""Faults planted from outside the process: a small HTTP service that speaks JSON.
+"""What an emulator can be asked over HTTP beside its RPCs; JSON in and out.
 
+    GET    /             "Ok", when it serves
+    POST   /reset        forget everything
     GET    /faults       the faults that are planted
     POST   /faults       plant one: {"fault": "abort", "count": 2, "kind": "Learner"}
     DELETE /faults       remove all
     DELETE /faults/ID    remove one
 
-The other members of a POST are the arguments of the method of `Faults` that has the
-fault's name. Errors are answered with {"error": "..."} and status 400, 404 or 405.
-
-`answer` knows nothing of sockets; `ControlServer` gives it a port of its own.
+The other members of a POST to /faults are the arguments of the method of `Faults` that
+has the fault's name. Errors are answered with {"error": "..."} and status 400, 404 or
+405. Nothing here knows of sockets.
 """
 
 import json
-import logging
-import socket
-import threading
+from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from emulator.datastore.faults import Fault, Faults
+from emulator.datastore.http_rpcs import Reply
 
 _NAMES = ("abort", "unavailable", "deadline_exceeded", "drop_reply", "delay", "hold")
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -30,9 +29,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "applied": (bool,),
     "seconds": (int, float),
 }
-_MAX_BODY_BYTES = 64 * 1024
-
-_log = logging.getLogger(__name__)
 
 
 class _RefusedError(Exception):
@@ -43,32 +39,52 @@ class _RefusedError(Exception):
         self.status = status
 
 
-def answer(faults: Faults, method: str, path: str, body: bytes) -> tuple[HTTPStatus, Any]:
-    """What a request is answered: a status, and a document for JSON."""
-    try:
-        return _answer(faults, method, path.partition("?")[0].rstrip("/"), body)
-    except _RefusedError as refused:
-        return refused.status, {"error": str(refused)}
+class Control:
+    """Answers such requests.
 
+    Args:
+        faults: what is planted here.
+        reset: forgets everything.
+    """
 
-def _answer(faults: Faults, method: str, path: str, body: bytes) -> tuple[HTTPStatus, Any]:
-    if path == "/faults":
-        if method == "POST":
-            return HTTPStatus.CREATED, _described(_plant(faults, body))
+    def __init__(self, faults: Faults, reset: Callable[[], None]) -> None:
+        self._faults = faults
+        self._reset = reset
+
+    def answer(self, method: str, path: str, body: bytes) -> Reply:
+        """The reply to a request."""
+        path = path.partition("?")[0].rstrip("/")
+        if not path and method == "GET":
+            return Reply(HTTPStatus.OK, "text/plain", b"Ok\n")
+        try:
+            status, document = self._answer(method, path, body)
+        except _RefusedError as refused:
+            status, document = refused.status, {"error": str(refused)}
+        return Reply(status, "application/json", json.dumps(document).encode() + b"\n")
+
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[HTTPStatus, Any]:
+        if path == "/reset":
+            if method != "POST":
+                raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "POST /reset")
+            self._reset()
+            return HTTPStatus.OK, {}
+        if path == "/faults":
+            if method == "POST":
+                return HTTPStatus.CREATED, _described(_plant(self._faults, body))
+            if method == "DELETE":
+                self._faults.clear()
+            elif method != "GET":
+                raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "GET, POST or DELETE /faults")
+            return HTTPStatus.OK, {"faults": list(map(_described, self._faults.planted))}
+        number = path.removeprefix("/faults/")
+        fault = next((each for each in self._faults.planted if str(each.id) == number), None)
+        if fault is None:
+            raise _RefusedError(HTTPStatus.NOT_FOUND, f"there is nothing at {path or '/'}")
         if method == "DELETE":
-            faults.clear()
+            fault.remove()
         elif method != "GET":
-            raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "GET, POST or DELETE /faults")
-        return HTTPStatus.OK, {"faults": [_described(fault) for fault in faults.planted]}
-    number = path.removeprefix("/faults/")
-    fault = next((each for each in faults.planted if str(each.id) == number), None)
-    if fault is None:
-        raise _RefusedError(HTTPStatus.NOT_FOUND, f"there is nothing at {path or '/'}")
-    if method == "DELETE":
-        fault.remove()
-    elif method != "GET":
-        raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"GET or DELETE {path}")
-    return HTTPStatus.OK, _described(fault)
+            raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"GET or DELETE {path}")
+        return HTTPStatus.OK, _described(fault)
 
 
 def _plant(faults: Faults, body: bytes) -> Fault:
@@ -108,60 +124,3 @@ def _described(fault: Fault) -> dict[str, Any]:
         "seconds": rule.seconds,
         "hits": fault.hits,
     }
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: "ControlServer"
-    protocol_version = "HTTP/1.1"
-
-    def _serve(self) -> None:
-        length = self.headers.get("Content-Length", "0")
-        if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
-            self.close_connection = True
-            self._reply(HTTPStatus.BAD_REQUEST, {"error": "the body has no length, or is too long"})
-            return
-        body = self.rfile.read(int(length))
-        self._reply(*answer(self.server.faults, self.command, self.path, body))
-
-    do_GET = do_POST = do_DELETE = do_PUT = do_PATCH = _serve  # noqa: N815 - http.server's names
-
-    def _reply(self, status: HTTPStatus, document: Any) -> None:
-        content = json.dumps(document).encode() + b"\n"
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - as inherited
-        _log.debug(format, *arguments)
-
-
-class ControlServer(ThreadingHTTPServer):
-    """Answers on a port of its own, in threads of its own, until it is stopped.
-
-    Raises:
-        OSError: the address cannot be bound.
-    """
-
-    daemon_threads = True
-    # What still listens on the port is not to be replaced by us in silence.
-    allow_reuse_port = False
-
-    def __init__(self, faults: Faults, host: str, port: int) -> None:
-        if ":" in host:
-            self.address_family = socket.AF_INET6
-        super().__init__((host, port), _Handler)
-        self.faults = faults
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self.server_port}"
-        self._thread = threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": 0.1}, name="datastore-control"
-        )
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop listening. A second call does nothing."""
-        self.shutdown()
-        self._thread.join()
-        self.server_close()

@@ -13,13 +13,19 @@ import grpc
 
 from emulator.datastore.clock import wall_clock_microseconds
 from emulator.datastore.concurrency import Optimistic
-from emulator.datastore.control import ControlServer
+from emulator.datastore.control import Control
 from emulator.datastore.engine import ControlFactory, Engine
 from emulator.datastore.entity_groups import OptimisticWithEntityGroups
+from emulator.datastore.errors import StorageError
 from emulator.datastore.faults import Faults
+from emulator.datastore.front import Front
+from emulator.datastore.http_rpcs import PREFIX, HttpRpcs, Reply
 from emulator.datastore.pessimistic import Pessimistic
-from emulator.datastore.servicer import handlers, methods
+from emulator.datastore.rpcs import rpcs
+from emulator.datastore.servicer import serve
 from emulator.datastore.storage import Storage
+from emulator.datastore.web import MAX_REQUEST_BYTES, Web
+from emulator.sockets import listen
 
 DEFAULT_PORT = 8081
 DEFAULT_HOST = "127.0.0.1"
@@ -34,12 +40,8 @@ DEFAULT_PROJECT = "emulator"
 # Threads are started as they are needed. In the pessimistic mode each waiting
 # request has one, and there must be one left for the request that ends the wait.
 _MAX_THREADS = 256
-# "Limits": a request may have 10 MiB; leave room for what surrounds the entities.
-_MAX_REQUEST_BYTES = 16 * 1024 * 1024
 _OPTIONS = [
-    # Without this a second server would silently share the port with the first.
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_send_message_length", -1),
 ]
 
@@ -60,36 +62,34 @@ class Emulator:
     """
 
     def __init__(
-        self,
-        server: grpc.Server,
-        threads: ThreadPoolExecutor,
-        engine: Engine,
-        storage: Storage,
-        faults: Faults,
-        control: ControlServer | None,
-        host: str,
-        project: str,
+        self, listener: socket.socket, storage: Storage, control: ControlFactory, project: str
     ) -> None:
-        self.faults = faults
-        self._control = control
-        self._server = server
-        self._threads = threads
-        self._engine = engine
-        self._storage = storage
-        self._host = host
+        self._host = _address(listener)
         self._project = project
+        self._storage = storage
+        self._engine = Engine(storage, control)
+        self.faults = Faults(self._engine.rollback)
+        served = rpcs(self._engine, self.faults)
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator")
+        self._grpc = grpc.server(self._threads, options=_OPTIONS)
+        self._health = serve(self._grpc, served)
+        self._http_rpcs = HttpRpcs(served)
+        self._control = Control(self.faults, self.reset)
+        self._web = Web(self._answer)
+        self._front = Front(listener, self._grpc.add_insecure_port("127.0.0.1:0"), self._web.take)
+        self._grpc.start()
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()
 
-    @property
-    def host(self) -> str:
-        """Where it listens, as "127.0.0.1:PORT"."""
-        return self._host
+    def _answer(self, method: str, path: str, content_type: str, body: bytes) -> Reply:
+        if path.startswith(PREFIX):
+            return self._http_rpcs.answer(method, path, content_type, body)
+        return self._control.answer(method, path, body)
 
     @property
-    def control_url(self) -> str | None:
-        """Where faults are planted over HTTP, as "http://127.0.0.1:PORT"; None: nowhere."""
-        return None if self._control is None else self._control.url
+    def host(self) -> str:
+        """Where it listens, as "127.0.0.1:PORT"; for gRPC and for HTTP."""
+        return self._host
 
     @property
     def env(self) -> dict[str, str]:
@@ -127,12 +127,15 @@ class Emulator:
         with self._stop_lock:
             if self._stopped.is_set():
                 return
-            if self._control is not None:
-                self._control.stop()
             self.faults.clear()  # or requests would be held beyond the end
-            self._server.stop(grace_seconds).wait()
+            self._health.enter_graceful_shutdown()
+            answered = self._grpc.stop(grace_seconds)
+            self._web.hang_up(grace_seconds)
+            answered.wait()
+            self._front.stop()
             self._engine.close()
             self._threads.shutdown()
+            self._web.join()
             self._storage.close()
             self._stopped.set()
 
@@ -152,16 +155,14 @@ class Emulator:
         self.stop()
 
 
-def _check_address(host: str, port: int) -> None:
-    """Whether the address can be bound, with a better answer than gRPC's log lines."""
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen()
+        return listen(host, port)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         reason = "the port is taken" if taken else error.strerror
@@ -175,10 +176,12 @@ def start(
     host: str = DEFAULT_HOST,
     project: str = DEFAULT_PROJECT,
     concurrency_mode: str = DEFAULT_CONCURRENCY_MODE,
-    control_port: int | None = None,
     now: Callable[[], int] = wall_clock_microseconds,
 ) -> Emulator:
     """Start a Datastore emulator inside this process, in threads of its own.
+
+    Its port is held by a small process beside, which tells gRPC and HTTP apart and
+    ends with this one.
 
     Args:
         port: where to listen; 0 picks a free port (see `Emulator.host`).
@@ -190,8 +193,6 @@ def start(
         concurrency_mode: "pessimistic" (locks delay others, as in a new database),
             "optimistic" (a transaction is aborted at commit if it read what has
             changed), or "optimistic-with-entity-groups" (the legacy mode).
-        control_port: where faults can be planted over HTTP (see `Emulator.control_url`);
-            0 picks a free port, None offers it nowhere. `Emulator.faults` needs none.
         now: the server's clock, in microseconds since the epoch, for tests that
             move time by hand: versions, update times and read times follow it, and
             go on growing where it does not. Transactions expire by real time.
@@ -204,31 +205,16 @@ def start(
         StorageError: the data folder cannot be used.
         ValueError: the concurrency mode is unknown.
     """
-    for each in (port, control_port or 0):
-        _check_address(host, each)
     control = CONCURRENCY_MODES.get(concurrency_mode)
     if control is None:
         available = ", ".join(CONCURRENCY_MODES)
         raise ValueError(f"unknown concurrency mode {concurrency_mode!r}; available: {available}")
-    storage = Storage(None if data_dir is None else Path(data_dir), now=now)
-    engine = Engine(storage, control)
-    faults = Faults(engine.rollback)
-    threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator")
-    server = grpc.server(
-        threads,
-        handlers=[handlers(methods(engine, faults))],
-        options=_OPTIONS,
-    )
-    address = f"[{host}]" if ":" in host else host
+    listener = _listen(host, port)
     try:
-        bound = server.add_insecure_port(f"{address}:{port}")
-        controlled = None if control_port is None else ControlServer(faults, host, control_port)
-    except (RuntimeError, OSError) as error:
-        server.stop(None)
-        storage.close()
-        raise PortInUseError(f"cannot listen on {address}: {error}") from None
-    server.start()
-    _log.info("Datastore emulator listens on %s:%d", address, bound)
-    return Emulator(
-        server, threads, engine, storage, faults, controlled, f"{address}:{bound}", project
-    )
+        storage = Storage(None if data_dir is None else Path(data_dir), now=now)
+    except StorageError:
+        listener.close()
+        raise
+    emulator = Emulator(listener, storage, control, project)
+    _log.info("Datastore emulator listens on %s", emulator.host)
+    return emulator

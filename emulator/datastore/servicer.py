@@ -5,56 +5,37 @@ generated service stubs, so that nothing of the client library is imported but i
 message types.
 """
 
-import logging
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from emulator.datastore import protos
-from emulator.datastore.engine import Engine
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.faults import Faults, Run
+from emulator.datastore.errors import DatastoreError
+from emulator.datastore.faults import Run
 from emulator.datastore.protos import Message
+from emulator.datastore.rpcs import Rpcs
 
 SERVICE = "google.datastore.v1.Datastore"
 
-_log = logging.getLogger(__name__)
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def methods(engine: Engine, faults: Faults) -> dict[str, tuple[Run, Any]]:
-    """The RPCs by name: what runs them, and the class of their request.
-
-    Other transports use it too.
-    """
-    rpcs: dict[str, tuple[Run, Any]] = {
-        "Lookup": (engine.lookup, protos.LookupRequest),
-        "RunQuery": (engine.run_query, protos.RunQueryRequest),
-        "RunAggregationQuery": (
-            engine.run_aggregation_query,
-            protos.RunAggregationQueryRequest,
-        ),
-        "BeginTransaction": (engine.begin_transaction, protos.BeginTransactionRequest),
-        "Commit": (engine.commit, protos.CommitRequest),
-        "Rollback": (engine.rollback, protos.RollbackRequest),
-        "AllocateIds": (engine.allocate_ids, protos.AllocateIdsRequest),
-        "ReserveIds": (engine.reserve_ids, protos.ReserveIdsRequest),
-    }
-    return {
-        name: (faults.around(name, run), request_class)
-        for name, (run, request_class) in rpcs.items()
-    }
+def serve(server: grpc.Server, rpcs: Rpcs) -> health.HealthServicer:
+    """Add the service, and the one that says that it is well, to a gRPC server."""
+    server.add_generic_rpc_handlers((_handlers(rpcs),))
+    health_servicer = health.HealthServicer()
+    for name in ("", SERVICE):
+        health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    return health_servicer
 
 
-def handlers(rpcs: Mapping[str, tuple[Run, Any]]) -> grpc.GenericRpcHandler:
-    """The service's methods, to be added to a gRPC server."""
+def _handlers(rpcs: Rpcs) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
             name: grpc.unary_unary_rpc_method_handler(
-                _behaviour(name, run),
+                _behaviour(run),
                 request_deserializer=request_class.FromString,
                 response_serializer=_serialize,
             )
@@ -68,19 +49,11 @@ def _serialize(response: Message) -> bytes:
     return serialized
 
 
-def _behaviour(name: str, run: Run) -> Callable[[Message, grpc.ServicerContext], Message]:
+def _behaviour(run: Run) -> Callable[[Message, grpc.ServicerContext], Message]:
     def call(request: Message, context: grpc.ServicerContext) -> Message:
-        started = time.perf_counter()
         try:
             return run(request)
         except DatastoreError as error:
-            _log.debug("%s: %s: %s", name, error.code.name, error.message)
             context.abort(_STATUS[error.code], error.message)
-        except Exception as error:
-            _log.exception("%s failed", name)
-            context.abort(_STATUS[Code.INTERNAL], f"The emulator failed: {error!r}")
-        finally:
-            if _log.isEnabledFor(logging.DEBUG):
-                _log.debug("%s took %.3f ms", name, (time.perf_counter() - started) * 1000)
 
     return call

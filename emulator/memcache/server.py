@@ -19,6 +19,7 @@ from typing import Self
 
 from emulator.memcache.cache import DEFAULT_MEMORY_LIMIT_BYTES, Cache
 from emulator.memcache.protocol import Connection, Protocol
+from emulator.sockets import listen
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Server:
     ) -> None:
         self.cache = Cache(memory_limit_bytes=memory_limit_bytes)
         self._protocol = Protocol(self.cache)
-        self._listener = _listen(host, port)
+        self._listener = listen(host, port, _BACKLOG)
         self.host: str
         self.port: int
         self.host, self.port = self._listener.getsockname()[:2]
@@ -220,19 +221,3 @@ def start(
     server = Server(port, host, memory_limit_bytes=memory_limit_bytes)
     server.start()
     return server
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _name, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        # A restart must not wait for the last run's connections to time out.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener

@@ -63,6 +63,7 @@ def ndb_client(server: emulator.Emulator) -> ndb.Client:
     return ndb.Client()
 
 
-@pytest.fixture
-def datastore_client(server: emulator.Emulator) -> datastore.Client:
-    return datastore.Client()
+@pytest.fixture(params=["grpc", "http"])
+def datastore_client(server: emulator.Emulator, request: pytest.FixtureRequest) -> datastore.Client:
+    """The official client, over each of its transports."""
+    return datastore.Client(_use_grpc=request.param == "grpc")

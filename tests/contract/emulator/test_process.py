@@ -70,8 +70,6 @@ def test_a_taken_port_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert_refused(run_to_end("--port", str(port)), str(port), "taken")
-        control = run_to_end("--port", "0", "--control-port", str(port))
-        assert_refused(control, str(port), "taken")
 
 
 def test_a_second_emulator_does_not_share_the_port() -> None:

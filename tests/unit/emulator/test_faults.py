@@ -13,7 +13,7 @@ from emulator.datastore.engine import Engine
 from emulator.datastore.errors import CONTENTION, Code, DatastoreError
 from emulator.datastore.faults import RPCS, Fault, Faults, Rule, kinds_in
 from emulator.datastore.protos import CommitRequest, LookupRequest, Message, Mutation
-from emulator.datastore.servicer import methods
+from emulator.datastore.rpcs import rpcs
 from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.subject import Subject, query
 from tests.unit.emulator.waiting import Started
@@ -237,7 +237,7 @@ class TestKinds:
         assert kinds_in("RunAggregationQuery", request) == {"A"}
 
     def test_every_rpc_is_known(self, engine: Subject) -> None:
-        assert set(methods(engine.engine, Faults(engine.engine.rollback))) == set(RPCS)
+        assert set(rpcs(engine.engine, Faults(engine.engine.rollback))) == set(RPCS)
 
 
 class TestTransactions:

@@ -20,7 +20,9 @@ FLOORS = [
     ["aggregation", "pessimistic", "entity_groups", "sessions"],
     ["reads", "writes"],
     ["engine"],
-    ["servicer", "control"],
+    ["rpcs", "relay"],
+    ["servicer", "http_rpcs", "front"],
+    ["control", "web"],
     ["server"],
 ]
 

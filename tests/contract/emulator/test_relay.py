@@ -1,0 +1,156 @@
+"""The relay in front: every byte, in both directions, and nobody left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+import emulator
+from emulator.datastore.front import Front
+from emulator.sockets import listen
+from sample_app.stack import ports
+from tests.contract.emulator.process import EmulatorProcess
+from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+# More than all the buffers on the way hold.
+MANY_BYTES = 64 * 2**20
+
+
+class Behind:
+    """A relay, with a listening socket in the place of gRPC's server."""
+
+    def __init__(self) -> None:
+        self.grpc = listen("127.0.0.1", 0)
+        self.grpc.settimeout(10)
+        listener = listen("127.0.0.1", 0)
+        self.address = listener.getsockname()
+        self.taken: list[socket.socket] = []
+        self.front = Front(listener, self.grpc.getsockname()[1], self.taken.append)
+
+    def connect(self, begins: bytes = b"") -> socket.socket:
+        client = socket.create_connection(self.address, timeout=10)
+        client.sendall(begins)
+        return client
+
+    def accept(self) -> socket.socket:
+        """The relay's connection to gRPC's server."""
+        server, _ = self.grpc.accept()
+        server.settimeout(10)
+        return server
+
+    def close(self) -> None:
+        self.front.stop()
+        for each in (self.grpc, *self.taken):
+            each.close()
+
+
+@pytest.fixture
+def behind() -> Iterator[Behind]:
+    behind = Behind()
+    yield behind
+    behind.close()
+
+
+def receive(sock: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        data = sock.recv(min(65536, count - len(received)))
+        assert data, f"closed after {len(received)} of {count} bytes"
+        received += data
+    return bytes(received)
+
+
+def test_bytes_go_both_ways(behind: Behind) -> None:
+    with behind.connect(PREFACE) as client, behind.accept() as server:
+        assert receive(server, len(PREFACE)) == PREFACE
+        server.sendall(b"answer")
+        assert receive(client, 6) == b"answer"
+        server.close()
+        assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("upwards", [True, False])
+def test_who_reads_slowly_gets_everything(behind: Behind, upwards: bool) -> None:
+    """And meanwhile the other direction goes on, and so do other clients."""
+    with behind.connect(PREFACE) as client, behind.accept() as server:
+        receive(server, len(PREFACE))
+        source, target = (client, server) if upwards else (server, client)
+        sent = os.urandom(2**20) * (MANY_BYTES // 2**20)
+        sending = Started(lambda: source.sendall(sent))
+        target.sendall(b"other way")
+        assert receive(source, 9) == b"other way"
+        with behind.connect(PREFACE), behind.accept() as another:
+            assert receive(another, len(PREFACE)) == PREFACE
+        assert not sending.done, "the buffers hold everything: this shows nothing"
+        assert receive(target, len(sent)) == sent
+        sending.result()
+
+
+def test_what_is_not_http2_is_handed_over_unread(behind: Behind) -> None:
+    with behind.connect(b"POST / HTTP/1.1\r\n") as client:
+        wait_until(lambda: behind.taken)
+        (taken,) = behind.taken
+        assert receive(taken, 17) == b"POST / HTTP/1.1\r\n"
+        # Directly: the relay may go.
+        behind.front.stop()
+        taken.sendall(b"HTTP/1.1 200 OK\r\n")
+        assert receive(client, 17) == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_what_begins_letter_by_letter(behind: Behind) -> None:
+    """ "P" and "PR" may become anything; nobody is kept waiting by one who is slow."""
+    with behind.connect(b"P") as slow, behind.connect(b"PR") as slower:
+        with behind.connect(PREFACE), behind.accept() as server:
+            assert receive(server, 3) == b"PRI"
+        slow.sendall(b"OST")
+        wait_until(lambda: behind.taken)
+        assert receive(behind.taken[0], 4) == b"POST"
+        slower.sendall(b"I *")
+        with behind.accept() as server:
+            assert receive(server, 5) == b"PRI *"
+
+
+def test_clients_that_leave_at_once(behind: Behind) -> None:
+    for _ in range(20):
+        behind.connect().close()
+        behind.connect(b"P").close()
+        behind.connect(PREFACE).close()
+    with behind.connect(PREFACE):
+        for _ in range(21):
+            behind.accept().close()
+    assert not [each for each in behind.taken if each.recv(2) != b"P"]
+
+
+def test_without_grpc_behind_it_the_client_is_sent_away(behind: Behind) -> None:
+    behind.grpc.close()
+    # Reset, if what it had sent was not read.
+    with behind.connect(PREFACE) as client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+
+
+def test_it_does_not_outlive_an_emulator_that_is_killed() -> None:
+    with EmulatorProcess() as process:
+        port = int(process.host.rpartition(":")[2])
+        process.stop(signal.SIGKILL)
+        wait_until(lambda: ports.is_free(port))
+
+
+def test_nor_do_its_files_stay_with_a_program_that_ends() -> None:
+    """The emulator's standard output is closed when the emulator has ended."""
+    with EmulatorProcess() as process:
+        process.stop(signal.SIGKILL)
+        assert process.process.stdout is not None
+        assert process.process.stdout.read() == ""
+
+
+def test_when_it_dies_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with emulator.start() as running:
+        running._front._process.kill()
+        wait_until(lambda: "no client can connect" in caplog.text)
