@@ -101,6 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
     # Names that http.server looks for.
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 
+    def handle_expect_100(self) -> bool:
+        """The client waits for this before it sends the body."""
+        expected = super().handle_expect_100()
+        self.wfile.flush()
+        return expected
+
     def _answer(self) -> Reply:
         length = self.headers.get("Content-Length", "0")
         chunked = "Transfer-Encoding" in self.headers
