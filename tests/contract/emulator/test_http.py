@@ -14,7 +14,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import emulator
 from emulator.datastore.errors import CONTENTION
-from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
@@ -27,7 +26,8 @@ from emulator.datastore.protos import (
 from emulator.datastore.servicer import SERVICE
 from tests.contract.emulator.conftest import Stub
 from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.waiting import Started, wait_until_queued
+from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
 
 KEY = key("K", 1)
 PROTOBUF = "application/x-protobuf"
@@ -287,9 +287,7 @@ class TestReset:
             put = commit_request(Mutation(upsert=entity(KEY)))
             put.project_id = PROJECT
             waiting = Started(lambda: stub.call("Commit", put))
-            control = server._engine._control
-            assert isinstance(control, Pessimistic)
-            wait_until_queued(control._locks, 1)
+            wait_until(lambda: server.waiting)
             assert self.reset(server.host) == 200
             waiting.result()
             with pytest.raises(grpc.RpcError, match="expired"):
