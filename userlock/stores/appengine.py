@@ -55,12 +55,13 @@ import re
 from collections.abc import Callable
 from random import Random, SystemRandom
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 from userlock.stores.appengine_operators import ForOperators
 from userlock.stores.memcache.keys import KeySpace
+from userlock.stores.options import options_of
 
 try:
     from google.appengine.api import memcache
@@ -164,9 +165,9 @@ class AppEngineStore(ForOperators):
             ValueError: says what is wrong with the URL.
         """
         parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        options = options_of(parts, url)
         prefix = options.pop("prefix", "userlock")
-        if parts.netloc or parts.path or parts.fragment or options:
+        if parts.netloc or parts.path or options:
             raise ValueError(f"{url!r} must look like appengine://?prefix=NAME")
         return cls(prefix=prefix)
 

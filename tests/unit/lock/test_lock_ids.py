@@ -68,7 +68,18 @@ def test_a_priority_that_does_not_exist_is_refused() -> None:
         ("memcache://h1,h1", "named once each"),
         ("memcache://h1,,h2", "must look like"),
         ("memcache://h?via_proxy=maybe", "via_proxy is yes or no"),
-        ("memcache://h?protocol=binary", "protocol must be"),
+        ("memcache://h?protocol=binary", "protocol is meta or text, not 'binary'"),
+        ("memcache://h?prefix=a&prefix=b", "named twice"),
+        ("memcache://h?prefix=team#1", "%23"),
+        ("memcache://H1:11211,h1", "named once each"),
+        ("appengine://?prefix=a#b", "%23"),
+        ("redis://h1,h2", "names several servers"),
+        ("redis://h:0", "port 0 does not exist"),
+        ("redis://h?socket_timeout=0", "socket_timeout must be"),
+        ("redis://h?socket_connect_timeout=nan", "socket_connect_timeout must be"),
+        ("redis://h?prefix=a&prefix=b", "named twice"),
+        ("redis://h?prefix=team#1", "%23"),
+        ("redis://h/٣", "database must be a number"),
         ("memcache://h?prefix=a%20b", "key prefix"),
         ("memcache://h?timeout=3", "unknown option timeout"),
         ("memory://x", "takes no options"),
@@ -77,3 +88,10 @@ def test_a_priority_that_does_not_exist_is_refused() -> None:
 def test_urls_that_name_no_store_are_refused(url: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         userlock.LockService.from_url(url)
+
+
+@pytest.mark.parametrize("url", ["memcache://ann:secret@h:11211", "memcache://ann:secret@h?x=1"])
+def test_a_password_that_is_not_wanted_is_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="no user and password") as caught:
+        userlock.LockService.from_url(url)
+    assert "secret" not in str(caught.value)

@@ -84,7 +84,7 @@ class TestUrls:
         [
             ("datastore://p1?ns=a", "unknown option ns; there are: database"),
             ("datastore://p1/db", "must look like datastore://"),
-            ("datastore://p1#db", "must look like datastore://"),
+            ("datastore://p1#db", "%23"),
             ("datastore://p1?prefix=", "a key prefix must"),
             ("datastore://p1?kind=", "a kind must"),
         ],

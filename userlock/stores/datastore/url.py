@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from userlock.stores.datastore.keys import DEFAULT_KIND
+from userlock.stores.options import options_of
 
 
 class Address(NamedTuple):
@@ -33,7 +34,7 @@ def parse_url(url: str) -> Address:
         ValueError: says what is wrong with it.
     """
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = options_of(parts, url)
     address = Address(
         project=parts.netloc or None,
         database=options.pop("database", None) or None,
@@ -46,6 +47,6 @@ def parse_url(url: str) -> Address:
             f"{url!r}: unknown option {', '.join(options)}; "
             "there are: database, namespace, prefix, kind"
         )
-    if parts.path or parts.fragment:
+    if parts.path:
         raise ValueError(f"{url!r} must look like datastore://PROJECT?database=DB&prefix=NAME")
     return address

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
+
+from userlock.stores.options import options_of
 
 
 class Named(NamedTuple):
@@ -23,7 +25,11 @@ def parse_url(url: str) -> Named:
         ValueError: says what is wrong with it.
     """
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "@" in parts.netloc:  # which is not shown
+        raise ValueError(
+            "a memcache:// URL has no user and password: there are none to log in with"
+        )
+    options = options_of(parts, url)
     prefix = options.pop("prefix", "userlock")
     via_proxy = options.pop("via_proxy", "no")
     protocol = options.pop("protocol", None)
@@ -31,6 +37,8 @@ def parse_url(url: str) -> Named:
         raise ValueError(
             f"{url!r}: unknown option {', '.join(options)}; there are: prefix, via_proxy, protocol"
         )
+    if protocol not in (None, "meta", "text"):
+        raise ValueError(f"{url!r}: protocol is meta or text, not {protocol!r}")
     if via_proxy not in ("yes", "no"):
         raise ValueError(f"{url!r}: via_proxy is yes or no, not {via_proxy!r}")
     addresses = parts.netloc.split(",")
@@ -40,8 +48,13 @@ def parse_url(url: str) -> Named:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host`, `host:port` or `[v6]:port` as a pair; `ValueError` says what is wrong."""
-    match = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::(\d+))?|([^:\[\]/\s]+)(?::(\d+))?", address)
+    """`host`, `host:port` or `[v6]:port` as a pair; `ValueError` says what is wrong.
+
+    In small letters, so that all processes that name this host spread locks alike.
+    """
+    match = re.fullmatch(
+        r"\[([0-9a-f:.]+)\](?::([0-9]+))?|([^:\[\]/\s]+)(?::([0-9]+))?", address.lower()
+    )
     if match is None:
         raise ValueError(f"{address!r} is not a memcached address: use HOST:PORT")
     host = match[1] or match[3]

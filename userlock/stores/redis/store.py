@@ -36,7 +36,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import redis
 
@@ -48,6 +47,7 @@ from userlock.stores.redis.connections import (
     Connections,
 )
 from userlock.stores.redis.operators import ForOperators
+from userlock.stores.redis.url import parse_url
 
 #: By how much the server's clock may be ahead of time before a lease ends early.
 _SLACK_SECONDS = 1.0
@@ -139,31 +139,18 @@ class RedisStore(ForOperators):
         Raises:
             ValueError: says what is wrong with the URL.
         """
-        parts = urlsplit(url)
-        shown = url
-        if "@" in parts.netloc:  # no password
-            shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        if parts.scheme not in ("redis", "rediss"):
-            raise ValueError(f"{shown!r}: a Redis URL begins with redis:// or rediss://")
-        if not parts.hostname:
-            raise ValueError(f"{shown!r} names no host")
-        if not parts.path.removeprefix("/").isdecimal() and parts.path not in ("", "/"):
-            raise ValueError(f"{shown!r}: the database must be a number, not {parts.path[1:]!r}")
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        prefix = options.pop("prefix", "userlock")
-        if not prefix:
-            raise ValueError(f"{shown!r}: the prefix must not be empty")
+        named = parse_url(url)
         try:
             client = redis.Redis.from_url(
-                urlunsplit(parts._replace(query=urlencode(options))),
+                named.client_url,
                 socket_connect_timeout=CONNECT_TIMEOUT,
                 socket_timeout=REPLY_TIMEOUT,
                 protocol=2,  # one round trip less for a new connection
             )
-            store = cls(client, prefix=prefix)
+            store = cls(client, prefix=named.prefix)
             store._connections.make()  # an option that does not exist comes out here
         except (TypeError, ValueError, redis.RedisError) as error:
-            raise ValueError(f"{shown!r}: {error}") from error
+            raise ValueError(f"{named.shown!r}: {error}") from error
         return store
 
     # --- the verbs --------------------------------------------------------------------------

@@ -1,0 +1,25 @@
+"""What follows the `?` in the address of a store."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, parse_qsl
+
+
+def options_of(parts: SplitResult, shown: str) -> dict[str, str]:
+    """The options of a store's URL, by name.
+
+    Args:
+        parts: the URL.
+        shown: the same for people, without a password.
+
+    Raises:
+        ValueError: one is named twice, or a `#` ends them. Either would be passed over without a
+            word, and the locks be elsewhere than meant.
+    """
+    if parts.fragment:
+        raise ValueError(f"{shown!r}: what follows # would not count; a # in an option is %23")
+    named = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(named)
+    if len(options) < len(named):
+        raise ValueError(f"{shown!r}: an option is named twice")
+    return options

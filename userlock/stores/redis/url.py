@@ -1,0 +1,64 @@
+"""Addresses of Redis servers, as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from userlock.stores.options import options_of
+
+
+class Named(NamedTuple):
+    """What a URL names.
+
+    Attributes:
+        client_url: what redis-py needs of it.
+        prefix: begins every key.
+        shown: the URL without user and password, for people.
+    """
+
+    client_url: str
+    prefix: str
+    shown: str
+
+
+def parse_url(url: str) -> Named:
+    """What `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
+
+    Raises:
+        ValueError: says what is wrong with it, as far as can be told without redis-py.
+    """
+    parts = urlsplit(url)
+    shown = url
+    if "@" in parts.netloc:
+        shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    if parts.scheme not in ("redis", "rediss"):
+        raise ValueError(f"{shown!r}: a Redis URL begins with redis:// or rediss://")
+    if not parts.hostname:
+        raise ValueError(f"{shown!r} names no host")
+    if "," in parts.hostname:
+        raise ValueError(f"{shown!r} names several servers: leases are kept in one Redis")
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{shown!r}: {error}") from error
+    if port == 0:
+        raise ValueError(f"{shown!r}: port 0 does not exist")
+    if not re.fullmatch(r"/?[0-9]*", parts.path):
+        raise ValueError(f"{shown!r}: the database must be a number, not {parts.path[1:]!r}")
+    options = options_of(parts, shown)
+    prefix = options.pop("prefix", "userlock")
+    if not prefix:
+        raise ValueError(f"{shown!r}: the prefix must not be empty")
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        if name in options and not _is_time(options[name]):
+            raise ValueError(f"{shown!r}: {name} must be a number of seconds above 0")
+    return Named(urlunsplit(parts._replace(query=urlencode(options))), prefix, shown)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 86400
+    except ValueError:
+        return False
