@@ -219,6 +219,8 @@ class Acquisition:
                     self._sleep(turn, record, now, left)
             if lease is not None:
                 return lease
+            if decision is not Decision.WAIT and self._elapsed() >= self._wait_seconds:
+                return None  # others were faster, perhaps all the time
             record = self._look(decision)
 
     def _look(self, decision: Decision) -> Record | None:

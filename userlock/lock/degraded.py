@@ -6,7 +6,7 @@ from userlock.clock import Clock
 from userlock.lock.lease import Granted, Held, Lease, Lost, Unavailable, claim_of
 from userlock.lock.leases import Leases
 from userlock.lock.policy import OutagePolicy
-from userlock.lock.upkeep import offer
+from userlock.lock.upkeep import MOST_SWAPS, offer
 
 
 def extended(
@@ -51,12 +51,13 @@ def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held | None
     line before the store went away, it does so no longer once another has it.
 
     Returns:
-        None if the lock is free and others come first: to be asked again in a moment.
+        None if the lock is free and others come first, or the record was changed all the time: to
+        be asked again in a moment.
 
     Raises:
         StoreUnavailable: it still does not answer.
     """
-    while True:
+    for _ in range(MOST_SWAPS):
         asked_at = clock.now()
         record, contended = lease.record, False
         version = leases.store.create(lease.lock_id, record, lease.ttl_seconds)
@@ -92,3 +93,4 @@ def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held | None
                 contended=contended,
             )
         )
+    return None

@@ -205,6 +205,12 @@ class LockService(ForOperators):
             return acquisition.unavailable(StoreUnavailable(breaker.reason, sent=False))
         try:
             lease = self.leases.take_at(started, lock_id, token, record, ttl, said)
+            access.answered(breaker)
+            if lease is not None:
+                if self.listeners.watched():
+                    waited = clock.now() - started
+                    self.listeners.emit(Acquired(lock_id, said, waited, 1, "", degraded=False))
+                return lease
         except StoreUnavailable as trouble:
             access.failed(breaker, started, trouble)
             acquisition = Acquisition(self, claim_of(lock_id, record, ttl), wait, started)
@@ -212,15 +218,9 @@ class LockService(ForOperators):
         except BaseException:  # the thread is being stopped; it may have been granted
             Acquisition(self, claim_of(lock_id, record, ttl), wait, started).abandoned()
             raise
-        access.answered(breaker)
-        if lease is None:
-            # With a token of its own: what was sent with the first one may be late.
-            claim = claim_of(lock_id, record, ttl).afresh()
-            return Acquisition(self, claim, wait, started, holding).contended()
-        if self.listeners.watched():
-            waited = clock.now() - started
-            self.listeners.emit(Acquired(lock_id, priority.value, waited, 1, "", degraded=False))
-        return lease
+        # With a token of its own: what was sent with the first one may be late.
+        claim = claim_of(lock_id, record, ttl).afresh()
+        return Acquisition(self, claim, wait, started, holding).contended()
 
     # --- release ----------------------------------------------------------------------------
 

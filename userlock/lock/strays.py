@@ -36,6 +36,8 @@ from userlock.lock.store import StoreUnavailable
 _MOST = 1000
 #: For how long a command that was sent may still be carried out.
 _ARRIVAL_SECONDS = 10.0
+#: How often it is looked for meanwhile.
+_LOOK_SECONDS = 1.0
 #: How many a request looks after, so that none pays for all of them.
 _AT_ONCE = 4
 
@@ -146,8 +148,12 @@ class Strays:
             except StoreUnavailable:
                 strays.append(stray)
                 raise
+            except BaseException:
+                # The thread is being stopped. (Or it is an error of ours: not everybody's at once.)
+                strays.append(dataclasses.replace(stray, next_look=now + _LOOK_SECONDS))
+                raise
             if lease.unsettled and isinstance(outcome, Lost) and now < stray.until:
-                strays.append(dataclasses.replace(stray, next_look=now + 1.0))
+                strays.append(dataclasses.replace(stray, next_look=now + _LOOK_SECONDS))
         return asked
 
 

@@ -209,8 +209,9 @@ class Tenure:
     def on_lost(self, callback: Callable[[Tenure], object]) -> None:
         """Call `callback(tenure)`, once, when the lease turns out lost while it is held.
 
-        From the thread that finds out, which may be the heartbeat's. At once
-        if it is lost already. What it raises is logged.
+        From the thread that finds out, which may be the heartbeat's: it must be
+        quick, because the renewals of all locks of the process wait for it. At
+        once if it is lost already. What it raises is logged.
 
         Raises:
             TypeError: `callback` cannot be called.

@@ -132,6 +132,33 @@ class TestConfirmed:
         assert record_of(store, "ann").holder.token != lease.token
 
 
+def test_a_store_that_refuses_every_change_does_not_keep_the_heart(
+    service: LockService,
+    clock: ManualClock,
+    store: MemoryStore,
+    tenure: Tenure,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked again, as long as the lock is held; other locks are looked after in between."""
+    changes = 0
+
+    def refused(*_: object) -> None:
+        nonlocal changes
+        changes += 1
+        if changes == 1000:  # past the heart, which goes on after errors
+            pytest.fail("it goes on and on")
+
+    monkeypatch.setattr(store, "swap", refused)
+    store.come_back()
+    service.leases.take(make_claim("ann", ttl_seconds=0.1))
+    live(service, clock, 1)
+    assert changes > 0
+    assert tenure.degraded
+    monkeypatch.undo()
+    live(service, clock, 1)
+    assert not tenure.degraded
+
+
 class TestConflict:
     def test_another_who_has_it_is_named_and_left_alone(
         self,

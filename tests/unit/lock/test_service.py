@@ -260,6 +260,32 @@ def test_an_interrupted_release_is_made_up_for(service: LockService, store: Memo
     assert store.read("ann") is None
 
 
+def test_one_that_is_interrupted_while_it_gives_back_what_is_owed_keeps_nothing(
+    service: LockService, store: MemoryStore, clock: ManualClock
+) -> None:
+    """Nor is anything forgotten that is owed."""
+    lease = service.acquire("ann")
+    store.go_down("connection refused")
+    service.release(lease)
+    store.come_back()
+    store.before("remove", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        service.acquire("bob")
+    assert store.read("bob") is None
+    clock.advance(1)
+    service.release(service.acquire("cem"))
+    assert store.read("ann") is None
+
+
+def test_nor_does_one_that_is_interrupted_while_it_tells_of_it(
+    service: LockService, store: MemoryStore
+) -> None:
+    service.listeners.add(lambda _: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        service.acquire("ann")
+    assert store.read("ann") is None
+
+
 def interrupt() -> None:
     raise KeyboardInterrupt
 

@@ -234,6 +234,23 @@ class TestStopped:
         assert not record_of(store, "ann").empty
 
 
+def test_a_store_that_refuses_every_change_is_given_up_in_time(
+    service: LockService, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where each question goes to another server: what was just read is outdated each time."""
+
+    def refused(*_: object) -> None:
+        clock.advance(0.01)
+        assert clock.now() < started + 10, "it goes on and on"
+
+    service.acquire("ann", lock_timeout=1)
+    started = clock.now()
+    monkeypatch.setattr(store, "swap", refused)
+    with pytest.raises(LockTimeout):
+        service.acquire("ann", wait_timeout=2)
+    assert clock.now() == pytest.approx(started + 2, abs=0.1)
+
+
 class TestOutages:
     def test_what_stood_in_line_when_the_store_went_away_is_taken_back(
         self, store: MemoryStore, clock: ManualClock, others: Leases
