@@ -1,15 +1,16 @@
-"""Flask: a scope and an ndb context for each request.
+"""Flask: a scope and an ndb context for each request, and a decorator for views.
 
 Needs the extra `flask` (`pip install userlock[flask]`).
 """
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import Any
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
 
 try:
     import flask
@@ -18,26 +19,17 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
-from google.cloud.ndb.context import get_context
-
-import userlock.ndb.model  # noqa: F401  (hooks into ndb)
-from userlock.errors import CommitInDoubt, LockServiceUnavailable, LockTimeout, StaleWriteError
+from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
+from userlock.contrib.requests import BATCH_HEADERS as BATCH_HEADERS
+from userlock.contrib.requests import Surroundings, close, finish_writes
+from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.lock.lease import Priority
-from userlock.lock.scope import current_scope, default_service, defaults, scope
-from userlock.lock.service import LockService, check_service
-from userlock.settings import Enforcement, make_settings
+from userlock.lock.service import LockService
+from userlock.lock.verbs import global_lock
+from userlock.settings import Enforcement
 
-log = logging.getLogger(__name__)
-
-#: Set by Google's front ends. App Engine strips X-AppEngine-* headers from requests of anybody
-#: else. The others can be sent by anybody whom a service lets in; all that they gain is to wait
-#: longer, behind everybody else, so a public service loses at most a worker's time.
-BATCH_HEADERS = (
-    "X-AppEngine-QueueName",
-    "X-AppEngine-Cron",
-    "X-CloudTasks-QueueName",
-    "X-CloudScheduler",
-)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 #: Where a request keeps what is to be closed at its end. In its WSGI environment, because
 #: `flask.g` is shared by requests that one makes to its own app.
@@ -49,11 +41,16 @@ class UserLock:
 
     In a request, `with userlock.global_lock(user_id):` is all that a handler
     needs. When the request ends, whatever happened, its locks are released.
-    `LockTimeout` and `LockServiceUnavailable` are answered with 503 and
-    Retry-After, `StaleWriteError` with 409 and Retry-After; where a write is
-    in doubt (`CommitInDoubt`, `StaleWriteError.may_have_landed`) with 500 and
-    without, since the request must not just be sent again; each with a JSON
-    body. A `WriteViolation` is a bug and is left to the app (500).
+
+    What the client gets, as problem documents of RFC 9457
+    (`userlock.contrib.problems`): 503 and Retry-After for `LockTimeout` and
+    `LockServiceUnavailable`, 409 and Retry-After for `StaleWriteError`; where a
+    write is in doubt (`CommitInDoubt`, `StaleWriteError.may_have_landed`) 500
+    and no Retry-After, since the request must not just be sent again. A
+    `WriteViolation` is a bug: it is logged in full, and answered with 500 that
+    tells nothing of it. In debugging and testing it is raised instead. An app's
+    own error handlers for these classes, in blueprints or registered later,
+    come first.
 
     Args:
         app: the Flask app; or call `init_app` later.
@@ -66,6 +63,7 @@ class UserLock:
         enforcement: `raise`, `log` or `off`; by default as configured.
         fencing: whether Datastore refuses stale writes; by default as configured.
         context_options: for `client.context()`, for instance a global cache.
+        contention_status: the answer to `LockTimeout`: 503 or 409.
     """
 
     def __init__(
@@ -78,16 +76,17 @@ class UserLock:
         enforcement: Enforcement | str | None = None,
         fencing: bool | None = None,
         context_options: dict[str, Any] | None = None,
+        contention_status: int = 503,
     ) -> None:
-        if isinstance(batch_prefixes, str):
-            raise TypeError("batch_prefixes must be a list of paths, not one string")
-        self._client = client
-        self._made: tuple[int, Any] = (0, None)
-        self._service = None if service is None else check_service(service)
-        self._batch_prefixes = tuple(batch_prefixes)
-        self._enforcement = None if enforcement is None else Enforcement.of(enforcement)
-        self._fencing = fencing
-        self._context_options = context_options or {}
+        self._surroundings = Surroundings(
+            client=client,
+            service=service,
+            batch_prefixes=batch_prefixes,
+            enforcement=enforcement,
+            fencing=fencing,
+            context_options=context_options,
+        )
+        self._contention_status = check_contention_status(contention_status)
         if app is not None:
             self.init_app(app)
 
@@ -97,129 +96,128 @@ class UserLock:
         app.before_request(self._open)
         app.after_request(self._finish)
         app.teardown_request(self._close)
-        app.register_error_handler(LockTimeout, _answer_timeout)
-        app.register_error_handler(LockServiceUnavailable, _answer_unavailable)
-        app.register_error_handler(StaleWriteError, _answer_stale)
-        app.register_error_handler(CommitInDoubt, _answer_in_doubt)
+        for kind in ANSWERED:
+            app.register_error_handler(kind, self._answer)
 
     def priority_of(self, request: flask.Request) -> Priority:
         """Whether a request is a person's or a batch job's."""
-        if request.path.startswith(self._batch_prefixes) or any(
-            header in request.headers for header in BATCH_HEADERS
-        ):
-            return Priority.BATCH
-        return Priority.INTERACTIVE
-
-    def _client_of_this_process(self) -> Any:
-        if not callable(self._client):
-            return self._client
-        made_in, client = self._made
-        if made_in != os.getpid():
-            client = self._client()
-            self._made = os.getpid(), client
-        return client
+        return self._surroundings.priority_of(request.path, request.headers.__contains__)
 
     def _open(self) -> None:
-        with ExitStack() as stack:
-            client = self._client_of_this_process()
-            # Inside a context that is open already (a test's, or an outer
-            # request's) ndb would refuse another one.
-            if client is not None and get_context(False) is None:
-                stack.enter_context(client.context(**self._context_options))
-            stack.enter_context(
-                scope(
-                    self._service or default_service(),
-                    settings=make_settings(
-                        defaults.settings,
-                        enforcement=self._enforcement,
-                        fencing=self._fencing,
-                    ),
-                    priority=self.priority_of(flask.request),
-                    request=f"{flask.request.method} {flask.request.path}",
-                )
-            )
-            flask.request.environ[_STACK] = stack.pop_all()
+        request = flask.request
+        request.environ[_STACK] = self._surroundings.open(
+            request.method, request.path, self.priority_of(request)
+        )
 
-    @staticmethod
-    def _finish(response: flask.Response) -> flask.Response:
+    def _finish(self, response: flask.Response) -> flask.Response:
         """Writes under locks that the handler did not leave itself land before the answer."""
-        current = current_scope()
         # An answer that is an error already says more than this one would;
         # what goes wrong with its writes is logged when the scope ends.
-        if current is not None and response.status_code < 500:
-            try:
-                current.finish_writes()
-            except StaleWriteError as error:
-                return _answer_stale(error)
+        if response.status_code < 500:
+            error = finish_writes()
+            if error is not None:
+                return self._answer(error)
         return response
 
-    def _close(self, error: BaseException | None) -> None:
+    @staticmethod
+    def _close(error: BaseException | None) -> None:
         stack: ExitStack | None = flask.request.environ.pop(_STACK, None)
-        if stack is None:
-            return
-        try:
-            stack.__exit__(
-                None if error is None else type(error),
-                error,
-                None if error is None else error.__traceback__,
-            )
-        except Exception:
-            # The answer is decided; raised here, it would be lost with the rest.
-            log.exception("a write of %s failed after its answer", flask.request.path)
+        if stack is not None:
+            close(stack, error, flask.request.path)
+
+    def _answer(self, error: UserLockError) -> flask.Response:
+        app = flask.current_app
+        if isinstance(error, WriteViolation):
+            if app.testing or app.debug or app.config["PROPAGATE_EXCEPTIONS"]:
+                raise error
+            app.log_exception((type(error), error, cast(TracebackType, error.__traceback__)))
+            flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
+        problem = problem_of(error, contention_status=self._contention_status)
+        return flask.Response(problem.body, problem.status, problem.headers)
 
 
-def _answer(
-    status: int, error: Exception, message: str, retry_after: int | None, **facts: Any
-) -> flask.Response:
-    response = flask.jsonify(error=type(error).__name__, message=message, **facts)
-    response.status_code = status
-    if retry_after is not None:
-        response.headers["Retry-After"] = str(retry_after)
-    return response
+def user_lock(
+    source: str | Callable[[], str | int] | None = None,
+    *,
+    session: str | None = None,
+    wait_timeout: float | None = None,
+    lock_timeout: float | None = None,
+    priority: Priority | str | None = None,
+    heartbeat: bool | None = None,
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Hold a user's lock while a view runs; for views of one user.
+
+        @app.post("/users/<user_id>/points")
+        @user_lock("user_id")                     # from the route
+        def add_points(user_id): ...
+
+        @user_lock(session="user_id")             # from the session; 401 where it has none
+        @user_lock(lambda: flask.g.user.id)       # from anywhere, in the request
+
+    Also for methods of class-based views, in their `decorators`, and for async
+    views (the wait blocks the view's event loop, which in Flask is its alone).
+    The lock is released when the view returns: a streamed response runs without.
+
+    Args:
+        source: the name of an argument of the route, or a function without arguments that
+            gives the lock id.
+        session: the key in `flask.session`, instead.
+        wait_timeout, lock_timeout, priority, heartbeat: as in `userlock.global_lock`.
+
+    Raises:
+        TypeError: at once, for anything else than one source.
+        ConfigurationError: in the request, when its route has no such argument.
+    """
+    if (source is None) == (session is None) or not (
+        isinstance(session, str) or isinstance(source, str) or callable(source)
+    ):
+        raise TypeError(
+            "user_lock takes the name of a route's argument, a function that gives the lock id, "
+            "or session='its key in the session'"
+        )
+
+    def lock() -> global_lock:
+        return global_lock(
+            _lock_id(source, session),
+            wait_timeout=wait_timeout,
+            lock_timeout=lock_timeout,
+            priority=priority,
+            heartbeat=heartbeat,
+        )
+
+    def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
+        if inspect.iscoroutinefunction(view):
+
+            @functools.wraps(view)
+            async def locked_async(*args: Any, **kwargs: Any) -> Any:
+                with lock():
+                    return await view(*args, **kwargs)
+
+            return cast(Callable[_P, _R], locked_async)
+
+        @functools.wraps(view)
+        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with lock():
+                return view(*args, **kwargs)
+
+        return locked
+
+    return decorate
 
 
-# Who holds a lock, which servers are down and where the code is are for the
-# log, not for whoever sent the request.
-
-
-def _answer_timeout(error: LockTimeout) -> flask.Response:
-    return _answer(
-        503,
-        error,
-        "Another request for the same user is still running. Try again in a moment.",
-        retry_after=1,
-        lock_id=error.lock_id,
-        waited_seconds=round(error.waited_seconds, 3),
-    )
-
-
-def _answer_unavailable(error: LockServiceUnavailable) -> flask.Response:
-    return _answer(
-        503,
-        error,
-        "The lock service is not available. Try again in a moment.",
-        retry_after=1,
-        lock_id=error.lock_id,
-    )
-
-
-def _answer_in_doubt(error: CommitInDoubt | StaleWriteError) -> flask.Response:
-    return _answer(
-        500,
-        error,
-        "It is not known whether the change was made. Look before you try again.",
-        retry_after=None,
-        lock_id=error.lock_id,
-    )
-
-
-def _answer_stale(error: StaleWriteError) -> flask.Response:
-    if error.may_have_landed:
-        return _answer_in_doubt(error)
-    return _answer(
-        409,
-        error,
-        "The data was changed by another request. Nothing was overwritten; try again.",
-        retry_after=0,
-        lock_id=error.lock_id,
-    )
+def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) -> str | int:
+    if session is not None:
+        found: str | int | None = flask.session.get(session)
+        if found is None:
+            flask.abort(401)
+        return found
+    if callable(source):
+        return source()
+    arguments = flask.request.view_args or {}
+    if source not in arguments:
+        raise ConfigurationError(
+            f"@user_lock({source!r}): the route of {flask.request.path} has no such argument "
+            f"(it has: {', '.join(arguments) or 'none'})"
+        )
+    lock_id: str | int = arguments[source]
+    return lock_id

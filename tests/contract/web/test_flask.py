@@ -126,7 +126,9 @@ def test_a_lock_that_is_not_to_be_had_is_503_with_retry_after(
     answer = client.post("/users/ann/points")
     assert answer.status_code == 503
     assert 1 <= int(answer.headers["Retry-After"]) <= 5
+    assert answer.mimetype == "application/problem+json"
     body = answer.get_json()
+    assert (body["title"], body["status"]) == ("Service Unavailable", 503)
     assert body["error"] == "LockTimeout"
     assert body["lock_id"] == "ann"
     assert body["waited_seconds"] == pytest.approx(1)
@@ -197,8 +199,27 @@ def test_an_answer_that_is_an_error_already_stays_what_it_is(
     assert userlock.current_scope() is None
 
 
-def test_a_violation_is_a_bug_of_the_app(app: flask.Flask, client: FlaskClient) -> None:
-    assert client.post("/no-lock").status_code == 500
+def test_the_status_for_contention_can_be_chosen(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    app = flask.Flask(__name__)
+    UserLock(app, client=ndb_client, service=service, contention_status=409)
+    app.post("/")(userlock.global_lock("ann", wait_timeout=0)(lambda: "locked"))
+    service.acquire("ann")
+    answer = app.test_client().post("/")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
+    with pytest.raises(ValueError, match="must be 503 or 409"):
+        UserLock(contention_status=500)
+
+
+def test_a_violation_is_a_bug_of_the_app(
+    app: flask.Flask, client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client.post("/no-lock")
+    assert answer.status_code == 500
+    assert "Account" not in answer.text
+    assert "CreatedWithoutLock" in caplog.text
+    assert __file__ in caplog.text
     app.testing = True
     with pytest.raises(userlock.CreatedWithoutLock):
         app.test_client().post("/no-lock")

@@ -1,0 +1,142 @@
+"""The decorator for views: where the lock id comes from, and on which views it works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import flask
+import pytest
+from flask.testing import FlaskClient
+from flask.views import MethodView, View
+
+import userlock
+from userlock.contrib.flask import UserLock, user_lock
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    return userlock.LockService(store, clock=clock)
+
+
+@pytest.fixture
+def app(service: userlock.LockService) -> flask.Flask:
+    app = flask.Flask(__name__)
+    app.secret_key = "for tests"
+    UserLock(app, service=service)
+    return app
+
+
+@pytest.fixture
+def client(app: flask.Flask) -> FlaskClient:
+    return app.test_client()
+
+
+def held() -> dict[str, Any]:
+    scope = userlock.current_scope()
+    assert scope is not None
+    return {
+        lock_id: {"batch": tenure.lease.priority == "batch"}
+        for lock_id, tenure in scope.held.items()
+    }
+
+
+def test_the_id_comes_from_the_route(
+    app: flask.Flask, client: FlaskClient, service: userlock.LockService
+) -> None:
+    @app.get("/users/<user_id>")
+    @user_lock("user_id", priority="batch")
+    def view(user_id: str) -> dict[str, Any]:
+        assert user_id == "ann"
+        return held()
+
+    assert client.get("/users/ann").get_json() == {"ann": {"batch": True}}
+    assert service.holder("ann") is None
+
+
+def test_the_id_comes_from_the_session(app: flask.Flask, client: FlaskClient) -> None:
+    @app.get("/me")
+    @user_lock(session="user_id")
+    def view() -> dict[str, Any]:
+        return held()
+
+    assert client.get("/me").status_code == 401
+    with client.session_transaction() as session:
+        session["user_id"] = "ann"
+    assert list(client.get("/me").get_json()) == ["ann"]
+
+
+def test_the_id_comes_from_a_function(app: flask.Flask, client: FlaskClient) -> None:
+    @app.get("/me")
+    @user_lock(lambda: flask.request.args["who"])
+    def view() -> dict[str, Any]:
+        return held()
+
+    assert list(client.get("/me?who=ben").get_json()) == ["ben"]
+
+
+class Method(MethodView):
+    @user_lock("user_id")
+    def get(self, user_id: str) -> dict[str, Any]:
+        return held()
+
+
+class Decorated(View):
+    decorators: ClassVar = [user_lock("user_id")]
+
+    def dispatch_request(self, **arguments: str) -> dict[str, Any]:
+        return held()
+
+
+@user_lock("user_id")
+async def asynchronous(user_id: str) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return held()
+
+
+@pytest.mark.parametrize("view", [Method.as_view("view"), Decorated.as_view("view"), asynchronous])
+def test_other_kinds_of_views(
+    app: flask.Flask,
+    client: FlaskClient,
+    service: userlock.LockService,
+    view: Callable[..., Any],
+) -> None:
+    app.add_url_rule("/users/<user_id>", view_func=view)
+    assert list(client.get("/users/ann").get_json()) == ["ann"]
+    assert service.holder("ann") is None
+
+
+@pytest.mark.parametrize("view", [Method.as_view("view"), asynchronous])
+def test_a_lock_that_is_not_to_be_had(
+    app: flask.Flask,
+    client: FlaskClient,
+    service: userlock.LockService,
+    view: Callable[..., Any],
+) -> None:
+    service.acquire("ann")
+    app.add_url_rule("/users/<user_id>", view_func=view)
+    assert client.get("/users/ann").status_code == 503
+
+
+def test_a_route_without_such_an_argument(app: flask.Flask, client: FlaskClient) -> None:
+    app.testing = True
+
+    @app.get("/users/<learner_id>")
+    @user_lock("user_id")
+    def view(learner_id: str) -> str:
+        return learner_id
+
+    with pytest.raises(userlock.ConfigurationError, match=r"'user_id'.*it has: learner_id"):
+        client.get("/users/ann")
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [(None, {}), ("user_id", {"session": "user_id"}), (7, {}), (None, {"session": 7})],
+)
+def test_anything_else_than_one_source_is_refused(source: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="user_lock takes"):
+        user_lock(source, **options)

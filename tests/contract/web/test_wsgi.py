@@ -1,0 +1,209 @@
+"""The WSGI middleware: scope, priority and release around any app, and what clients get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from werkzeug.test import Client, run_wsgi_app
+from werkzeug.test import create_environ as environ_of
+
+import userlock
+from userlock.contrib.wsgi import UserLockMiddleware
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Purse(userlock.UserModel):
+    """One user's purse, locked by its key's name."""
+
+    _lock_id_from_key = userlock.key_id
+    coins = ndb.IntegerProperty(default=0)
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    return userlock.LockService(store, clock=clock)
+
+
+@pytest.fixture
+def wrapped(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> Callable[[App], UserLockMiddleware]:
+    return lambda app: UserLockMiddleware(
+        app, client=ndb_client, service=service, batch_prefixes=["/tasks/"]
+    )
+
+
+Wrapped = Callable[[App], UserLockMiddleware]
+
+
+def put_a_coin(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    with userlock.global_lock("ann", wait_timeout=1):
+        purse = Purse.get_by_id("ann") or Purse(id="ann")
+        purse.coins += 1
+        purse.put()
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [str(purse.coins).encode()]
+
+
+def test_a_handler_locks_gets_modifies_and_puts(
+    wrapped: Wrapped, service: userlock.LockService
+) -> None:
+    client = Client(wrapped(put_a_coin))
+    assert [client.post("/").text for _ in range(2)] == ["1", "2"]
+    assert service.holder("ann") is None
+    assert userlock.current_scope() is None
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "priority"),
+    [
+        ("/", {}, "interactive"),
+        ("/tasks/nightly", {}, "batch"),
+        ("/", {"X-CloudTasks-QueueName": "nightly"}, "batch"),
+    ],
+)
+def test_the_request_says_the_priority(
+    wrapped: Wrapped, path: str, headers: dict[str, str], priority: str
+) -> None:
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        scope = userlock.current_scope()
+        assert scope is not None
+        start_response("200 OK", [])
+        return [f"{scope.priority.value} {scope.request}".encode()]
+
+    answer = Client(wrapped(app)).get(path, headers=headers)
+    assert answer.text == f"{priority} GET {path}"
+
+
+def test_a_lock_that_is_not_to_be_had_is_a_problem_document(
+    wrapped: Wrapped, service: userlock.LockService
+) -> None:
+    service.acquire("ann", request="POST /elsewhere")
+    answer = Client(wrapped(put_a_coin)).post("/")
+    assert answer.status == "503 Service Unavailable"
+    assert answer.headers["Retry-After"] == "1"
+    assert answer.mimetype == "application/problem+json"
+    assert answer.json is not None
+    assert (answer.json["status"], answer.json["error"]) == (503, "LockTimeout")
+    assert "elsewhere" not in answer.text
+
+
+def test_a_violation_is_logged_and_tells_the_client_nothing(
+    wrapped: Wrapped, caplog: pytest.LogCaptureFixture
+) -> None:
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        start_response("200 OK", [("Set-Cookie", "a=b")])
+        Purse(id="ann").put()
+        return [b"never sent"]
+
+    answer = Client(wrapped(app)).post("/")
+    assert answer.status_code == 500
+    assert "Set-Cookie" not in answer.headers
+    assert "Purse" not in answer.text
+    assert "CreatedWithoutLock" in caplog.text
+    assert __file__ in caplog.text
+
+
+def test_a_refused_write_that_nobody_waited_for_is_409(
+    wrapped: Wrapped, service: userlock.LockService
+) -> None:
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        userlock.acquire_lock("ann")
+        purse = Purse.get_by_id("ann")
+        with userlock.scope(service), userlock.suppress("another process, without the lock"):
+            other = purse.key.get(use_cache=False)
+            other.coins += 1
+            other.put()
+        purse.put_async()
+        start_response("200 OK", [])
+        return [b"fine"]
+
+    Client(wrapped(put_a_coin)).post("/")
+    assert Client(wrapped(app)).post("/").status_code == 409
+    assert service.holder("ann") is None
+
+
+class Stream:
+    """A response in pieces, as they come."""
+
+    def __init__(self, service: userlock.LockService, *, fails_after: int | None = None) -> None:
+        self.service = service
+        self.fails_after = fails_after
+        self.held: list[bool] = []
+        self.closed = False
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Stream:
+        start_response("200 OK", [])
+        userlock.acquire_lock("ann")
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number in range(3):
+            if number == self.fails_after:
+                raise userlock.LockTimeout(lock_id="ben", waited_seconds=1, holder=None)
+            self.held.append(self.service.holder("ann") is not None)
+            yield b"piece "
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_stream_runs_within_its_scope(wrapped: Wrapped, service: userlock.LockService) -> None:
+    stream = Stream(service)
+    answer = Client(wrapped(stream)).get("/")
+    assert answer.text == "piece piece piece "
+    answer.close()
+    assert stream.held == [True, True, True]
+    assert stream.closed
+    assert service.holder("ann") is None
+    assert userlock.current_scope() is None
+
+
+def test_a_stream_that_has_not_begun_may_still_be_answered_otherwise(
+    wrapped: Wrapped, service: userlock.LockService
+) -> None:
+    answer = Client(wrapped(Stream(service, fails_after=0))).get("/")
+    assert answer.status_code == 503
+    answer.close()
+    assert service.holder("ann") is None
+
+
+def test_in_the_middle_of_a_stream_the_server_is_told(
+    wrapped: Wrapped, service: userlock.LockService
+) -> None:
+    app = wrapped(Stream(service, fails_after=2))
+    chunks, _, _ = run_wsgi_app(app, environ_of("/"), buffered=False)
+    with pytest.raises(userlock.LockTimeout):
+        list(chunks)
+    chunks.close()  # type: ignore[attr-defined]
+    assert service.holder("ann") is None
+    assert userlock.current_scope() is None
+
+
+def test_any_other_error_is_the_servers_and_the_lock_is_released(
+    wrapped: Wrapped, service: userlock.LockService
+) -> None:
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        userlock.acquire_lock("ann")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Client(wrapped(app)).get("/")
+    assert service.holder("ann") is None
+    assert userlock.current_scope() is None
+
+
+def test_the_status_for_contention_can_be_chosen(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    service.acquire("ann")
+    app = UserLockMiddleware(put_a_coin, client=ndb_client, service=service, contention_status=409)
+    assert Client(app).post("/").status == "409 Conflict"
+    with pytest.raises(ValueError, match="must be 503 or 409"):
+        UserLockMiddleware(put_a_coin, service=service, contention_status=429)
