@@ -79,15 +79,11 @@ def aggregate(reader: Reader, partition: Partition, request: Message, batch: Mes
     builder = BatchBuilder(reader, partition, request.nested_query)
     aggregations = _parse(request)
     loads = any(aggregation.name for aggregation in aggregations.values())
-    number = builder.query.partition
     enough = _enough(aggregations)
     for row in itertools.islice(builder.results(), enough):
         entity = None
         if loads:
-            assert number is not None
-            stored = reader.get(number, row.key)
-            assert stored is not None
-            entity = Entity.FromString(stored.data)
+            entity = Entity.FromString(builder.load(row.key).data)
         for aggregation in aggregations.values():
             aggregation.add(entity)
     properties = batch.aggregation_results.add().aggregate_properties

@@ -64,6 +64,14 @@ class Catalog:
         """All known partitions with their numbers."""
         return dict(self._partitions)
 
+    def scopes_of(self, partition: int) -> list[tuple[str, str, int]]:
+        """All indexes of a partition: kind, property and number. Some may be empty."""
+        return [
+            (kind, name, number)
+            for (owner, kind, name), number in list(self._scopes.items())
+            if owner == partition
+        ]
+
     def find_scope(self, partition: int, kind: str, name: str) -> int | None:
         """The index's number, or None if it never had an entry."""
         return self._scopes.get((partition, kind, name))

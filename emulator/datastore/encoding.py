@@ -241,7 +241,23 @@ def _decode_key_value(body: bytes, key: KeyPb) -> None:
     decode_path(body[position : -len(_TERMINATOR)], key)
 
 
+# The ranges of encoded values that metadata queries tell apart, and what they call them.
+REPRESENTATIONS = [
+    ((tag, bytes([tag[0] + 1])), name)
+    for tag, name in (
+        (_BOOLEAN, "BOOLEAN"),
+        (_DOUBLE, "DOUBLE"),
+        (_FIXED_POINT, "INT64"),
+        (_NULL, "NULL"),
+        (_GEO_POINT, "POINT"),
+        (_KEY, "REFERENCE"),
+        (_BYTES, "STRING"),
+    )
+]
+
+
 __all__ = [
+    "REPRESENTATIONS",
     "after_descendants",
     "complement",
     "decode_path",

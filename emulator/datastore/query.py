@@ -24,6 +24,11 @@ from emulator.datastore.rows import EVERYTHING, Span
 
 KEY = "__key__"
 
+NAMESPACE_METADATA = "__namespace__"
+KIND_METADATA = "__kind__"
+PROPERTY_METADATA = "__property__"
+_METADATA = (NAMESPACE_METADATA, KIND_METADATA, PROPERTY_METADATA)
+
 
 class Order(NamedTuple):
     """One sort order."""
@@ -102,6 +107,11 @@ class ParsedQuery:
     projection: tuple[str, ...] = ()
     distinct_on: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+
+    @property
+    def on_metadata(self) -> bool:
+        """Whether the entities are made up from what is stored."""
+        return self.kind in _METADATA
 
     @property
     def directions(self) -> tuple[bool, ...]:

@@ -8,6 +8,7 @@ from emulator.datastore.cursors import Place, decode_cursor, encode_cursor, fing
 from emulator.datastore.encoding import decode_path, decode_value
 from emulator.datastore.errors import invalid
 from emulator.datastore.masks import Mask
+from emulator.datastore.metadata import runner
 from emulator.datastore.protos import (
     EntityResult,
     KeyPb,
@@ -18,8 +19,7 @@ from emulator.datastore.protos import (
 )
 from emulator.datastore.query import Row
 from emulator.datastore.query_parser import parse_query
-from emulator.datastore.query_runner import QueryRunner
-from emulator.datastore.rows import Reader
+from emulator.datastore.rows import Reader, StoredEntity
 from emulator.datastore.transactions import QueryRange
 
 # Clients keep gRPC's default limit of 4 MiB per message. A batch is closed once it
@@ -46,6 +46,7 @@ class BatchBuilder:
         self.query = parse_query(query, partition, reader.catalog.find_partition(partition))
         if mask is not None and (self.query.shown or self.query.keys_only):
             raise invalid("A projection query must not have a property mask.")
+        self._runner = runner(reader, self.query, partition)
         self._fingerprint = fingerprint(self.query)
         self._start = self._place(query.start_cursor)
         self._end = self._place(query.end_cursor)
@@ -55,8 +56,12 @@ class BatchBuilder:
         request = self._request
         limit = request.limit.value if request.HasField("limit") else None
         stop = None if limit is None else request.offset + limit
-        rows = QueryRunner(self._reader, self.query).rows(self._start, self._end)
+        rows = self._runner.rows(self._start, self._end)
         return itertools.islice(rows, request.offset, stop)
+
+    def load(self, key: bytes) -> StoredEntity:
+        """The entity of one of the rows."""
+        return self._runner.load(key)
 
     def whole_range(self) -> QueryRange:
         """All that the query can have seen."""
@@ -64,7 +69,6 @@ class BatchBuilder:
 
     def fill(self, batch: Message) -> QueryRange:
         """Fill the batch; returns the range of the query that it has seen."""
-        query = self.query
         request = self._request
         limit = request.limit.value if request.HasField("limit") else None
         batch.entity_result_type = self._result_type()
@@ -73,7 +77,7 @@ class BatchBuilder:
         last: Row | None = None
         complete = True
         size = 0
-        for row in QueryRunner(self._reader, query).rows(self._start):
+        for row in self._runner.rows(self._start):
             if self._end is not None and self._end.is_before(row.position):
                 batch.more_results = QueryResultBatch.MORE_RESULTS_AFTER_CURSOR
                 break
@@ -124,9 +128,7 @@ class BatchBuilder:
             for name, encoded in zip(query.shown, row.projected, strict=False):
                 result.entity.properties[name].CopyFrom(decode_value(encoded))
         elif not query.keys_only:
-            assert query.partition is not None
-            stored = self._reader.get(query.partition, row.key)
-            assert stored is not None
+            stored = self._runner.load(row.key)
             result.entity.MergeFromString(stored.data)
             if self._mask is not None:
                 self._mask.cut(result.entity)

@@ -48,8 +48,6 @@ def parse_query(query: QueryPb, partition: Partition, number: int | None) -> Par
     kind = query.kind[0].name if query.kind else None
     if kind is not None:
         validation.check_query_kind(kind)
-        if validation.is_reserved(kind):
-            raise unimplemented(f"queries on the kind {kind}")
     if query.offset < 0:
         raise invalid("The offset must not be negative.")
     if query.HasField("limit") and query.limit.value < 0:

@@ -26,14 +26,14 @@ from emulator.datastore.encoding import successor
 from emulator.datastore.indexing import indexed_values
 from emulator.datastore.protos import Entity
 from emulator.datastore.query import Conjunction, ParsedQuery, Row
-from emulator.datastore.rows import EVERYTHING, Reader, Span
+from emulator.datastore.rows import EVERYTHING, Reader, Span, StoredEntity
 
 # Up to this many entities are rather sorted in memory than found by walking the
 # index of their order.
 _FEW = 1000
 
 _NO_VALUE = Span(b"", b"\x00")
-_by_position = attrgetter("position")
+by_position = attrgetter("position")
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,30 @@ class QueryRunner:
 
     def rows(self, start: Place | None = None, end: Place | None = None) -> Iterator[Row]:
         """The query's rows in order, after `start` and up to `end`. Lazy."""
-        query = self._query
-        if query.partition is None:
-            return
-        streams = [self._stream(conjunction, start) for conjunction in query.disjunction]
+        streams = self._streams(start)
         merged: Iterable[Row]
         merged = streams[0] if len(streams) == 1 else _merge(streams)
-        if query.distinct_on:
+        if self._query.distinct_on:
             merged = self._distinct(merged)
         for row in merged:
             if end is not None and end.is_before(row.position):
                 return
             if start is None or start.is_before(row.position):
                 yield row
+
+    def load(self, key: bytes) -> StoredEntity:
+        """The entity of one of the rows."""
+        assert self._query.partition is not None
+        stored = self._reader.get(self._query.partition, key)
+        if stored is None:
+            raise AssertionError("an index entry without an entity")
+        return stored
+
+    def _streams(self, start: Place | None) -> list[Iterator[Row]]:
+        """Rows in order, in one stream or several."""
+        if self._query.partition is None:
+            return []
+        return [self._stream(conjunction, start) for conjunction in self._query.disjunction]
 
     def _distinct(self, rows: Iterable[Row]) -> Iterator[Row]:
         places = [self._query.projection.index(name) for name in self._query.distinct_on]
@@ -161,11 +172,11 @@ class QueryRunner:
         current: bytes | None = None
         for value, key in entries:
             if value != current:
-                yield from sorted(group, key=_by_position)
+                yield from sorted(group, key=by_position)
                 group, current = [], value
             # An array has several entries; only the one it sorts by counts.
             group += [row for row in self._rows_of(key) if row.components[leading] == value]
-        yield from sorted(group, key=_by_position)
+        yield from sorted(group, key=by_position)
 
     def _sorted(self, conjunction: Conjunction) -> Iterator[Row]:
         driver = self._equality_driver(conjunction) or self._span_driver(conjunction)
@@ -179,16 +190,12 @@ class QueryRunner:
             if key not in seen:
                 seen.add(key)
                 rows += self._rows_of(key)
-        rows.sort(key=_by_position)
+        rows.sort(key=by_position)
         return iter(rows)
 
     def _rows_of(self, key: bytes) -> list[Row]:
         """The rows of the entity at `key`, checked against the whole query."""
-        assert self._query.partition is not None
-        stored = self._reader.get(self._query.partition, key)
-        if stored is None:
-            raise AssertionError("an index entry without an entity")
-        return self._query.rows(key, indexed_values(Entity.FromString(stored.data)))
+        return self._query.rows(key, indexed_values(Entity.FromString(self.load(key).data)))
 
     def _scope(self, name: str) -> int | None:
         assert self._query.partition is not None
@@ -246,7 +253,7 @@ class QueryRunner:
 def _merge(streams: list[Iterator[Row]]) -> Iterator[Row]:
     """Rows of several conjunctions in order, each once."""
     previous: bytes | None = None
-    for row in heapq.merge(*streams, key=_by_position):
+    for row in heapq.merge(*streams, key=by_position):
         if row.position != previous:
             yield row
         previous = row.position

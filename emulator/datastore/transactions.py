@@ -70,6 +70,9 @@ class QueryRange:
     def affected_by(self, change: EntityChange) -> bool:
         """Whether the same query would now give another answer."""
         query = self.query
+        if query.on_metadata:
+            # It may concern a kind, a property or a namespace that was not there before.
+            return change.partition[:2] == self.partition[:2]
         if change.partition != self.partition or query.kind not in (None, change.kind):
             return False
         before = self._seen(change.key, change.before)

@@ -324,7 +324,6 @@ def _gap(name: str, values: int) -> QueryPb:
         (query(offset=-1), Code.INVALID_ARGUMENT, "offset"),
         (query(limit=-1), Code.INVALID_ARGUMENT, "limit"),
         (query(""), Code.INVALID_ARGUMENT, "empty"),
-        (query("__kind__"), Code.UNIMPLEMENTED, "__kind__"),
         (query(None, orders=("n",)), Code.INVALID_ARGUMENT, "kind is required"),
         (query(None, filters=where(("n", "=", 1))), Code.INVALID_ARGUMENT, "kind is required"),
         (query(None, orders=("-__key__",)), Code.INVALID_ARGUMENT, "kind is required"),
