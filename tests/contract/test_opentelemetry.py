@@ -20,13 +20,20 @@ from userlock.contrib.opentelemetry import (
     hashed,
     instrument,
 )
-from userlock.errors import EntityExistsError, LockTimeout, PutWithoutLock
+from userlock.errors import (
+    DeadlockDetected,
+    EntityExistsError,
+    LockServiceUnavailable,
+    LockTimeout,
+    PutWithoutLock,
+)
 from userlock.events import (
     Acquired,
     Broken,
     Confirmed,
     Conflict,
     Contended,
+    Deadlock,
     Degraded,
     Event,
     Extended,
@@ -36,8 +43,10 @@ from userlock.events import (
     Released,
     StaleWrite,
     TimedOut,
+    Unavailable,
     Violation,
 )
+from userlock.lock.policy import OutagePolicy
 from userlock.lock.service import LockService
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -48,6 +57,8 @@ FREE = Acquired("ann", "interactive", 0.0004, 1, "", degraded=False)
 WAITED = Acquired("ann", "batch", 0.25, 7, "POST /answers (interactive)", degraded=False)
 DEGRADED = Acquired("ann", "interactive", 0.3, 1, "", degraded=True)
 TIMED_OUT = TimedOut("ann", "interactive", 2.0, "POST /answers (interactive)")
+UNAVAILABLE = Unavailable("ann", "interactive", 0.4, "", "connection refused")
+DEADLOCK = Deadlock("ann", "batch", 0.03, "POST /answers (interactive)", "'ann' is held by …")
 
 
 class Backend:
@@ -113,13 +124,15 @@ def violation() -> Violation:
 class TestMetrics:
     def test_acquisitions_are_counted_by_how_they_ended(self, backend: Backend) -> None:
         listener = backend.listener()
-        for event in (FREE, FREE, WAITED, DEGRADED, TIMED_OUT):
+        for event in (FREE, FREE, WAITED, DEGRADED, TIMED_OUT, UNAVAILABLE, DEADLOCK):
             listener(event)
         assert backend.counted("userlock.acquisitions") == {
             asked("acquired", "interactive", False): 2,
             asked("acquired", "batch", True): 1,
             asked("degraded", "interactive", False): 1,
             asked("timed_out", "interactive", True): 1,
+            asked("unavailable", "interactive", False): 1,
+            asked("deadlock", "batch", True): 1,
         }
 
     def test_waits_are_measured_in_seconds(self, backend: Backend) -> None:
@@ -330,6 +343,31 @@ class TestInAService:
         assert backend.counted("userlock.acquisitions") == {
             asked("degraded", "interactive", False): 1
         }
+
+    def test_an_outage_that_nobody_is_to_go_on_in(
+        self, service: LockService, backend: Backend
+    ) -> None:
+        store = service.store
+        assert isinstance(store, MemoryStore)
+        store.go_down("connection refused")
+        service.outage = OutagePolicy.FAIL
+        with pytest.raises(LockServiceUnavailable):
+            service.acquire("ann")
+        assert backend.counted("userlock.acquisitions") == {
+            asked("unavailable", "interactive", False): 1
+        }
+
+    def test_a_circle(self, service: LockService, backend: Backend) -> None:
+        """Of one: the lock is wanted again by who has it."""
+        lease = service.acquire("ann")
+        with pytest.raises(DeadlockDetected):
+            service.acquire("ann", holding=[lease])
+        (deadlock,) = [
+            span
+            for span in backend.spans()
+            if (span.attributes or {})["userlock.outcome"] == "deadlock"
+        ]
+        assert deadlock.status.status_code is StatusCode.ERROR
 
     def test_a_listener_that_fails_breaks_no_lock(
         self, backend: Backend, clock: ManualClock, caplog: pytest.LogCaptureFixture

@@ -11,8 +11,10 @@ Metrics (durations in seconds):
 
     userlock.wait.duration   histogram    from the call to its end: by outcome, priority, contended
     userlock.hold.duration   histogram    from the grant to the release: by outcome
-    userlock.acquisitions    counter      "acquired", "degraded" (without the store's word) or
-                                          "timed_out": by outcome, priority, contended
+    userlock.acquisitions    counter      "acquired", "degraded" (without the store's word),
+                                          "timed_out", "unavailable" (the store did not answer, and
+                                          the policy is to fail) or "deadlock" (gave way in a circle
+                                          of waiters): by outcome, priority, contended
     userlock.releases        counter      "released", "released_degraded", "not_confirmed" or
                                           "lost": by outcome
     userlock.confirmations   counter      degraded locks, once the store answers again: "confirmed",
@@ -28,8 +30,8 @@ Their attributes (`userlock.outcome`, `userlock.priority`, `userlock.contended`,
 values each, so they make few time series. Lock ids are never among them.
 
 Spans are named `userlock.acquire`, belong to the trace of whoever asked for
-the lock, and last from the call to its end, also where that was a time-out
-(their status is then an error). They are made when the wait is over, so what
+the lock, and last from the call to its end, also where the lock was not to be
+had (their status is then an error). They are made when the wait is over, so what
 happens within it is not their child. Attributes: `userlock.outcome`,
 `userlock.priority`, `userlock.attempts`, `userlock.contended`, and
 `userlock.in_the_way`, which names the request and the process of the holder
@@ -64,6 +66,7 @@ from userlock.events import (
     Broken,
     Confirmed,
     Conflict,
+    Deadlock,
     Event,
     LeaseLost,
     Listeners,
@@ -71,6 +74,7 @@ from userlock.events import (
     Released,
     StaleWrite,
     TimedOut,
+    Unavailable,
     Violation,
 )
 
@@ -88,6 +92,13 @@ _RELEASES = {
     "released": "released",
     "released (degraded)": "released_degraded",
     "left (not confirmed)": "not_confirmed",
+}
+
+#: Acquisitions that ended without the lock, and what their spans say.
+_FAILURES = {
+    "timed_out": "the lock was not free within the wait",
+    "unavailable": "the lease store did not answer",
+    "deadlock": "waiting for the lock would never have ended",
 }
 
 _Attributes = dict[str, str | bool | int | float]
@@ -223,6 +234,10 @@ class OpenTelemetryListener:
                 )
             case TimedOut():
                 self._asked(event, "timed_out", {"error.type": "LockTimeout"})
+            case Unavailable():
+                self._asked(event, "unavailable", {"error.type": "LockServiceUnavailable"})
+            case Deadlock():
+                self._asked(event, "deadlock", {"error.type": "DeadlockDetected"})
             case Released():
                 self._let_go(event, _RELEASES.get(event.outcome, "other"))
             case LeaseLost():
@@ -242,7 +257,12 @@ class OpenTelemetryListener:
             case StaleWrite():
                 self._stale_writes.add(1, {"error.type": _kind(event.error)})
 
-    def _asked(self, event: Acquired | TimedOut, outcome: str, details: _Attributes) -> None:
+    def _asked(
+        self,
+        event: Acquired | TimedOut | Unavailable | Deadlock,
+        outcome: str,
+        details: _Attributes,
+    ) -> None:
         common: _Attributes = {
             "userlock.outcome": outcome,
             "userlock.priority": event.priority,
@@ -264,8 +284,8 @@ class OpenTelemetryListener:
             attributes=described,
             start_time=ended - round(event.waited_seconds * 1e9),
         )
-        if outcome == "timed_out":
-            span.set_status(trace.StatusCode.ERROR, "the lock was not free within the wait")
+        if outcome in _FAILURES:
+            span.set_status(trace.StatusCode.ERROR, _FAILURES[outcome])
         span.end(ended)
 
     def _let_go(self, event: Released | LeaseLost, outcome: str) -> None:

@@ -70,8 +70,15 @@ class Degraded(Event):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unavailable(Event):
-    """The store did not answer, and the policy is to fail: the caller got an error."""
+    """The store did not answer, and the policy is to fail: the caller got an error.
 
+    Attributes:
+        reason: why it did not answer, in words.
+    """
+
+    priority: str
+    waited_seconds: float
+    in_the_way: str
     reason: str
 
 
@@ -83,6 +90,9 @@ class Deadlock(Event):
         circle: each lock in it with who holds it, in words.
     """
 
+    priority: str
+    waited_seconds: float
+    in_the_way: str
     circle: str
 
 

@@ -75,7 +75,7 @@ class Acquisition:
         except DeadlockDetected as error:
             self._leave()
             circle = ", ".join(f"{lock_id!r} is held by {who}" for lock_id, who in error.circle)
-            self._service.listeners.emit(Deadlock(self._claim.lock_id, circle))
+            self._service.listeners.emit(Deadlock(*self._told_in_vain(), circle))
             raise
         except BaseException:
             # The thread is being stopped (KeyboardInterrupt, a signal handler
@@ -131,7 +131,7 @@ class Acquisition:
         if service.outage is OutagePolicy.FAIL:
             if lease.unsettled:
                 service.remember_stray(lease)
-            service.listeners.emit(Unavailable(self._claim.lock_id, reason))
+            service.listeners.emit(Unavailable(*self._told_in_vain(), reason))
             raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason) from trouble
         service.listeners.emit(Degraded(self._claim.lock_id, reason))
         self._acquired(degraded=True)
@@ -356,12 +356,16 @@ class Acquisition:
     def _timed_out(self) -> LockTimeout:
         if self._seen is not None and not self._seen.free:
             self._holder = self._seen.holder
-        in_the_way = self._in_the_way if self._holder is None else self._holder.describe()
-        waited = self._elapsed()
-        self._service.listeners.emit(
-            TimedOut(self._claim.lock_id, self._claim.priority.value, waited, in_the_way)
+        told = TimedOut(*self._told_in_vain())
+        self._service.listeners.emit(told)
+        return LockTimeout(
+            lock_id=self._claim.lock_id, waited_seconds=told.waited_seconds, holder=self._holder
         )
-        return LockTimeout(lock_id=self._claim.lock_id, waited_seconds=waited, holder=self._holder)
+
+    def _told_in_vain(self) -> tuple[str, str, float, str]:
+        """What is said of an attempt without a lease: of which lock, who, how long, and why."""
+        in_the_way = self._in_the_way if self._holder is None else self._holder.describe()
+        return self._claim.lock_id, self._claim.priority.value, self._elapsed(), in_the_way
 
     def _lease_without_the_store(self, *, unsettled: bool) -> Lease:
         """A lease from now on, without the store's word for it."""

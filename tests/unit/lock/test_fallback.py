@@ -234,7 +234,7 @@ class TestTold:
         if service.outage is userlock.OutagePolicy.FAIL:
             with pytest.raises(LockServiceUnavailable, match=reason):
                 service.acquire("ann")
-            assert events == [Unavailable("ann", reason)]
+            assert events == [Unavailable("ann", "interactive", 0.0, "", reason)]
             assert caplog.messages == [
                 f"lock 'ann' not acquired: the lease store does not answer ({reason})"
             ]
