@@ -92,7 +92,8 @@ class Places(Generic[_C]):
             try:
                 given: _C | Place = self._idle.pop()
             except IndexError:
-                if len(self._taken) >= self._most:
+                # Counted one by one: an interrupt in the set's own tidying up leaves it too long.
+                if sum(1 for _ in self._taken) >= self._most:
                     return
                 given = Place()
                 self._taken.add(given)

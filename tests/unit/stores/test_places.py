@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -107,3 +108,13 @@ def test_one_that_is_interrupted_waits_no_longer(
             places.take(10)
     assert not places.waiters
     assert held is not None
+
+
+def test_one_that_is_freed_while_the_thread_is_being_stopped_is_not_lost() -> None:
+    """Python ignores what is raised in a weak reference's callback, which is cut short by it."""
+    places = Places[str](1, [])
+    place = Place()
+    places._taken.data.add(weakref.ref(place))  # type: ignore[attr-defined]
+    del place
+    assert len(places._taken) == 1
+    assert isinstance(places.take(0), Place)
