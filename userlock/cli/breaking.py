@@ -20,6 +20,7 @@ from userlock.cli.command import (
 )
 from userlock.cli.console import shown
 from userlock.cli.holder import look, seconds_left
+from userlock.lock import survey
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
@@ -103,14 +104,14 @@ def _nothing(setting: Setting, lock_id: str, record: Record | None, why: str) ->
 
 def _facts(setting: Setting, lock_id: str, record: Record | None) -> dict[str, Any]:
     # As it was before: to say "held" of a lock that was just broken would mislead.
-    facts = locks.facts(lock_id, record, setting.console.clock.wall())
+    facts = survey.facts(lock_id, record, setting.console.clock.wall())
     return {name: facts[name] for name in ("lock_id", "holder", "waiters")}
 
 
 def _told(lock_id: str, record: Record) -> str:
     name = shown(lock_id)
-    if locks.is_foreign(record):
-        return f"{name}: removed {locks.FOREIGN}"
+    if survey.is_foreign(record):
+        return f"{name}: removed {survey.FOREIGN}"
     whose = locks.who(record.holder.process, record.holder.request)
     waiters = record.waiters()
     then = "Nobody waits for it."

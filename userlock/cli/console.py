@@ -179,15 +179,6 @@ def time_of_day(wall: float) -> str:
     return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
-def timestamp(wall: float) -> str | None:
-    """A moment for programs: RFC 3339, in UTC."""
-    try:
-        moment = datetime.datetime.fromtimestamp(wall, datetime.UTC)
-    except (OverflowError, OSError, ValueError):
-        return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 # --- tables -------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import argparse
 from userlock.cli import locks
 from userlock.cli.command import FINE, NO, Setting, add_lock_id, unreachable, usable_lock_id
 from userlock.errors import LockServiceUnavailable
+from userlock.lock import survey
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable, TimedStore
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
     console = setting.console
     wall = console.clock.wall()
     if setting.json:
-        console.document({**locks.facts(lock_id, record, wall), "seconds_left": left})
+        console.document({**survey.facts(lock_id, record, wall), "seconds_left": left})
     else:
         console.say("\n".join(locks.describe(lock_id, record, wall, left, console.columns)))
     return FINE if held else NO

@@ -2,79 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from userlock.cli.console import Column, shown, span, table, time_of_day, timestamp
-from userlock.lock.lease import Holder
-from userlock.lock.record import Record, Waiter
-
-FOREIGN = "something that userlock did not write"
-
-
-def is_foreign(record: Record) -> bool:
-    """Whether others wrote what stands under the lock's key. It counts as held."""
-    return not record.holder.token
-
-
-def held_seconds(holder: Holder, wall: float) -> float:
-    """For how long it has been held, as far as the clocks agree."""
-    return max(wall - holder.since, 0.0)
+from userlock.cli.console import Column, shown, span, table, time_of_day
+from userlock.lock.record import Record
+from userlock.lock.survey import FOREIGN, held_seconds, is_foreign
 
 
 def who(process: str, request: str) -> str:
     """A holder or waiter, in one phrase."""
     return shown(f"{process} {request}".strip()) or "?"
-
-
-def facts(
-    lock_id: str, record: Record | None, wall: float, *, hashed: bool = False
-) -> dict[str, Any]:
-    """A lock as a document."""
-    held = record is not None and not record.free
-    document: dict[str, Any] = {
-        "lock_id": None if hashed else lock_id,
-        "hash": lock_id if hashed else None,
-        "held": held,
-        "holder": None,
-        "waiters": [],
-    }
-    if record is None:
-        return document
-    if held:
-        document["holder"] = holder_facts(record, wall)
-    document["waiters"] = [waiter_facts(each, wall) for each in record.waiters()]
-    return document
-
-
-def holder_facts(record: Record, wall: float) -> dict[str, Any]:
-    """Who holds it."""
-    holder = record.holder
-    if is_foreign(record):
-        return {"foreign": True, "process": FOREIGN}
-    blocked = record.blocked_on
-    return {
-        "foreign": False,
-        "process": holder.process,
-        "request": holder.request,
-        "priority": holder.priority,
-        "since": timestamp(holder.since),
-        "held_seconds": held_seconds(holder, wall),
-        "lease_seconds": holder.lock_timeout,
-        "waits_for": None if blocked is None else blocked.lock_id,
-        "token": holder.token,
-    }
-
-
-def waiter_facts(waiter: Waiter, wall: float) -> dict[str, Any]:
-    """One who waits."""
-    return {
-        "process": waiter.process,
-        "request": waiter.request,
-        "priority": waiter.priority,
-        "since": timestamp(waiter.since),
-        "waiting_seconds": max(wall - waiter.since, 0.0),
-        "aged": waiter.aged,
-    }
 
 
 def describe(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from userlock.cli import locks
 from userlock.cli.command import (
@@ -18,11 +17,10 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Column, Console, shown, span, table, time_of_day, timestamp
-from userlock.errors import LockServiceUnavailable
-from userlock.lock.record import Record
-from userlock.lock.service import LockService
-from userlock.lock.store import Listed, ListingStopped, ListingStore, StoreUnavailable
+from userlock.cli.console import Column, Console, shown, span, table, time_of_day
+from userlock.lock import survey
+from userlock.lock.store import StoreUnavailable
+from userlock.lock.survey import Sample, Seen
 
 NAME = "watch"
 SUMMARY = "a live table of the locks that somebody waits for"
@@ -40,7 +38,6 @@ as a hash; it is shown as sha256:… and not known here. `userlock holder ID` fi
 by the id.
 """
 
-_MOST_LOCKS = 10_000
 _COLUMNS = (
     Column("LOCK", least=12),
     Column("HOLDER", least=12),
@@ -49,57 +46,6 @@ _COLUMNS = (
     Column("LONGEST", right=True),
     Column("NEXT", least=12),
 )
-
-
-class Seen(NamedTuple):
-    """A lock, and its record if it has one.
-
-    Attributes:
-        name: its id; where the store keeps only a hash of it, that.
-        record: None when nobody has it, and nobody waits.
-        hashed: the name is a hash.
-    """
-
-    name: str
-    record: Record | None
-    hashed: bool = False
-
-    @property
-    def held(self) -> bool:
-        return self.record is not None and not self.record.free
-
-    @property
-    def contended(self) -> bool:
-        return self.record is not None and not self.record.empty
-
-    def longest(self, wall: float) -> float:
-        """For how long whoever has waited longest has waited; -1 if nobody waits."""
-        if self.record is None:
-            return -1.0
-        return max((wall - each.since for each in self.record.waiters()), default=-1.0)
-
-
-class Sample(NamedTuple):
-    """How things stand at one moment.
-
-    Attributes:
-        wall: when, in seconds since 1970.
-        locks: those that have a record, or that were asked for.
-        note: what is missing, and why; empty if nothing is.
-    """
-
-    wall: float
-    locks: list[Seen]
-    note: str
-
-    @property
-    def held(self) -> int:
-        return sum(each.held for each in self.locks)
-
-    def interesting(self, *, everything: bool) -> list[Seen]:
-        """Those to show, whoever waits longest first."""
-        chosen = [each for each in self.locks if everything or each.contended]
-        return sorted(chosen, key=lambda each: (-each.longest(self.wall), each.name))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +71,7 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
     first = True
     while True:
         try:
-            sample = take(service, lock_ids, setting.console.clock.wall())
+            sample = survey.take(service, lock_ids, setting.console.clock.wall())
         except StoreUnavailable as trouble:
             if first or options.once:
                 raise unreachable(trouble.reason) from trouble
@@ -144,45 +90,6 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
         setting.console.clock.sleep(options.interval)
 
 
-def take(service: LockService, lock_ids: list[str], wall: float) -> Sample:
-    """Look at all locks, or at those that are named.
-
-    Raises:
-        StoreUnavailable: the store did not answer.
-    """
-    if lock_ids:
-        return Sample(wall, list(_named(service, lock_ids)), "")
-    store = service.store
-    if not isinstance(store, ListingStore):
-        return Sample(wall, [], "this kind of store does not list its locks")
-    listed: list[Listed] = []
-    note = ""
-    try:
-        listed.extend(store.lock_ids(_MOST_LOCKS))
-        if len(listed) >= _MOST_LOCKS:
-            note = f"there are more than {_MOST_LOCKS:,} locks; these are some of them"
-    except ListingStopped as stopped:
-        note = plain_reason(str(stopped))
-    records = zip(listed, store.read_listed(listed), strict=True) if listed else ()
-    return Sample(
-        wall,
-        [
-            Seen(each.name, Record(stored), each.hashed)
-            for each, stored in records
-            if stored is not None
-        ],
-        note,
-    )
-
-
-def _named(service: LockService, lock_ids: list[str]) -> Iterator[Seen]:
-    for lock_id in dict.fromkeys(lock_ids):
-        try:
-            yield Seen(lock_id, service.look(lock_id))
-        except LockServiceUnavailable as error:
-            raise StoreUnavailable(error.reason) from error
-
-
 def _show(setting: Setting, screen: _Screen, sample: Sample, *, everything: bool) -> None:
     chosen = sample.interesting(everything=everything)
     if setting.json:
@@ -199,14 +106,16 @@ def _show(setting: Setting, screen: _Screen, sample: Sample, *, everything: bool
     if len(chosen) > most:
         text.append(f"… and {len(chosen) - most:,} more")
     if sample.note:
-        text.append(f"not complete: {sample.note}")
+        text.append(f"not complete: {plain_reason(sample.note)}")
     screen.draw(text)
 
 
 def _show_trouble(setting: Setting, screen: _Screen, reason: str) -> None:
     wall = setting.console.clock.wall()
     if setting.json:
-        setting.console.document({"at": timestamp(wall), "error": reason, "exit_code": UNREACHABLE})
+        setting.console.document(
+            {"at": survey.timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
+        )
         return
     screen.draw([f"{time_of_day(wall)}  the store does not answer: {reason}"])
 
@@ -219,11 +128,11 @@ def _row(seen: Seen, wall: float) -> list[str]:
     following = waiters[0] if waiters else None
     if record.free:
         holder, held = "(free)", ""
-    elif locks.is_foreign(record):
-        holder, held = f"({locks.FOREIGN})", ""
+    elif survey.is_foreign(record):
+        holder, held = f"({survey.FOREIGN})", ""
     else:
         holder = locks.who(record.holder.process, record.holder.request)
-        held = span(locks.held_seconds(record.holder, wall))
+        held = span(survey.held_seconds(record.holder, wall))
     return [
         shown(seen.name),
         holder,
@@ -236,13 +145,13 @@ def _row(seen: Seen, wall: float) -> list[str]:
 
 def _document(sample: Sample, chosen: list[Seen]) -> dict[str, Any]:
     return {
-        "at": timestamp(sample.wall),
+        "at": survey.timestamp(sample.wall),
         "listed": len(sample.locks),
         "held": sample.held,
         "complete": not sample.note,
-        "note": sample.note,
+        "note": plain_reason(sample.note),
         "locks": [
-            locks.facts(each.name, each.record, sample.wall, hashed=each.hashed) for each in chosen
+            survey.facts(each.name, each.record, sample.wall, hashed=each.hashed) for each in chosen
         ],
     }
 

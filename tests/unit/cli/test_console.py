@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from userlock.cli.console import Column, cut, shown, span, table, time_of_day, timestamp, width
+from userlock.cli.console import Column, cut, shown, span, table, time_of_day, width
+from userlock.lock.survey import timestamp
 
 
 @pytest.mark.parametrize(
