@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Beside, Elsewhere, add_points, stored_points
+from tests.contract.ndb.actions import Beside, Elsewhere, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.unit.emulator.waiting import Started
 from userlock.ndb.fencing import FencedPut
@@ -209,6 +209,32 @@ def test_a_writer_without_the_lock_disturbs_the_transaction_or_is_refused(
         others[0].result()
         assert len(attempts) == 2, "the lock was taken again"
         assert stored_points() == 6
+
+
+def test_a_lock_that_has_to_be_waited_for_inside(beside: Beside, concurrency_mode: str) -> None:
+    """The transaction has read what the lock's holder is about to put."""
+    attempts: list[int] = []
+    others: list[Started] = []
+
+    @ndb.transactional(retries=1)
+    def watch() -> None:
+        attempts.append(1)
+        Learner.get_by_id("ann")
+        if len(attempts) == 1:
+            others.append(beside(add_five))
+        with userlock.global_lock("ann", wait_timeout=1):
+            add_points(1)
+
+    if concurrency_mode == "pessimistic":
+        # Its put waits for us, and we for its lock.
+        with pytest.raises(userlock.LockTimeout):
+            watch()
+        others[0].result()
+        assert (len(attempts), stored_points()) == (1, 5)
+    else:
+        watch()
+        others[0].result()
+        assert (len(attempts), stored_points()) == (2, 6), "the first one's read was old"
 
 
 def test_what_was_read_outside_is_fenced_inside(elsewhere: Elsewhere) -> None:

@@ -1,0 +1,60 @@
+"""docs/troubles.md: each example prints, in each mode, what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from google.cloud import ndb
+
+from emulator.datastore import locks
+from emulator.datastore.server import CONCURRENCY_MODES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "troubles.md").read_text()
+#: Code, and what the page says after it.
+(SETUP, _), *EXAMPLES = re.findall(
+    r"^```python\n(.*?)^```$(.*?)(?=^```python$|\Z)", PAGE, re.DOTALL | re.MULTILINE
+)
+
+
+def said(text: str, mode: str) -> list[str]:
+    """The lines that are printed in a mode, says the table below an example."""
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (.*?) \|", text, re.MULTILINE))
+    row = rows.get("each") or rows[mode.replace("-", " ")]
+    return re.findall(r"`(.*?)`", row)
+
+
+@pytest.mark.usefixtures("_quick_retries")
+@pytest.mark.parametrize("mode", CONCURRENCY_MODES)
+@pytest.mark.parametrize("example", range(len(EXAMPLES)))
+def test_it_prints_what_the_page_says(
+    mode: str,
+    example: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, text = EXAMPLES[example]
+    monkeypatch.setattr(sys, "argv", ["tried.py", mode])
+    # ndb knows one class per kind in a process; the page's are its own.
+    monkeypatch.setattr(ndb.Model, "_kind_map", {})
+    if "INDEPENDENT" in code:  # waits for itself, until the emulator gives up
+        monkeypatch.setattr(locks, "LOCK_TIMEOUT_SECONDS", 0.2)
+    names: dict[str, Any] = {"__name__": "tried"}
+    with mock.patch.dict(os.environ):
+        try:
+            exec(compile(SETUP + code, "tried.py", "exec"), names)  # noqa: S102 (our own page)
+        finally:
+            names["datastore"].stop()
+    assert capsys.readouterr().out.splitlines() == said(text, mode)
+
+
+def test_the_modes_differ_where_the_page_says_so() -> None:
+    """The control: another mode's lines are other lines."""
+    differ = [len({tuple(said(text, mode)) for mode in CONCURRENCY_MODES}) for _, text in EXAMPLES]
+    assert differ == [2, 1, 3, 2, 2, 1]
+    assert all(said(text, mode) for _, text in EXAMPLES for mode in CONCURRENCY_MODES)
