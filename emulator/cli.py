@@ -1,23 +1,42 @@
 """The command line of the Datastore emulator.
 
-The first line on standard output, printed when the emulator is serving, is
+    python -m emulator [start]       serve until SIGINT or SIGTERM
+    python -m emulator reset         make a running one forget everything
+    python -m emulator export DIR    write all entities into a folder
+    python -m emulator import DIR    store the entities of such a folder
+    python -m emulator env           print the exports for a shell
+
+`start` prints the exports when the emulator is serving. The first line is
 
     export DATASTORE_EMULATOR_HOST=127.0.0.1:8081
 
-Exit codes: 0 after SIGINT or SIGTERM; 2, with one line on standard error, if the
-arguments, the port or the data folder cannot be used.
+Exit codes: 0; 2, with one line on standard error, if the arguments, the port, a folder
+or the running emulator cannot be used.
 """
 
 import argparse
-import logging
-import signal
+import os
 import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
+
+from emulator import dump
+from emulator.exports import SHELLS, datastore_variables, exports
+from emulator.remote import Remote, RemoteError
+from emulator.serve import StartError, serve
 
 _USAGE_ERROR = 2
 _MAX_PORT = 65535
+_ADDRESS = "127.0.0.1"
+_DEFAULT_PORT = 8081
+_HOST_VARIABLE = "DATASTORE_EMULATOR_HOST"
+_DEFAULT_HOST = f"{_ADDRESS}:{_DEFAULT_PORT}"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(_USAGE_ERROR, f"emulator: {message} (see {self.prog} --help)\n")
 
 
 def _port(text: str) -> int:
@@ -31,20 +50,55 @@ def _port(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m emulator",
-        description="A Google Cloud Datastore emulator.",
+    parser = _Parser(prog="python -m emulator", description="A Google Cloud Datastore emulator.")
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", help="`start` if there is none"
     )
-    parser.add_argument("command", nargs="?", choices=["start"], default="start")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to bind (default: %(default)s)"
+    _add_start(commands)
+
+    def add(name: str, run: Callable[[argparse.Namespace], None], text: str) -> _Parser:
+        command: _Parser = commands.add_parser(name, help=text, description=text)
+        command.add_argument(
+            "--host",
+            metavar="HOST:PORT",
+            default=os.environ.get(_HOST_VARIABLE) or _DEFAULT_HOST,
+            help=f"the running emulator (default: ${_HOST_VARIABLE}, or {_DEFAULT_HOST})",
+        )
+        command.set_defaults(run=run)
+        return command
+
+    add("reset", _reset, "Forget all entities, end all transactions, remove all faults.")
+    for name, run, text in (
+        ("export", _export, "Write all entities into a new folder, as lines of JSON."),
+        ("import", _import, "Store the entities of an export, over what is there."),
+    ):
+        add(name, run, text).add_argument("folder", type=Path, metavar="DIR")
+    env = add("env", _env, "Print the environment variables that send clients to the emulator.")
+    _add_project(env)
+    env.add_argument(
+        "--shell",
+        choices=list(SHELLS),
+        default="fish" if Path(os.environ.get("SHELL", "")).name == "fish" else "bash",
+        help="whose syntax (default: as $SHELL says)",
     )
+    return parser
+
+
+def _add_start(commands: Any) -> None:
+    text = "Serve until SIGINT or SIGTERM."
+    parser = commands.add_parser("start", help=text, description=text)
+    parser.set_defaults(run=serve)
+    parser.add_argument("--host", default=_ADDRESS, help="address to bind (default: %(default)s)")
     parser.add_argument(
-        "--port", type=_port, default=8081, help="port, 0 for any (default: %(default)s)"
+        "--port",
+        type=_port,
+        default=_DEFAULT_PORT,
+        help="for gRPC and HTTP, 0 for any (default: %(default)s)",
     )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="keep the data in DIR (default: in memory)"
     )
+    _add_project(parser)
     parser.add_argument(
         "--concurrency-mode",
         choices=["pessimistic", "optimistic", "optimistic-with-entity-groups"],
@@ -52,39 +106,56 @@ def _parser() -> argparse.ArgumentParser:
         help="what happens between transactions (default: %(default)s)",
     )
     parser.add_argument(
+        "--memcached",
+        type=_port,
+        metavar="PORT",
+        help="serve the embedded memcached too, 0 for any port (default: do not)",
+    )
+    parser.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],
         default="warning",
-        help="on standard error (default: %(default)s)",
+        help="on standard error; debug has each RPC with its cost (default: %(default)s)",
     )
-    return parser
+
+
+def _add_project(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--project",
+        default="emulator",
+        help="that clients are to use, in the exports; every project is served"
+        " (default: %(default)s)",
+    )
+
+
+def _reset(options: argparse.Namespace) -> None:
+    Remote(options.host).reset()
+
+
+def _export(options: argparse.Namespace) -> None:
+    count = dump.write(Remote(options.host).export(), options.folder)
+    print(f"{count} entities written to {options.folder}")
+
+
+def _import(options: argparse.Namespace) -> None:
+    count = Remote(options.host).load(dump.read(options.folder))
+    print(f"{count} entities read from {options.folder}")
+
+
+def _env(options: argparse.Namespace) -> None:
+    for line in exports(datastore_variables(options.host, options.project), options.shell):
+        print(line)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the emulator until SIGINT or SIGTERM. Returns the exit code."""
-    options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    # Before the slow imports, so that an early signal also ends in a clean exit.
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-
-    from emulator.datastore.errors import StorageError
-    from emulator.datastore.server import PortInUseError, start
-
+    """Run a command. Returns the exit code; exits itself for wrong arguments."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help")):
+        given.insert(0, "start")
+    options = _parser().parse_args(given)
     try:
-        emulator = start(
-            options.port,
-            options.data_dir,
-            host=options.host,
-            concurrency_mode=options.concurrency_mode,
-        )
-    except (PortInUseError, StorageError, ValueError) as error:
+        options.run(options)
+    except (StartError, RemoteError, dump.DumpError) as error:
         print(f"emulator: {error}", file=sys.stderr)
         return _USAGE_ERROR
-    with emulator:
-        print(f"export DATASTORE_EMULATOR_HOST={emulator.host}", flush=True)
-        stop.wait()
     return 0

@@ -2,6 +2,8 @@
 
     GET    /             "Ok", when it serves
     POST   /reset        forget everything
+    GET    /export       all entities, a line of JSON each
+    POST   /import       store the entities of such lines: {"entities": 3}
     GET    /faults       the faults that are planted
     POST   /faults       plant one: {"fault": "abort", "count": 2, "kind": "Learner"}
     DELETE /faults       remove all
@@ -17,8 +19,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
+from emulator.datastore.errors import DatastoreError
 from emulator.datastore.faults import Fault, Faults
 from emulator.datastore.http_rpcs import Reply
+from emulator.datastore.transfer import Transfer
 
 _NAMES = ("abort", "unavailable", "deadline_exceeded", "drop_reply", "delay", "hold")
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -29,6 +33,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "applied": (bool,),
     "seconds": (int, float),
 }
+_METHODS = {"/reset": "POST", "/import": "POST", "/export": "GET"}
 
 
 class _RefusedError(Exception):
@@ -44,11 +49,13 @@ class Control:
 
     Args:
         faults: what is planted here.
+        transfer: what is exported and imported here.
         reset: forgets everything.
     """
 
-    def __init__(self, faults: Faults, reset: Callable[[], None]) -> None:
+    def __init__(self, faults: Faults, transfer: Transfer, reset: Callable[[], None]) -> None:
         self._faults = faults
+        self._transfer = transfer
         self._reset = reset
 
     def answer(self, method: str, path: str, body: bytes) -> Reply:
@@ -56,6 +63,8 @@ class Control:
         path = path.partition("?")[0].rstrip("/")
         if not path and method == "GET":
             return Reply(HTTPStatus.OK, "text/plain", b"Ok\n")
+        if (method, path) == ("GET", "/export"):
+            return Reply(HTTPStatus.OK, "application/jsonl", self._transfer.lines())
         try:
             status, document = self._answer(method, path, body)
         except _RefusedError as refused:
@@ -63,11 +72,13 @@ class Control:
         return Reply(status, "application/json", json.dumps(document).encode() + b"\n")
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[HTTPStatus, Any]:
-        if path == "/reset":
-            if method != "POST":
-                raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "POST /reset")
+        if (method, path) == ("POST", "/reset"):
             self._reset()
             return HTTPStatus.OK, {}
+        if (method, path) == ("POST", "/import"):
+            return HTTPStatus.OK, {"entities": self._load(body)}
+        if path in _METHODS:
+            raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{_METHODS[path]} {path}")
         if path == "/faults":
             if method == "POST":
                 return HTTPStatus.CREATED, _described(_plant(self._faults, body))
@@ -85,6 +96,12 @@ class Control:
         elif method != "GET":
             raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"GET or DELETE {path}")
         return HTTPStatus.OK, _described(fault)
+
+    def _load(self, lines: bytes) -> int:
+        try:
+            return self._transfer.load(lines)
+        except DatastoreError as error:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, error.message) from None
 
 
 def _plant(faults: Faults, body: bytes) -> Fault:

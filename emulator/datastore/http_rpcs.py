@@ -6,6 +6,7 @@ HTTP status; in JSON {"error": {"code": …, "message": …, "status": …}}.
 """
 
 import json
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -36,11 +37,11 @@ _HTTP_STATUS = {
 
 
 class Reply(NamedTuple):
-    """What a request is answered."""
+    """What a request is answered. A body in pieces is sent as they come."""
 
     status: HTTPStatus
     content_type: str
-    body: bytes
+    body: bytes | Iterator[bytes]
 
 
 class HttpRpcs:

@@ -24,7 +24,9 @@ from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.rpcs import rpcs
 from emulator.datastore.servicer import serve
 from emulator.datastore.storage import Storage
+from emulator.datastore.transfer import Transfer
 from emulator.datastore.web import MAX_REQUEST_BYTES, Web
+from emulator.exports import datastore_variables
 from emulator.sockets import listen
 
 DEFAULT_PORT = 8081
@@ -74,7 +76,7 @@ class Emulator:
         self._grpc = grpc.server(self._threads, options=_OPTIONS)
         self._health = serve(self._grpc, served)
         self._http_rpcs = HttpRpcs(served)
-        self._control = Control(self.faults, self.reset)
+        self._control = Control(self.faults, Transfer(storage, self._engine.commit), self.reset)
         self._web = Web(self._answer)
         self._front = Front(listener, self._grpc.add_insecure_port("127.0.0.1:0"), self._web.take)
         self._grpc.start()
@@ -94,12 +96,7 @@ class Emulator:
     @property
     def env(self) -> dict[str, str]:
         """The environment variables that send the client libraries here."""
-        return {
-            "DATASTORE_EMULATOR_HOST": self._host,
-            "DATASTORE_DATASET": self._project,
-            "DATASTORE_PROJECT_ID": self._project,
-            "GOOGLE_CLOUD_PROJECT": self._project,
-        }
+        return datastore_variables(self._host, self._project)
 
     @property
     def waiting(self) -> int:

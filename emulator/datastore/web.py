@@ -51,6 +51,8 @@ class Web:
             _Handler(connection, ("", 0), self)  # type: ignore[arg-type]
         except OSError as error:
             _log.debug("a client has gone: %s", error)
+        except Exception:
+            _log.exception("hanging up on a client")
         finally:
             with self._changed:
                 del self._connections[connection]
@@ -127,13 +129,22 @@ class _Handler(BaseHTTPRequestHandler):
             text = f"The emulator failed: {error!r}\n"
             return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode())
 
-    def _reply(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+    def _reply(self, status: HTTPStatus, content_type: str, body: bytes | Iterator[bytes]) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        if isinstance(body, bytes):
+            self.send_header("Content-Length", str(len(body)))
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command == "HEAD":
+            return
+        if isinstance(body, bytes):
             self.wfile.write(body)
+            return
+        for piece in filter(None, body):  # an empty one would be the end
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - as inherited
         _log.debug(format, *arguments)

@@ -28,7 +28,7 @@ class EmulatorProcess:
 
     def __init__(self, *arguments: str, port: int = 0) -> None:
         self.process = subprocess.Popen(
-            command("--port", str(port), *arguments),
+            command(*arguments, "--port", str(port)),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,

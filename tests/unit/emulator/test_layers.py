@@ -21,7 +21,7 @@ FLOORS = [
     ["aggregation"],
     ["reads", "writes"],
     ["engine"],
-    ["rpcs", "relay"],
+    ["rpcs", "relay", "transfer"],
     ["servicer", "http_rpcs", "front"],
     ["control", "web"],
     ["server"],

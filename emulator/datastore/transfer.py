@@ -1,0 +1,96 @@
+"""All entities as lines of JSON: out of the database, and into it.
+
+A line is an entity message as the proto3 mapping has it, with its whole key. What the
+entities were before, when they were written and their versions do not go along.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from google.protobuf import json_format
+
+from emulator.datastore.catalog import Partition
+from emulator.datastore.encoding import decode_path, successor
+from emulator.datastore.errors import invalid
+from emulator.datastore.faults import Run
+from emulator.datastore.protos import CommitRequest, Entity, Message
+from emulator.datastore.rows import Span
+from emulator.datastore.storage import Storage
+
+# Reading holds up everybody else while the data is in memory.
+_ENTITIES_AT_ONCE = 200
+
+
+class Transfer:
+    """Writes and reads the lines.
+
+    Args:
+        commit: the RPC, which checks what is read as it checks all entities.
+    """
+
+    def __init__(self, storage: Storage, commit: Run) -> None:
+        self._storage = storage
+        self._commit = commit
+
+    def lines(self) -> Iterator[bytes]:
+        """Every entity as of now, in pieces of some lines, each line with its end.
+
+        By project, database, namespace and key.
+        """
+        with self._storage.read() as reader:
+            time = reader.time
+            partitions = sorted(reader.catalog.partitions().items())
+        for partition, number in partitions:
+            low = b""
+            while True:
+                with self._storage.read(time) as reader:
+                    keys = list(islice(reader.scan_keys(number, Span(low)), _ENTITIES_AT_ONCE))
+                    found = [(key, reader.get(number, key)) for key in keys]
+                if not keys:
+                    break
+                yield b"".join(
+                    _line(partition, key, stored.data)
+                    for key, stored in found
+                    if stored is not None
+                )
+                low = successor(keys[-1])
+
+    def load(self, lines: bytes) -> int:
+        """Store the entities of some lines, in one commit per database; returns how many.
+
+        An entity of the same key is replaced; one whose key is incomplete gets an id.
+
+        Raises:
+            DatastoreError: a line is no entity, or one that Datastore would refuse. What
+                belongs to other databases may have been stored.
+        """
+        requests: dict[tuple[str, str], Message] = {}
+        count = 0
+        for number, line in enumerate(lines.split(b"\n"), start=1):
+            if not line.strip():
+                continue
+            try:
+                entity = json_format.Parse(line, Entity())
+            except (json_format.ParseError, UnicodeDecodeError) as error:
+                raise invalid(f"line {number} is not an entity: {error}") from None
+            where = entity.key.partition_id
+            if not where.project_id:
+                raise invalid(f"line {number}: the key has no partitionId.projectId")
+            request = requests.setdefault((where.project_id, where.database_id), CommitRequest())
+            request.mutations.add().upsert.CopyFrom(entity)
+            count += 1
+        for (project, database), request in requests.items():
+            request.project_id, request.database_id = project, database
+            request.mode = CommitRequest.NON_TRANSACTIONAL
+            self._commit(request)
+        return count
+
+
+def _line(partition: Partition, key: bytes, data: bytes) -> bytes:
+    entity = Entity.FromString(data)
+    decode_path(key, entity.key)
+    entity.key.partition_id.project_id = partition.project
+    entity.key.partition_id.database_id = partition.database
+    entity.key.partition_id.namespace_id = partition.namespace
+    text = json_format.MessageToJson(entity, indent=None, sort_keys=True, ensure_ascii=False)
+    return text.encode() + b"\n"

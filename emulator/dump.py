@@ -1,0 +1,111 @@
+"""An export: a folder with a file of JSON lines per kind.
+
+FOLDER/export.json                              {"format": 1, "entities": 12}
+FOLDER/PROJECT/(default)/(default)/Task.jsonl   database and namespace between
+"""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+FORMAT = 1
+_ABOUT = "export.json"
+_DEFAULT = "(default)"
+# File systems end at 255.
+_MAX_NAME = 200
+
+
+class DumpError(Exception):
+    """The folder cannot be written, or read. The text is one line."""
+
+
+def write(lines: Iterable[bytes], folder: Path) -> int:
+    """Write an export; returns how many entities it has.
+
+    It is there as a whole, or not at all: it is written beside, and then renamed.
+
+    Raises:
+        DumpError: there is something in the folder, or it cannot be written.
+    """
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise DumpError(f"{folder} is there already, and not empty")
+        beside = Path(tempfile.mkdtemp(prefix=".export-", dir=_made(folder.absolute().parent)))
+        try:
+            count = _write_lines(lines, beside)
+            about = {"format": FORMAT, "entities": count}
+            (beside / _ABOUT).write_text(json.dumps(about) + "\n")
+            beside.chmod(0o755)
+            beside.rename(folder)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise DumpError(f"cannot write {folder}: {error}") from None
+    return count
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write_lines(lines: Iterable[bytes], folder: Path) -> int:
+    count = 0
+    for line in lines:
+        key = json.loads(line)["key"]
+        partition = key["partitionId"]
+        place = folder.joinpath(
+            _named(partition["projectId"]),
+            _named(partition.get("databaseId", _DEFAULT)),
+            _named(partition.get("namespaceId", _DEFAULT)),
+        )
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / f"{_named(key['path'][-1]['kind'])}.jsonl").open("ab") as file:
+            file.write(line)
+        count += 1
+    return count
+
+
+def _named(name: str) -> str:
+    """A file name for any name: neither a path, nor too long, nor another one's."""
+    quoted = quote(name, safe=" ()~:@").replace("..", "%2E%2E")
+    if len(quoted) <= _MAX_NAME:
+        return "%2E" if quoted == "." else quoted
+    return f"{quoted[:100]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def read(folder: Path) -> Iterator[bytes]:
+    """The lines of all files in a folder, an export's or written by hand.
+
+    Raises:
+        DumpError: it cannot be read, has none, or is from a newer version.
+    """
+    try:
+        about = folder / _ABOUT
+        if about.exists():
+            _check(about)
+        files = sorted(folder.rglob("*.jsonl"))
+        if not files and not about.exists():
+            raise DumpError(f"{folder} has no export: there is no {_ABOUT} and no *.jsonl")
+        for path in files:
+            with path.open("rb") as file:
+                yield from file
+    except OSError as error:
+        raise DumpError(f"cannot read {folder}: {error}") from None
+
+
+def _check(about: Path) -> None:
+    try:
+        written = int(json.loads(about.read_text())["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DumpError(f"{about} is not of an export: {error!r}") from None
+    if written > FORMAT:
+        raise DumpError(
+            f"{about} is from a newer version of the emulator (format {written}, this one "
+            f"reads up to {FORMAT})"
+        )

@@ -1,0 +1,22 @@
+"""Environment variables, as a shell is told of them."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+SHELLS = {"bash": "export {}={}", "fish": "set -gx {} {}"}
+
+
+def exports(variables: Mapping[str, str], shell: str) -> Iterator[str]:
+    """A line for each variable, in the syntax of one of `SHELLS`."""
+    for name, value in variables.items():
+        yield SHELLS[shell].format(name, shlex.quote(value))
+
+
+def datastore_variables(host: str, project: str) -> dict[str, str]:
+    """What sends the client libraries to an emulator."""
+    return {
+        "DATASTORE_EMULATOR_HOST": host,
+        "DATASTORE_DATASET": project,
+        "DATASTORE_PROJECT_ID": project,
+        "GOOGLE_CLOUD_PROJECT": project,
+    }

@@ -1,0 +1,63 @@
+"""`python -m emulator start`: serving until a signal."""
+
+import argparse
+import logging
+import signal
+import threading
+from contextlib import ExitStack
+
+from emulator.exports import exports
+
+
+class StartError(Exception):
+    """It cannot serve. The text is one line."""
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Serve as the options say, until SIGINT or SIGTERM.
+
+    Raises:
+        StartError: a port or the data folder cannot be used.
+    """
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # Before the slow imports, so that an early signal also ends in a clean exit.
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+
+    from emulator.datastore.errors import StorageError
+    from emulator.datastore.server import PortInUseError, start
+
+    with ExitStack() as running:
+        try:
+            datastore = running.enter_context(
+                start(
+                    options.port,
+                    options.data_dir,
+                    host=options.host,
+                    project=options.project,
+                    concurrency_mode=options.concurrency_mode,
+                )
+            )
+        except (PortInUseError, StorageError) as error:
+            raise StartError(str(error)) from None
+        env = dict(datastore.env)
+        if options.memcached is not None:
+            env["MEMCACHED_HOSTS"] = _memcached(options.host, options.memcached, running)
+        for line in exports(env, "bash"):
+            print(line)
+        print(end="", flush=True)
+        stop.wait()
+
+
+def _memcached(host: str, port: int, running: ExitStack) -> str:
+    """Start the embedded memcached too; its address."""
+    from emulator.memcache.server import start
+
+    try:
+        return running.enter_context(start(port, host)).address
+    except OSError as error:
+        reason = error.strerror or error
+        raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
