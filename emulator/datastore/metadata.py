@@ -44,7 +44,7 @@ class MetadataRunner(QueryRunner):
         time = self._reader.time
         return StoredEntity(time, time, properties.SerializeToString())
 
-    def _streams(self, start: Place | None) -> list[Iterator[Row]]:
+    def _streams(self, start: Place | None, wanted: int | None) -> list[Iterator[Row]]:
         rows: list[Row] = []
         for key, entity in self._entities.items():
             rows += self._query.rows(key, indexed_values(entity))

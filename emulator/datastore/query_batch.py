@@ -77,7 +77,8 @@ class BatchBuilder:
         last: Row | None = None
         complete = True
         size = 0
-        for row in self._runner.rows(self._start):
+        wanted = MAX_BATCH_RESULTS if limit is None else min(limit, MAX_BATCH_RESULTS)
+        for row in self._runner.rows(self._start, wanted=request.offset + wanted):
             if self._end is not None and self._end.is_before(row.position):
                 batch.more_results = QueryResultBatch.MORE_RESULTS_AFTER_CURSOR
                 break

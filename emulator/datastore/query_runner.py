@@ -1,61 +1,54 @@
 """Running a parsed query on index rows: choosing an access path, sorting, merging.
 
-Three access paths, from cheap to dear:
+The access paths of a conjunction:
 
-* by key: filters that leave the key as the only order are answered by scanning one
-  equality's index entries, or the kind's, in key order;
-* ordered scan: the index of the first order is scanned in order, and entries
-  with the same value are sorted by the remaining orders. It stops as soon as the
-  caller has enough;
-* sorted: the most selective filter's entries are collected, their entities loaded
-  and checked, and the rows sorted in memory.
+* by key: where equalities fix all orders, one equality's index entries, or the
+  kind's, are scanned in key order;
+* ordered scan: the index of the first order that is not fixed is scanned in order.
+  It stops as soon as the caller has enough. Many entries with one value are a
+  query of their own, with that order fixed; few are sorted by the other orders;
+* sorted: the most selective filter's entries are collected, their entities loaded,
+  and the rows sorted in memory.
 
-Entries are checked against the whole query by loading the entity, except where the
-scan alone proves the match. Nothing scans a kind if a filter or an order names an
-indexed property.
+Entries are checked for the other equalities in SQL. Where that proves the match and
+the indexes hold all that a row consists of, no entity is loaded; where arrays,
+alternatives or further inequalities are in play, each candidate is. Nothing scans
+a kind if a filter or an order names an indexed property.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from operator import attrgetter
 
+from emulator.datastore.access import FEW, Access, Driver
 from emulator.datastore.catalog import KIND_INDEX
 from emulator.datastore.cursors import Place
 from emulator.datastore.encoding import successor
-from emulator.datastore.indexing import indexed_values
-from emulator.datastore.protos import Entity
-from emulator.datastore.query import Conjunction, ParsedQuery, Row
-from emulator.datastore.rows import EVERYTHING, Reader, Span, StoredEntity
+from emulator.datastore.query import Conjunction, Row
+from emulator.datastore.rows import EVERYTHING, Span
 
-# Up to this many entities are rather sorted in memory than found by walking the
-# index of their order.
-_FEW = 1000
+# So few are not worth a thought.
+VERY_FEW = 32
+# An index entry that is looked at and passed over, or an entity that is loaded and
+# checked: how many of the first take as long as one of the second.
+PROBES_PER_LOAD = 16
 
-_NO_VALUE = Span(b"", b"\x00")
 by_position = attrgetter("position")
 
 
-@dataclass(frozen=True)
-class _Driver:
-    """An index and the range of it that holds all candidates."""
-
-    scope: int
-    values: Span
-
-
-class QueryRunner:
+class QueryRunner(Access):
     """Runs one query on one view of the database."""
 
-    def __init__(self, reader: Reader, query: ParsedQuery) -> None:
-        self._reader = reader
-        self._query = query
-        # With one conjunction, and entries that prove the match, nothing is loaded.
-        self._single = len(query.disjunction) == 1
+    def rows(
+        self, start: Place | None = None, end: Place | None = None, wanted: int | None = None
+    ) -> Iterator[Row]:
+        """The query's rows in order, after `start` and up to `end`. Lazy.
 
-    def rows(self, start: Place | None = None, end: Place | None = None) -> Iterator[Row]:
-        """The query's rows in order, after `start` and up to `end`. Lazy."""
-        streams = self._streams(start)
+        `wanted` says about how many will be asked for; None stands for all.
+        """
+        # What is distinct is so within all rows, from the first.
+        streams = self._streams(None if self._query.distinct_on else start, wanted)
         merged: Iterable[Row]
         merged = streams[0] if len(streams) == 1 else _merge(streams)
         if self._query.distinct_on:
@@ -66,19 +59,11 @@ class QueryRunner:
             if start is None or start.is_before(row.position):
                 yield row
 
-    def load(self, key: bytes) -> StoredEntity:
-        """The entity of one of the rows."""
-        assert self._query.partition is not None
-        stored = self._reader.get(self._query.partition, key)
-        if stored is None:
-            raise AssertionError("an index entry without an entity")
-        return stored
-
-    def _streams(self, start: Place | None) -> list[Iterator[Row]]:
+    def _streams(self, start: Place | None, wanted: int | None) -> list[Iterator[Row]]:
         """Rows in order, in one stream or several."""
         if self._query.partition is None:
             return []
-        return [self._stream(conjunction, start) for conjunction in self._query.disjunction]
+        return [self._stream(each, start, wanted) for each in self._query.disjunction]
 
     def _distinct(self, rows: Iterable[Row]) -> Iterator[Row]:
         places = [self._query.projection.index(name) for name in self._query.distinct_on]
@@ -89,7 +74,9 @@ class QueryRunner:
                 seen.add(combination)
                 yield row
 
-    def _stream(self, conjunction: Conjunction, start: Place | None) -> Iterator[Row]:
+    def _stream(
+        self, conjunction: Conjunction, start: Place | None, wanted: int | None
+    ) -> Iterator[Row]:
         query = self._query
         if query.kind is None:
             return self._kindless(conjunction, start)
@@ -100,154 +87,214 @@ class QueryRunner:
         if any(self._scope(name) is None for name in (KIND_INDEX, *names)):
             # No entity of the kind ever had that property indexed.
             return iter(())
-        if query.projection:
+        if query.projection and not self._plain(conjunction):
             return self._sorted(conjunction)
-        if all(order.name in conjunction.equal for order in query.orders):
+        return self._in_order(conjunction, start, wanted)
+
+    def _in_order(
+        self, conjunction: Conjunction, start: Place | None, wanted: int | None
+    ) -> Iterator[Row]:
+        """The cheapest way to the first rows of a conjunction."""
+        if all(order.name in conjunction.equal for order in self._query.orders):
             return self._by_key(conjunction, start)
         driver = self._equality_driver(conjunction)
-        if driver is not None and self._size(driver, conjunction, _FEW) < _FEW:
+        if driver is None:
+            return self._ordered_scan(conjunction, start, wanted)
+        matches = self._size(driver, conjunction, FEW)
+        if matches >= FEW:
+            return self._ordered_scan(conjunction, start, wanted)
+        if wanted is None or matches <= max(wanted, VERY_FEW) or not self._plain(conjunction):
             return self._sorted(conjunction)
-        return self._ordered_scan(conjunction, start)
+        return self._scanned_or_sorted(conjunction, start, wanted, matches)
 
     def _kindless(self, conjunction: Conjunction, start: Place | None) -> Iterator[Row]:
         partition = self._query.partition
         assert partition is not None
-        keys = self._keys_after(conjunction, start)
+        keys = conjunction.keys.intersect(self._keys_after(start, ()))
         for key in self._reader.scan_keys(partition, keys):
             yield self._query.row((), key)
 
     def _by_key(self, conjunction: Conjunction, start: Place | None) -> Iterator[Row]:
         query = self._query
-        constants = tuple(min(conjunction.equal[order.name]) for order in query.orders)
+        constants = self._components(conjunction)
         driver = self._equality_driver(conjunction) or self._kind_driver()
-        filters = sum(len(values) for values in conjunction.equal.values())
-        proven = self._single and filters <= 1 and not conjunction.spans
-        keys = conjunction.keys if query.orders else self._keys_after(conjunction, start)
-        entries = self._reader.scan_index(
-            driver.scope, driver.values, keys, keys_descending=query.key_descending
+        met = all(
+            any(span.holds(value) for value in conjunction.equal.get(name, ()))
+            for name, span in conjunction.spans.items()
         )
-        for _, key in entries:
+        proven = met and self._plain(conjunction)
+        for _, key in self._reader.scan_index(
+            driver.scope,
+            driver.values,
+            conjunction.keys.intersect(self._keys_after(start, constants)),
+            keys_descending=query.key_descending,
+            having=self._equalities(conjunction, driver),
+        ):
             if proven:
-                yield query.row(constants, key)
+                yield self._plain_row(constants, key)
                 continue
             for row in self._rows_of(key):
                 # Another conjunction may place the entity earlier: then it is that
                 # conjunction's to report.
-                if row.components[:-1] == constants:
+                if row.components[: len(constants)] == constants:
                     yield row
 
-    def _ordered_scan(self, conjunction: Conjunction, start: Place | None) -> Iterator[Row]:
-        query = self._query
-        leading = next(
-            index for index, order in enumerate(query.orders) if order.name not in conjunction.equal
-        )
-        order = query.orders[leading]
-        scope = self._scope(order.name)
-        assert scope is not None
-        values = conjunction.spans.get(order.name, EVERYTHING)
-        if start is not None and start.components and leading == 0:
-            bound = start.components[0]
-            after = Span(high=successor(bound)) if order.descending else Span(low=bound)
-            values = values.intersect(after)
-        others = set(conjunction.spans) - {order.name}
-        proven = (
-            self._single
-            and len(query.orders) == 1
-            and not conjunction.equal
-            and not others
-            and not self._reader.catalog.is_multi(scope)
-        )
-        entries = self._reader.scan_index(
-            scope,
+    def _ordered_scan(
+        self,
+        conjunction: Conjunction,
+        start: Place | None,
+        wanted: int | None,
+        within: Span = EVERYTHING,
+    ) -> Iterator[Row]:
+        """Along the index of the first order that no equality fixes, within a range of it."""
+        leading = self._leading(conjunction)
+        order = self._query.orders[leading]
+        values = within.intersect(conjunction.spans.get(order.name, EVERYTHING))
+        before = self._components(conjunction)
+        values = values.intersect(_after(start, before, descending=order.descending))
+        narrowed = self._components(_fixed(conjunction, order.name, b""))
+        if len(narrowed) == len(self._query.orders) and self._plain(conjunction):
+            return self._plain_scan(conjunction, values, before, narrowed[leading + 1 :])
+        return self._grouped_scan(conjunction, values, start, wanted)
+
+    def _entries(self, conjunction: Conjunction, values: Span) -> Iterator[tuple[bytes, bytes]]:
+        """The values, in order, of the first order that no equality fixes, with keys."""
+        order = self._query.orders[self._leading(conjunction)]
+        return self._reader.scan_index(
+            self._known_scope(order.name),
             values,
             conjunction.keys,
             descending=order.descending,
-            keys_descending=query.key_descending,
+            keys_descending=self._query.key_descending,
+            having=self._equalities(conjunction),
         )
-        if proven:
-            for value, key in entries:
-                yield query.row((value,), key)
+
+    def _plain_scan(
+        self,
+        conjunction: Conjunction,
+        values: Span,
+        before: tuple[bytes, ...],
+        behind: tuple[bytes, ...],
+    ) -> Iterator[Row]:
+        """Rows from entries alone; the other orders have the values `before` and `behind`."""
+        ordered = self._query.orders[: len(before) + 1]
+        distinct = self._query.distinct_on
+        if not distinct or not {order.name for order in ordered}.issuperset(distinct):
+            for value, key in self._entries(conjunction, values):
+                yield self._plain_row((*before, value, *behind), key)
             return
-        group: list[Row] = []
-        current: bytes | None = None
-        for value, key in entries:
-            if value != current:
-                yield from sorted(group, key=by_position)
-                group, current = [], value
-            # An array has several entries; only the one it sorts by counts.
-            group += [row for row in self._rows_of(key) if row.components[leading] == value]
-        yield from sorted(group, key=by_position)
+        # Of the entries with one value the first is all that counts.
+        while (entry := next(self._entries(conjunction, values), None)) is not None:
+            value, key = entry
+            yield self._plain_row((*before, value, *behind), key)
+            values = _beyond(values, value, descending=ordered[-1].descending)
+
+    def _grouped_scan(
+        self, conjunction: Conjunction, values: Span, start: Place | None, wanted: int | None
+    ) -> Iterator[Row]:
+        """One value after the other, the entities with it sorted by the other orders."""
+        leading = self._leading(conjunction)
+        order = self._query.orders[leading]
+        divisible = self._plain(conjunction)
+        while True:
+            group: list[bytes] = []
+            current = b""
+            for value, key in self._entries(conjunction, values):
+                if value != current:
+                    yield from self._group(group, leading, current)
+                    group, current = [], value
+                group.append(key)
+                if divisible and len(group) > VERY_FEW:
+                    break
+            else:
+                yield from self._group(group, leading, current)
+                return
+            # So many with one value are a query of their own, with one order less.
+            yield from self._in_order(_fixed(conjunction, order.name, current), start, wanted)
+            values = _beyond(values, current, descending=order.descending)
+
+    def _group(self, keys: list[bytes], leading: int, value: bytes) -> list[Row]:
+        """The rows of entities that have one value of the leading order in common."""
+        rows = [row for key in keys for row in self._rows_of(key)]
+        # An array has several entries; only the one it sorts by counts.
+        return sorted((row for row in rows if row.components[leading] == value), key=by_position)
+
+    def _scanned_or_sorted(
+        self, conjunction: Conjunction, start: Place | None, wanted: int, matches: int
+    ) -> Iterator[Row]:
+        """Along the index of the first order for a while; what is behind that is sorted.
+
+        How far apart the matches lie in the index is not known. So this costs not much
+        more than the cheaper one of both ways would have.
+        """
+        leading = self._leading(conjunction)
+        order = self._query.orders[leading]
+        boundary = self._reader.nth_value(
+            self._known_scope(order.name),
+            conjunction.spans.get(order.name, EVERYTHING),
+            conjunction.keys,
+            matches * PROBES_PER_LOAD,
+            descending=order.descending,
+        )
+        if boundary is None:
+            yield from self._ordered_scan(conjunction, start, wanted)
+            return
+        behind = Span(high=successor(boundary)) if order.descending else Span(low=boundary)
+        near = Span(low=behind.high) if order.descending else Span(high=behind.low)
+        yield from self._ordered_scan(conjunction, start, wanted, near)
+        for row in self._sorted(conjunction):
+            if behind.holds(row.components[leading]):
+                yield row
 
     def _sorted(self, conjunction: Conjunction) -> Iterator[Row]:
         driver = self._equality_driver(conjunction) or self._span_driver(conjunction)
         if driver is None:
             names = [*self._query.projection, *(order.name for order in self._query.orders)]
-            scope = self._scope(names[0])
-            driver = self._kind_driver() if scope is None else _Driver(scope, EVERYTHING)
+            driver = Driver(self._known_scope(names[0]), EVERYTHING)
         rows: list[Row] = []
         seen: set[bytes] = set()
-        for _, key in self._reader.scan_index(driver.scope, driver.values, conjunction.keys):
+        for _, key in self._reader.scan_index(
+            driver.scope,
+            driver.values,
+            conjunction.keys,
+            having=self._equalities(conjunction, driver),
+        ):
             if key not in seen:
                 seen.add(key)
                 rows += self._rows_of(key)
         rows.sort(key=by_position)
         return iter(rows)
 
-    def _rows_of(self, key: bytes) -> list[Row]:
-        """The rows of the entity at `key`, checked against the whole query."""
-        return self._query.rows(key, indexed_values(Entity.FromString(self.load(key).data)))
+    def _keys_after(self, start: Place | None, fixed: tuple[bytes, ...]) -> Span:
+        """The keys that may come after `start` where all orders have fixed values."""
+        keys = _after(start, fixed, descending=self._query.key_descending)
+        # In a place the key has a two-byte terminator.
+        if keys.low:
+            return Span(low=keys.low[:-2])
+        return keys if keys == EVERYTHING else Span(high=successor(keys.high[:-3]))
 
-    def _scope(self, name: str) -> int | None:
-        assert self._query.partition is not None
-        assert self._query.kind is not None
-        return self._reader.catalog.find_scope(self._query.partition, self._query.kind, name)
 
-    def _kind_driver(self) -> _Driver:
-        scope = self._scope(KIND_INDEX)
-        assert scope is not None
-        return _Driver(scope, _NO_VALUE)
+def _after(start: Place | None, fixed: tuple[bytes, ...], *, descending: bool) -> Span:
+    """The values of the next component that may come after `start`, or be those of it.
 
-    def _equality_driver(self, conjunction: Conjunction) -> _Driver | None:
-        """The equality filter with the fewest entries."""
-        return self._smallest(
-            conjunction,
-            [
-                (name, Span(value, successor(value)))
-                for name, values in conjunction.equal.items()
-                for value in values
-            ],
-        )
+    `fixed` are the components before it.
+    """
+    if start is None or len(start.components) <= len(fixed):
+        return EVERYTHING
+    if start.components[: len(fixed)] != fixed:
+        return EVERYTHING
+    bound = start.components[len(fixed)]
+    return Span(high=successor(bound)) if descending else Span(low=bound)
 
-    def _span_driver(self, conjunction: Conjunction) -> _Driver | None:
-        return self._smallest(conjunction, list(conjunction.spans.items()))
 
-    def _smallest(self, conjunction: Conjunction, ranges: list[tuple[str, Span]]) -> _Driver | None:
-        drivers = []
-        for name, span in ranges:
-            scope = self._scope(name)
-            assert scope is not None
-            drivers.append(_Driver(scope, span))
-        if len(drivers) < 2:
-            return drivers[0] if drivers else None
-        # Doubling the limit compares two huge ranges without counting either.
-        limit = 64
-        while True:
-            sizes = [self._size(driver, conjunction, limit) for driver in drivers]
-            if min(sizes) < limit or limit > _FEW:
-                return drivers[sizes.index(min(sizes))]
-            limit *= 4
+def _beyond(values: Span, value: bytes, *, descending: bool) -> Span:
+    """The part of a range that comes after a value."""
+    return values.intersect(Span(high=value) if descending else Span(low=successor(value)))
 
-    def _size(self, driver: _Driver, conjunction: Conjunction, limit: int) -> int:
-        return self._reader.count_up_to(driver.scope, driver.values, conjunction.keys, limit)
 
-    def _keys_after(self, conjunction: Conjunction, start: Place | None) -> Span:
-        """The key range, cut at the start cursor when the key is the only order."""
-        if start is None or not start.components:
-            return conjunction.keys
-        # The last component is the key with a two-byte terminator.
-        key = start.components[-1][:-2]
-        after = Span(high=successor(key)) if self._query.key_descending else Span(low=key)
-        return conjunction.keys.intersect(after)
+def _fixed(conjunction: Conjunction, name: str, value: bytes) -> Conjunction:
+    """The conjunction where a property has one value."""
+    return replace(conjunction, equal={**conjunction.equal, name: frozenset([value])})
 
 
 def _merge(streams: list[Iterator[Row]]) -> Iterator[Row]:

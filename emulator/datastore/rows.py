@@ -31,6 +31,19 @@ _PAST_ROWS = (
     " WHERE scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ?"
     " AND since <= ? AND until > ?"
 )
+# Conditions on entries of the index T: the same entity has an entry in another index.
+_HAVING = (
+    "EXISTS (SELECT 1 FROM index_rows AS other WHERE other.scope = ? AND other.value = ?"
+    " AND other.key = T.key AND other.since <= ?)"
+)
+_PAST_HAVING = (
+    "EXISTS (SELECT 1 FROM index_history AS other WHERE other.scope = ? AND other.value = ?"
+    " AND other.key = T.key AND other.since <= ? AND other.until > ?)"
+)
+_VALUES = (
+    "SELECT value FROM index_rows"
+    " WHERE scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ?"
+)
 _COUNT = (
     "SELECT count(*) FROM (SELECT 1 FROM index_rows"
     " WHERE scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ? LIMIT ?)"
@@ -40,6 +53,10 @@ _COUNT = (
 TOP = b"\xff\xff"
 
 _PRUNE_ROWS = 1000
+
+
+# An index and a value in it.
+Entry = tuple[int, bytes]
 
 
 class StoredEntity(NamedTuple):
@@ -115,21 +132,52 @@ class Reader:
         *,
         descending: bool = False,
         keys_descending: bool = False,
+        having: Iterable[Entry] = (),
     ) -> Iterator[tuple[bytes, bytes]]:
         """The (value, key) entries of one index in a range, in order.
 
         Descending values still have their keys ascending, unless asked otherwise.
+        Only those of entities that have all the entries `having` in other indexes.
         """
         order = (
             f" ORDER BY value{' DESC' if descending else ''},"
             f" key{' DESC' if keys_descending else ''}"
         )
+        condition, others = self._having(having)
         arguments: tuple[object, ...] = (scope, *values, *keys, self.time)
-        statement = _ROWS
+        statement = _ROWS + condition.replace("T.key", "index_rows.key")
         if self._past:
-            statement = f"{_ROWS} UNION ALL {_PAST_ROWS}"
-            arguments += (*arguments, self.time)
+            past = _PAST_ROWS + condition.replace("T.key", "index_history.key")
+            statement = f"{statement} UNION ALL {past}"
+            others += (*arguments, self.time, *others)
+        arguments += others
         yield from self._execute(statement + order, arguments)
+
+    def _having(self, entries: Iterable[Entry]) -> tuple[str, tuple[object, ...]]:
+        """The condition that an entity has these entries, and its arguments."""
+        condition = ""
+        arguments: tuple[object, ...] = ()
+        for entry in entries:
+            if self._past:
+                condition += f" AND ({_HAVING} OR {_PAST_HAVING})"
+                arguments += (*entry, self.time, *entry, self.time, self.time)
+            else:
+                condition += f" AND {_HAVING}"
+                arguments += (*entry, self.time)
+        return condition, arguments
+
+    def nth_value(
+        self, scope: int, values: Span, keys: Span, n: int, *, descending: bool
+    ) -> bytes | None:
+        """About the n-th value in a range, in order; None if there are fewer.
+
+        For planning only: it looks at the current rows, whatever the time.
+        """
+        direction = " DESC" if descending else ""
+        row = self._execute(
+            f"{_VALUES} ORDER BY value{direction} LIMIT 1 OFFSET ?", (scope, *values, *keys, n)
+        ).fetchone()
+        return None if row is None else bytes(row[0])
 
     def count_up_to(self, scope: int, values: Span, keys: Span, limit: int) -> int:
         """About how many entries a range has, counting no further than `limit`.

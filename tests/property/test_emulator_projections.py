@@ -42,6 +42,7 @@ from tests.property.naive_datastore import (
     run,
     value_rank,
 )
+from tests.property.thresholds import low_thresholds
 from tests.unit.emulator.builders import PROJECT, value
 
 # Arrays, most of them, so that most filters on them hold for one element and not for another.
@@ -58,6 +59,8 @@ ranges = st.builds(
     st.sampled_from([1, 2, True, "a"]),
 )
 range_queries = st.builds(NaiveQuery, st.tuples(st.tuples(ranges)), orders)
+
+__all__ = ["low_thresholds"]
 
 
 @st.composite

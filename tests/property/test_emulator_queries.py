@@ -20,6 +20,7 @@ from emulator.datastore.protos import (
 from tests.property.emulator_cases import (
     Subject,
     any_values,
+    orders,
     paths,
     paths_of,
     properties,
@@ -28,8 +29,26 @@ from tests.property.emulator_cases import (
     steps,
     to_message,
 )
-from tests.property.naive_datastore import NaiveQuery, Path, run, value_rank
+from tests.property.naive_datastore import NaiveFilter, NaiveQuery, Path, run, value_rank
+from tests.property.thresholds import low_thresholds
 from tests.unit.emulator.builders import PROJECT, key, value
+
+__all__ = ["low_thresholds"]
+
+
+# One value of each property and no alternatives: rows come from the indexes alone.
+plain_values = st.sampled_from([0, 1, "a"]).map(lambda item: [item])
+plain_steps = st.lists(
+    st.tuples(paths, st.fixed_dictionaries({"a": plain_values, "b": plain_values}) | st.none()),
+    min_size=6,
+    max_size=30,
+)
+plain_filters = st.builds(
+    NaiveFilter, st.sampled_from("ab"), st.sampled_from(["=", "=", ">="]), st.sampled_from([0, 1])
+)
+plain_queries = st.builds(
+    NaiveQuery, st.tuples(st.lists(plain_filters, max_size=2).map(tuple)), orders
+)
 
 
 @settings(relaxed, max_examples=400)
@@ -37,6 +56,18 @@ from tests.unit.emulator.builders import PROJECT, key, value
 def test_queries_answer_as_a_naive_evaluation(
     changes: list[Any], query: NaiveQuery, data: st.DataObject
 ) -> None:
+    check_answers(changes, query, data)
+
+
+@settings(relaxed, max_examples=200)
+@given(plain_steps, plain_queries, st.data())
+def test_plain_queries_answer_as_a_naive_evaluation(
+    changes: list[Any], query: NaiveQuery, data: st.DataObject
+) -> None:
+    check_answers(changes, query, data)
+
+
+def check_answers(changes: list[Any], query: NaiveQuery, data: st.DataObject) -> None:
     message = to_message(query)
     subject = Subject()
     try:

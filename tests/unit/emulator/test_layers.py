@@ -14,7 +14,7 @@ FLOORS = [
     ["indexing", "validation", "gql_lexer"],
     ["rows", "masks", "gql_values", "gql_words"],
     ["storage", "query", "query_limits", "ids", "transforms", "gql"],
-    ["cursors", "query_parser"],
+    ["cursors", "query_parser", "access"],
     ["query_runner", "transactions"],
     ["metadata", "concurrency", "locks", "mutations"],
     ["query_batch", "pessimistic", "entity_groups", "sessions"],

@@ -1,0 +1,140 @@
+"""What the indexes say about a query's conjunctions: drivers, sizes, rows."""
+
+import itertools
+from dataclasses import dataclass
+
+from emulator.datastore.catalog import KIND_INDEX
+from emulator.datastore.encoding import successor
+from emulator.datastore.indexing import indexed_values
+from emulator.datastore.protos import Entity
+from emulator.datastore.query import Conjunction, ParsedQuery, Row
+from emulator.datastore.rows import Entry, Reader, Span, StoredEntity
+
+# Up to this many entities are rather sorted in memory than found by walking the
+# index of their order.
+FEW = 1000
+
+_NO_VALUE = Span(b"", b"\x00")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """An index and the range of it that holds all candidates."""
+
+    scope: int
+    values: Span
+
+
+class Access:
+    """The indexes of one query on one view of the database."""
+
+    def __init__(self, reader: Reader, query: ParsedQuery) -> None:
+        self._reader = reader
+        self._query = query
+        # With one conjunction, and entries that prove the match, nothing is loaded.
+        self._single = len(query.disjunction) == 1
+
+    def load(self, key: bytes) -> StoredEntity:
+        """The entity of one of the rows."""
+        assert self._query.partition is not None
+        stored = self._reader.get(self._query.partition, key)
+        if stored is None:
+            raise AssertionError("an index entry without an entity")
+        return stored
+
+    def _plain(self, conjunction: Conjunction) -> bool:
+        """Whether entries of the orders' indexes are rows, without a look at the entity."""
+        query = self._query
+        names = {order.name for order in query.orders}
+        return (
+            self._single
+            and names.issuperset(conjunction.spans)
+            and names.issuperset(query.projection)
+            and not any(
+                self._reader.catalog.is_multi(self._known_scope(name))
+                for name in names.difference(conjunction.equal)
+            )
+        )
+
+    def _rows_of(self, key: bytes) -> list[Row]:
+        """The rows of the entity at `key`, checked against the whole query."""
+        return self._query.rows(key, indexed_values(Entity.FromString(self.load(key).data)))
+
+    def _leading(self, conjunction: Conjunction) -> int:
+        """Which order is the first that no equality fixes."""
+        return len(self._components(conjunction))
+
+    def _components(self, conjunction: Conjunction) -> tuple[bytes, ...]:
+        """The values of the first orders, as far as equalities fix them."""
+        fixed = itertools.takewhile(
+            lambda order: order.name in conjunction.equal, self._query.orders
+        )
+        return tuple(min(conjunction.equal[order.name]) for order in fixed)
+
+    def _plain_row(self, components: tuple[bytes, ...], key: bytes) -> Row:
+        """The row of an entity with these order values, among which are all that it shows."""
+        query = self._query
+        if not query.projection:
+            return query.row(components, key)
+        names = [order.name for order in query.orders]
+        projected = tuple(components[names.index(name)] for name in query.projection)
+        return query.row(components, key, projected)
+
+    def _equalities(self, conjunction: Conjunction, driver: Driver | None = None) -> list[Entry]:
+        """The index entries that all matches have, besides those that are scanned."""
+        entries = [
+            (self._known_scope(name), value)
+            for name, values in conjunction.equal.items()
+            for value in values
+        ]
+        if driver is not None and (driver.scope, driver.values.low) in entries:
+            entries.remove((driver.scope, driver.values.low))
+        return entries
+
+    def _known_scope(self, name: str) -> int:
+        scope = self._scope(name)
+        assert scope is not None
+        return scope
+
+    def _scope(self, name: str) -> int | None:
+        assert self._query.partition is not None
+        assert self._query.kind is not None
+        return self._reader.catalog.find_scope(self._query.partition, self._query.kind, name)
+
+    def _kind_driver(self) -> Driver:
+        scope = self._scope(KIND_INDEX)
+        assert scope is not None
+        return Driver(scope, _NO_VALUE)
+
+    def _equality_driver(self, conjunction: Conjunction) -> Driver | None:
+        """The equality filter with the fewest entries."""
+        return self._smallest(
+            conjunction,
+            [
+                (name, Span(value, successor(value)))
+                for name, values in conjunction.equal.items()
+                for value in values
+            ],
+        )
+
+    def _span_driver(self, conjunction: Conjunction) -> Driver | None:
+        return self._smallest(conjunction, list(conjunction.spans.items()))
+
+    def _smallest(self, conjunction: Conjunction, ranges: list[tuple[str, Span]]) -> Driver | None:
+        drivers = []
+        for name, span in ranges:
+            scope = self._scope(name)
+            assert scope is not None
+            drivers.append(Driver(scope, span))
+        if len(drivers) < 2:
+            return drivers[0] if drivers else None
+        # Doubling the limit compares two huge ranges without counting either.
+        limit = 64
+        while True:
+            sizes = [self._size(driver, conjunction, limit) for driver in drivers]
+            if min(sizes) < limit or limit > FEW:
+                return drivers[sizes.index(min(sizes))]
+            limit *= 4
+
+    def _size(self, driver: Driver, conjunction: Conjunction, limit: int) -> int:
+        return self._reader.count_up_to(driver.scope, driver.values, conjunction.keys, limit)
