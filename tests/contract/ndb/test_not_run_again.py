@@ -186,6 +186,20 @@ class TestNotRunAgainForUs:
             work()
         assert (len(runs), stored_points()) == ((1, 1) if quietly else (2, 2))
 
+    def test_an_error_of_the_apps_own_callback_is_ndbs_business(self) -> None:
+        """A limit, which docs/transactions.md names: run again after it was committed."""
+
+        def work() -> None:
+            add_points()
+            ndb.context.get_context().call_on_commit(fail)
+
+        def fail() -> None:
+            raise google_errors.ServiceUnavailable("the mail server, says a callback")
+
+        with userlock.global_lock("ann"), pytest.raises(google_errors.RetryError):
+            ndb.transaction(work, retries=1)
+        assert stored_points() == 2
+
     def test_a_lock_that_cannot_be_given_back(self, store: MemoryStore) -> None:
         runs: list[int] = []
 
