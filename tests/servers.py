@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -25,11 +26,15 @@ def real(program: str, package: str) -> str:
     """A real server's path. Missing it fails in CI and skips on a laptop."""
     binary = shutil.which(program)
     if binary is None:
-        message = f"the real {program} is needed: apt-get install {package}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        lacking(f"the real {program} is needed: apt-get install {package}")
     return binary
+
+
+def lacking(message: str) -> NoReturn:
+    """Something that the tests need is not installed."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 class _Server:

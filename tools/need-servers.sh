@@ -1,12 +1,27 @@
 #!/bin/sh
-# The tests run against the real memcached and the real Redis. Installs them
-# from the distribution when they are missing and the user may; otherwise says
-# what to run.
+# The tests run against the real memcached and the real Redis, and the emulator
+# with the client for Node.js. Installs the programs from the distribution when
+# they are missing and the user may, otherwise says what to run; and the client
+# from npm.
 set -eu
+
+install_node_client() {
+    client=tests/contract/emulator/node
+    if [ -f "$client/node_modules/.package-lock.json" ] &&
+        [ ! "$client/package-lock.json" -nt "$client/node_modules/.package-lock.json" ]; then
+        return
+    fi
+    echo "==> Installing @google-cloud/datastore from npm"
+    (cd "$client" && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null)
+}
+
 missing=''
 command -v memcached >/dev/null 2>&1 || missing="$missing memcached"
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
+command -v node >/dev/null 2>&1 || missing="$missing nodejs"
+command -v npm >/dev/null 2>&1 || missing="$missing npm"
 if [ -z "$missing" ]; then
+    install_node_client
     exit 0
 fi
 install="apt-get install -y --no-install-recommends$missing"
@@ -26,3 +41,4 @@ echo "==> Installing$missing from the distribution"
 $as apt-get update -q >/dev/null
 # RUNLEVEL=1: the packages would start servers of the system's own, which nobody asked for.
 $as env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 $install >/dev/null
+install_node_client

@@ -1,4 +1,4 @@
-"""google-cloud-datastore against the emulator."""
+"""google-cloud-datastore against the emulator: what its examples (test_clients.py) do not show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import datastore
-from google.cloud.datastore.query import And, Or, PropertyFilter
 
 
 def put(client: datastore.Client, count: int = 5) -> list[Any]:
@@ -70,46 +69,6 @@ def ids_of_keys(keys: Any) -> list[int]:
     return [key.id for key in keys]
 
 
-def test_queries(datastore_client: datastore.Client) -> None:
-    put(datastore_client)
-    query = datastore_client.query(kind="Task")
-    query.add_filter(filter=PropertyFilter("priority", ">", 1))
-    query.add_filter(filter=PropertyFilter("done", "=", False))
-    query.order = ["-priority"]
-    assert ids(query.fetch()) == [5, 3]
-
-    either = datastore_client.query(kind="Task")
-    either.add_filter(
-        filter=Or(
-            [
-                PropertyFilter("priority", "=", 1),
-                And([PropertyFilter("done", "=", True), PropertyFilter("priority", ">", 2)]),
-            ]
-        )
-    )
-    assert ids(either.fetch()) == [1, 4]
-
-    for operator, operand, expected in (
-        ("IN", [1, 3, 9], [1, 3]),
-        ("NOT_IN", [1, 3, 9], [2, 4, 5]),
-        ("!=", 3, [1, 2, 4, 5]),
-    ):
-        query = datastore_client.query(kind="Task")
-        query.add_filter(filter=PropertyFilter("priority", operator, operand))
-        assert ids(query.fetch()) == expected
-
-
-def test_key_filters_and_ancestors(datastore_client: datastore.Client) -> None:
-    put(datastore_client)
-    query = datastore_client.query(kind="Task")
-    query.add_filter(filter=PropertyFilter("__key__", ">", datastore_client.key("Task", 3)))
-    assert ids(query.fetch()) == [4, 5]
-    child = datastore.Entity(datastore_client.key("Task", 1, "Task", 100))
-    datastore_client.put(child)
-    below = datastore_client.query(ancestor=datastore_client.key("Task", 1))
-    assert ids(below.fetch()) == [1, 100]
-
-
 def test_cursors_offsets_and_keys_only(datastore_client: datastore.Client) -> None:
     put(datastore_client)
     query = datastore_client.query(kind="Task", order=["priority"])
@@ -119,21 +78,6 @@ def test_cursors_offsets_and_keys_only(datastore_client: datastore.Client) -> No
     rest = query.fetch(start_cursor=pages.next_page_token)
     assert ids(rest) == [3, 4, 5]
     assert ids(query.fetch(offset=3)) == [4, 5]
-
-
-def test_projection_and_distinct(datastore_client: datastore.Client) -> None:
-    put(datastore_client)
-    query = datastore_client.query(kind="Task", projection=["done"], distinct_on=["done"])
-    assert [result["done"] for result in query.fetch()] == [False, True]
-
-
-def test_aggregation(datastore_client: datastore.Client) -> None:
-    put(datastore_client)
-    query = datastore_client.query(kind="Task")
-    aggregation = datastore_client.aggregation_query(query)
-    aggregation.count(alias="n").sum("priority", alias="total").avg("priority", alias="mean")
-    (results,) = list(aggregation.fetch())
-    assert {r.alias: r.value for r in results} == {"n": 5, "total": 15, "mean": 3.0}
 
 
 def test_results_larger_than_a_batch(datastore_client: datastore.Client) -> None:
