@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 #: For both concurrency modes together.
 SECONDS = float(os.environ.get("SECONDS_RANDOM", "60"))
 SEED = int(os.environ.get("SEED") or random.randrange(10**6))
+#: On a machine that is so busy that hardly two processes run at once, one run may lose nothing.
+_TIMES = 5
 
 
 @pytest.mark.parametrize("concurrency_mode", ["optimistic", "pessimistic"])
@@ -43,7 +45,12 @@ def test_nothing_is_lost(own_memcached: Memcached, tmp_path: Path, concurrency_m
 
 
 def test_without_fencing_updates_are_lost(own_memcached: Memcached, tmp_path: Path) -> None:
-    """The negative control: the same programs."""
-    result = run(own_memcached, tmp_path, seed=SEED, seconds=6, fencing=False)
-    print(f"\nwithout fencing, SEED={SEED}\n{result}")
-    assert len(result.found(Kind.LOST)) > 0, f"SEED={SEED}\n{result}"
+    """The negative control: the same programs, a few seconds at a time."""
+    lost = 0
+    for _ in range(_TIMES):
+        result = run(own_memcached, tmp_path, seed=SEED, seconds=6, fencing=False)
+        print(f"\nwithout fencing, SEED={SEED}\n{result}")
+        lost += len(result.found(Kind.LOST))
+        if lost:
+            break
+    assert lost > 0, f"SEED={SEED}: nothing was lost in {_TIMES} runs"
