@@ -19,7 +19,7 @@ run: $(VENV)/.ready-run
 	@$(PY) -m sample_app run
 
 .PHONY: test
-test: $(VENV)/.ready-dev servers check test-servers test-slow
+test: $(VENV)/.ready-dev servers check test-servers test-slow test-oldest
 
 # --- parts --------------------------------------------------------------------------------
 
@@ -50,6 +50,15 @@ test-servers: $(VENV)/.ready-dev
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow
 
+# The model layer with the oldest releases of google-cloud-ndb and -datastore that pyproject.toml
+# allows, in an environment of its own. In full, some three minutes:
+#   make test-oldest OLDEST="tests/unit/ndb tests/contract/ndb"
+OLDEST := tests/unit/ndb tests/contract/ndb/ways/test_table.py
+.PHONY: test-oldest
+test-oldest: $(VENV)/oldest/.ready-oldest
+	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
+		-m 'not slow' $(OLDEST)
+
 # Random programs in four processes, and faults: a minute of it is part of `test-slow`.
 #   make test-random SECONDS_RANDOM=300 SEED=7
 .PHONY: test-random
@@ -75,5 +84,5 @@ clean:
 
 # --- set-up -------------------------------------------------------------------------------
 
-$(VENV)/.ready-%: pyproject.toml emulator/pyproject.toml tools/setup.sh
+$(VENV)/.ready-% $(VENV)/oldest/.ready-%: pyproject.toml emulator/pyproject.toml tools/setup.sh
 	@tools/setup.sh $*

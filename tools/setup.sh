@@ -1,10 +1,16 @@
 #!/bin/sh
 # Creates .venv and installs the checkout into it, with what GROUP needs.
 # Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests and tools as well;
-# bench: the benchmarks and the locks that they compare with)
+# bench: the benchmarks and the locks that they compare with; oldest: tests of the model layer, in
+# .venv/oldest, with the oldest releases of Google's libraries that pyproject.toml allows)
 set -eu
 group=$1
 venv=.venv
+pins=''
+if [ "$group" = oldest ]; then
+    venv=.venv/oldest
+    pins=$(sed -n 's/^    "\(google-cloud-[a-z]*\)>=\([0-9.]*\)",.*/\1==\2/p' pyproject.toml)
+fi
 python=${PYTHON:-python3}
 
 if ! command -v "$python" >/dev/null 2>&1; then
@@ -27,13 +33,13 @@ echo "==> 2/2 Installing userlock, its emulator and what they need (a minute or 
 {
     status=0
     "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-        -e ".[$group]" -e ./emulator 2>&1 || status=$?
+        -e ".[$group]" -e ./emulator $pins 2>&1 || status=$?
     echo "$status" >"$venv/.pip-status"
 } | sed -u -E \
     -e '/^ *(Collecting|Building editable|Installing collected|ERROR|error)/!d' \
     -e 's/ \((from|pyproject).*//; s/^ */    /; s/^(.{90}).*/\1 .../'
 if [ "$(cat "$venv/.pip-status")" != 0 ]; then
-    echo "The installation failed. To see all of it: $venv/bin/pip install -e '.[$group]' -e ./emulator" >&2
+    echo "The installation failed. To see all of it: $venv/bin/pip install -e '.[$group]' -e ./emulator" $pins >&2
     exit 1
 fi
 touch "$venv/.ready-$group"

@@ -14,8 +14,6 @@ from userlock.ndb.hooks.comparing import batch_of_compared
 from userlock.ndb.hooks.runtime import model_of, note_in_flight, wait_for_key
 from userlock.ndb.watch import Handler, Write
 
-_FAIL = datastore_types.Mutation.ConflictResolutionStrategy.FAIL
-
 
 class _Helpers:
     """google.cloud.datastore.helpers as ndb's put sees it: a write stays with its message."""
@@ -172,7 +170,8 @@ def _fence_in_transaction(mutation: Any, write: Write) -> None:
         return  # what is compared is compared before the commit
     mutation._pb.base_version = write.base_version
     # A mutation that is skipped would leave half a transaction.
-    mutation.conflict_resolution_strategy = _FAIL
+    strategies = datastore_types.Mutation.ConflictResolutionStrategy
+    mutation.conflict_resolution_strategy = strategies.FAIL
 
 
 def hook_deleting(handler: Handler) -> None:
