@@ -19,6 +19,7 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
+from userlock.contrib.inspector.pages import Authorise, Inspector
 from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
 from userlock.contrib.requests import BATCH_HEADERS as BATCH_HEADERS
 from userlock.contrib.requests import Surroundings, close, finish_writes
@@ -64,6 +65,8 @@ class UserLock:
         fencing: whether Datastore refuses stale writes; by default as configured.
         context_options: for `client.context()`, for instance a global cache.
         contention_status: the answer to `LockTimeout`: 503 or 409.
+        inspector: pages for operators (`userlock.contrib.inspector.Inspector`), or just the
+            function that says who may see them. None: there are none.
     """
 
     def __init__(
@@ -77,7 +80,12 @@ class UserLock:
         fencing: bool | None = None,
         context_options: dict[str, Any] | None = None,
         contention_status: int = 503,
+        inspector: Inspector | Authorise | None = None,
     ) -> None:
+        self._service = service
+        if inspector is not None and not isinstance(inspector, Inspector):
+            inspector = Inspector(inspector)
+        self._inspector = inspector
         self._surroundings = Surroundings(
             client=client,
             service=service,
@@ -98,6 +106,8 @@ class UserLock:
         app.teardown_request(self._close)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
+        if self._inspector is not None:
+            self._inspector.init_app(app, self._service)
 
     def priority_of(self, request: flask.Request) -> Priority:
         """Whether a request is a person's or a batch job's."""

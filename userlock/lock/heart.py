@@ -80,6 +80,11 @@ class Heart:
         """How many are looked after."""
         return len(self._latest)
 
+    @property
+    def running(self) -> bool:
+        """Whether its thread runs; it begins when there is somebody to look after."""
+        return self._thread is not None and self._thread.is_alive()
+
     def look_after(self, ward: Ward, due: float) -> None:
         """Call `ward.beat` at `due`, on this heart's clock, and when it says from then on.
 
@@ -89,7 +94,7 @@ class Heart:
             self._put_down(ward, due)
             if not self._threaded:
                 return
-            if self._thread is None or not self._thread.is_alive():
+            if not self.running:
                 self._start_thread()
             elif self._due[0][0] == due:
                 self._changed.notify()

@@ -1,0 +1,291 @@
+"""The inspector: who may see it, what it shows, and breaking a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import flask
+import pytest
+from flask.testing import FlaskClient
+from google.cloud import ndb
+
+import userlock
+from userlock.contrib.flask import UserLock
+from userlock.contrib.inspector import Inspector
+from userlock.events import LISTENERS, Broken, Event
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+VIEWS = ["locks", "contention", "endpoints", "violations", "outages", "heartbeats"]
+
+
+class Jar(userlock.UserModel):
+    """One user's jar, locked by its key's name."""
+
+    _lock_id_from_key = userlock.key_id
+    coins = ndb.IntegerProperty(default=0)
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    return userlock.LockService(store, clock=clock)
+
+
+@pytest.fixture(autouse=True)
+def listeners() -> Iterator[None]:
+    """Each app of these tests adds one, for good."""
+    before = LISTENERS._listeners
+    yield
+    LISTENERS._listeners = before
+
+
+def app_with(
+    client: Any, service: userlock.LockService, inspector: Any, **config: Any
+) -> flask.Flask:
+    app = flask.Flask(__name__)
+    app.config.update(config)
+    UserLock(app, client=client, service=service, inspector=inspector)
+
+    @app.post("/users/<user_id>/coins")
+    def add_coins(user_id: str) -> str:
+        with userlock.global_lock(user_id, wait_timeout=0.5):
+            pass
+        return "fine"
+
+    @app.post("/forget-the-lock")
+    def forget_the_lock() -> str:
+        Jar(id="ann").put()
+        return "never"
+
+    return app
+
+
+@pytest.fixture
+def client(ndb_client: ndb.Client, service: userlock.LockService) -> FlaskClient:
+    return app_with(ndb_client, service, lambda request: "olga").test_client()
+
+
+# --- who may ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [False, None, ""])
+@pytest.mark.parametrize(
+    "path", ["/userlock/", *(f"/userlock/{view}{end}" for view in VIEWS for end in ("", ".json"))]
+)
+def test_it_refuses_whoever_may_not(
+    ndb_client: ndb.Client, service: userlock.LockService, answer: Any, path: str
+) -> None:
+    app = app_with(ndb_client, service, lambda request: answer)
+    assert app.test_client().get(path).status_code == 403
+
+
+def test_breaking_is_refused_as_well(ndb_client: ndb.Client, service: userlock.LockService) -> None:
+    lease = service.acquire("ann")
+    refused = app_with(ndb_client, service, lambda request: False).test_client()
+    for path in ("/userlock/break", "/userlock/break/now"):
+        answer = refused.post(path, data={"lock_id": "ann", "token": lease.token})
+        assert answer.status_code == 403
+    assert service.holder("ann") is not None
+
+
+def test_it_is_not_there_unless_it_is_asked_for(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    assert app_with(ndb_client, service, None).test_client().get("/userlock/").status_code == 404
+
+
+def test_without_a_function_that_decides_there_is_no_inspector() -> None:
+    with pytest.raises(TypeError, match="a function that says who may see it"):
+        Inspector(True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "https://elsewhere.example"}, 403),
+        ({"Referer": "https://elsewhere.example/page"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_forms_of_other_sites_are_refused(
+    client: FlaskClient, service: userlock.LockService, headers: dict[str, str], status: int
+) -> None:
+    lease = service.acquire("ann")
+    answer = client.post(
+        "/userlock/break/now", data={"lock_id": "ann", "token": lease.token}, headers=headers
+    )
+    assert answer.status_code == status
+    assert (service.holder("ann") is None) is (status == 200)
+
+
+@pytest.mark.parametrize("path", ["/userlock/", "/userlock/locks.json", "/userlock/nothing"])
+def test_answers_are_kept_to_themselves(client: FlaskClient, path: str) -> None:
+    headers = client.get(path).headers
+    assert headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+
+# --- what it shows ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_has_a_page_and_a_document(client: FlaskClient, view: str) -> None:
+    page = client.get(f"/userlock/{view}")
+    assert page.status_code == 200
+    document = client.get(f"/userlock/{view}.json").get_json()
+    assert document["view"] == view
+    assert f'href="/userlock/{view}.json"' in page.text
+
+
+def rows(client: FlaskClient, view: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get(f"/userlock/{view}.json").get_json()["rows"]
+    return found
+
+
+def test_holders_and_waiters(
+    client: FlaskClient, service: userlock.LockService, clock: ManualClock
+) -> None:
+    service.acquire("ann", request="POST /users/ann/coins")
+    assert service.leases.join(make_claim("ann", request="POST /again")) is not None
+    clock.advance(3)
+    held, waiting = rows(client, "locks")
+    assert held["lock_id"] == waiting["lock_id"] == "ann"
+    assert (held["role"], held["request"]) == ("holds it", "POST /users/ann/coins")
+    assert held["seconds"] == pytest.approx(3)
+    assert (waiting["role"], waiting["request"]) == ("waits, number 1", "POST /again")
+    assert "token" not in held, "whoever has it could pass for the holder"
+    page = client.get("/userlock/locks").text
+    assert "POST /users/ann/coins" in page
+    assert "3.0 s" in page
+
+
+def test_a_store_that_does_not_answer_is_said(
+    client: FlaskClient, service: userlock.LockService, store: MemoryStore
+) -> None:
+    service.acquire("ann")
+    store.go_down("connection refused")
+    assert "does not answer: connection refused" in client.get("/userlock/locks").text
+
+
+def test_contention_by_lock_and_by_endpoint(
+    client: FlaskClient, service: userlock.LockService
+) -> None:
+    client.post("/users/ben/coins")
+    lease = service.acquire("ann")
+    assert client.post("/users/ann/coins").status_code == 503
+    service.release(lease)
+    client.post("/users/ann/coins")
+    (lock,) = rows(client, "contention")
+    assert (lock["what"], lock["locks"], lock["timed_out"]) == ("ann", 1, 1)
+    assert lock["longest_seconds"] == pytest.approx(0.5)
+    by_endpoint = {row["what"]: row for row in rows(client, "endpoints")}
+    mine = by_endpoint["POST /users/<user_id>/coins"]
+    assert (mine["locks"], mine["waited"], mine["timed_out"]) == (2, 1, 1)
+
+
+def test_violations_with_both_places(client: FlaskClient) -> None:
+    client.post("/forget-the-lock")
+    (row,) = [each for each in rows(client, "violations") if each["kind"] == "Jar"]
+    assert row["violation"] == "CreatedWithoutLock"
+    assert __file__ in row["put_at"]
+    assert __file__ in client.get("/userlock/violations").text
+
+
+def test_outages(client: FlaskClient, store: MemoryStore) -> None:
+    store.go_down("connection refused")
+    client.post("/users/ann/coins")
+    client.post("/users/ben/coins")
+    store.come_back()
+    (row,) = rows(client, "outages")
+    assert (row["degraded"], row["refused"], row["reason"]) == (2, 0, "connection refused")
+
+
+# --- masked -------------------------------------------------------------------------------------
+
+
+def test_masked_nothing_tells_who_it_is(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    inspector = Inspector(lambda request: True, mask=True)
+    client = app_with(ndb_client, service, inspector, SECRET_KEY="one").test_client()
+    lease = service.acquire("ann", request="POST /users/ann/coins")
+    client.post("/users/ann/coins")
+    shown = {}
+    for view in VIEWS:
+        for path in (f"/userlock/{view}", f"/userlock/{view}.json"):
+            shown[path] = client.get(path).text
+            assert "ann" not in shown[path].replace("cannot", "")
+    (row,) = rows(client, "locks")
+    assert row["request"] == "POST /users/<user_id>/coins"
+    (contended,) = rows(client, "contention")
+    assert contended["what"] == row["lock_id"], "the same lock looks the same"
+    service.release(lease)
+
+
+def test_masked_another_secret_gives_other_names(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    service.acquire("ann")
+    seen = set()
+    for secret in ("one", "one", "two"):
+        inspector = Inspector(lambda request: True, mask=True)
+        app = app_with(ndb_client, service, inspector, SECRET_KEY=secret)
+        seen.add(rows(app.test_client(), "locks")[0]["lock_id"])
+    assert len(seen) == 2
+
+
+# --- breaking -----------------------------------------------------------------------------------
+
+
+def test_breaking_asks_first_and_leaves_a_trace(
+    client: FlaskClient, service: userlock.LockService
+) -> None:
+    events: list[Event] = []
+    service.listeners.add(events.append)
+    lease = service.acquire("ann", request="POST /users/ann/coins")
+    question = client.post("/userlock/break", data={"lock_id": "ann"})
+    assert "Break the lock ann?" in question.text
+    assert "POST /users/ann/coins" in question.text
+    assert service.holder("ann") is not None
+    done = client.post("/userlock/break/now", data={"lock_id": "ann", "token": lease.token})
+    assert done.status_code == 200
+    assert service.holder("ann") is None
+    (broken,) = [event for event in events if isinstance(event, Broken)]
+    assert (broken.lock_id, broken.by) == ("ann", "olga, in the inspector")
+
+
+def test_only_whom_the_operator_has_seen_is_broken(
+    client: FlaskClient, service: userlock.LockService
+) -> None:
+    first = service.acquire("ann")
+    service.release(first)
+    service.acquire("ann")
+    answer = client.post("/userlock/break/now", data={"lock_id": "ann", "token": first.token})
+    assert answer.status_code == 409
+    assert service.holder("ann") is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "text"),
+    [
+        ({"lock_id": "ben"}, 200, "Nobody holds it"),
+        ({"lock_id": ""}, 400, "Not a lock id"),
+        ({}, 400, "Not a lock id"),
+    ],
+)
+def test_there_may_be_nothing_to_break(
+    client: FlaskClient, data: dict[str, str], status: int, text: str
+) -> None:
+    answer = client.post("/userlock/break", data=data)
+    assert (answer.status_code, text in answer.text) == (status, True)
+
+
+def test_names_are_escaped(client: FlaskClient, service: userlock.LockService) -> None:
+    service.acquire("<script>ann", request="<img src=x>")
+    page = client.get("/userlock/locks").text
+    assert "<script>" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;ann" in page
