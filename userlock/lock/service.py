@@ -97,6 +97,8 @@ class LockService(ForOperators):
             )
         if not isinstance(policy, LockPolicy | None):
             raise TypeError(f"policy must be a LockPolicy, not {policy!r:.80}")
+        if fallback is not None:
+            check_service(fallback, "fallback")  # an outage is too late to find out
         self.store = store
         self.policy = policy or LockPolicy()
         self.outage = OutagePolicy.of(outage)
@@ -345,11 +347,11 @@ class LockService(ForOperators):
             self.fallback.close()
 
 
-def check_service(service: object) -> LockService:
+def check_service(service: object, name: str = "service") -> LockService:
     """The service, if it is one; `TypeError` says what is wanted."""
     if isinstance(service, LockService):
         return service
     raise TypeError(
-        f"service must be a LockService, for instance "
+        f"{name} must be a LockService, for instance "
         f"LockService.from_url('memcache://127.0.0.1:11211'), not {service!r:.200}"
     )

@@ -68,6 +68,12 @@ def beating(store: MemoryStore, scope: LockScope) -> Tenure:
     return scope.acquire("ann", heartbeat=True)
 
 
+def test_an_address_is_no_service(store: MemoryStore) -> None:
+    """Said at once, and not in the first outage."""
+    with pytest.raises(TypeError, match=r"fallback must be a LockService.*not 'datastore://'"):
+        LockService(store, fallback="datastore://")  # type: ignore[arg-type]
+
+
 def test_its_lease_is_given_back_too(
     store: MemoryStore, other: MemoryStore, tenure: Tenure
 ) -> None:
