@@ -10,7 +10,6 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from emulator.datastore.catalog import Partition
 from emulator.datastore.errors import invalid
 from emulator.datastore.protos import (
     Entity,
@@ -22,7 +21,6 @@ from emulator.datastore.protos import (
     timestamp,
 )
 from emulator.datastore.query_batch import BatchBuilder
-from emulator.datastore.rows import Reader
 from emulator.datastore.transactions import QueryRange
 
 MAX_AGGREGATIONS = 5
@@ -68,15 +66,17 @@ class _Aggregation:
         return value
 
 
-def aggregate(reader: Reader, partition: Partition, request: Message, batch: Message) -> QueryRange:
+def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryRange:
     """Run an AggregationQuery and fill an AggregationResultBatch.
+
+    Args:
+        builder: of the nested query.
 
     Returns the range of the nested query that it depends on.
 
     Raises:
-        DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED.
+        DatastoreError: INVALID_ARGUMENT.
     """
-    builder = BatchBuilder(reader, partition, request.nested_query)
     aggregations = _parse(request)
     loads = any(aggregation.name for aggregation in aggregations.values())
     enough = _enough(aggregations)
@@ -90,7 +90,7 @@ def aggregate(reader: Reader, partition: Partition, request: Message, batch: Mes
     for alias, aggregation in aggregations.items():
         properties[alias].CopyFrom(aggregation.result())
     batch.more_results = QueryResultBatch.NO_MORE_RESULTS
-    batch.read_time.CopyFrom(timestamp(reader.time))
+    batch.read_time.CopyFrom(timestamp(builder.time))
     return builder.whole_range()
 
 

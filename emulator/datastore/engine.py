@@ -10,6 +10,7 @@ from emulator.datastore.clock import VersionClock
 from emulator.datastore.concurrency import ConcurrencyControl, Optimistic
 from emulator.datastore.errors import invalid
 from emulator.datastore.protos import BeginTransactionResponse, Message, RollbackResponse
+from emulator.datastore.queries import Queries
 from emulator.datastore.reads import Reads
 from emulator.datastore.sessions import Sessions, database_of
 from emulator.datastore.storage import Storage
@@ -37,10 +38,11 @@ class Engine:
         self._transactions.on_end = self._control.finished
         self._sessions = Sessions(storage, self._transactions)
         reads = Reads(storage, self._sessions, self._control)
+        queries = Queries(storage, self._sessions, self._control)
         writes = Writes(storage, self._sessions, self._transactions, self._control)
         self.lookup = reads.lookup
-        self.run_query = reads.run_query
-        self.run_aggregation_query = reads.run_aggregation_query
+        self.run_query = queries.run_query
+        self.run_aggregation_query = queries.run_aggregation_query
         self.commit = writes.commit
         self.allocate_ids = writes.allocate_ids
         self.reserve_ids = writes.reserve_ids

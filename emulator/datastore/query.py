@@ -96,6 +96,8 @@ class ParsedQuery:
     `key_descending`, and makes positions unique. `projection` has the properties
     whose values make rows of their own; `distinct_on` is a part of it, and so is
     `shown`, what results consist of (nothing: of whole entities, or of keys).
+    `ancestor` says whether an ancestor was asked for, and `implied` which orders
+    were not.
     """
 
     partition: int | None
@@ -107,6 +109,8 @@ class ParsedQuery:
     projection: tuple[str, ...] = ()
     distinct_on: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    ancestor: bool = False
+    implied: frozenset[str] = frozenset()
 
     @property
     def on_metadata(self) -> bool:

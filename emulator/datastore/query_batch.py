@@ -40,6 +40,7 @@ class BatchBuilder:
         self, reader: Reader, partition: Partition, query: QueryPb, mask: Mask | None = None
     ) -> None:
         self._reader = reader
+        self.time = reader.time
         self._partition = partition
         self._request = query
         self._mask = mask
@@ -48,6 +49,8 @@ class BatchBuilder:
             raise invalid("A projection query must not have a property mask.")
         self._runner = runner(reader, self.query, partition)
         self._fingerprint = fingerprint(self.query)
+        # How many rows were found, those that were skipped included.
+        self.scanned = 0
         self._start = self._place(query.start_cursor)
         self._end = self._place(query.end_cursor)
 
@@ -57,7 +60,9 @@ class BatchBuilder:
         limit = request.limit.value if request.HasField("limit") else None
         stop = None if limit is None else request.offset + limit
         rows = self._runner.rows(self._start, self._end)
-        return itertools.islice(rows, request.offset, stop)
+        for row in itertools.islice(rows, request.offset, stop):
+            self.scanned += 1
+            yield row
 
     def load(self, key: bytes) -> StoredEntity:
         """The entity of one of the rows."""
@@ -102,6 +107,7 @@ class BatchBuilder:
             batch.end_cursor = self._cursor(last.components)
             if batch.skipped_results and not batch.entity_results:
                 batch.skipped_cursor = batch.end_cursor
+        self.scanned = batch.skipped_results + len(batch.entity_results)
         batch.snapshot_version = self._reader.time
         batch.read_time.CopyFrom(timestamp(self._reader.time))
         return self._seen(last, complete=complete)

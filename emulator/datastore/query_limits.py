@@ -33,6 +33,11 @@ def check_filter(filter_pb: Message) -> None:
         raise invalid("NOT_IN may not be in the same query as IN or OR.")
 
 
+def has_ancestor(filter_pb: Message) -> bool:
+    """Whether a filter asks for an ancestor."""
+    return any(leaf.op == PropertyFilter.HAS_ANCESTOR for leaf in _leaves(filter_pb))
+
+
 def _leaves(filter_pb: Message) -> Iterator[Message]:
     if filter_pb.WhichOneof("filter_type") == "property_filter":
         yield filter_pb.property_filter

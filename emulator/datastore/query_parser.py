@@ -21,7 +21,7 @@ from emulator.datastore.protos import (
     ValuePb,
 )
 from emulator.datastore.query import KEY, Conjunction, Order, ParsedQuery
-from emulator.datastore.query_limits import MAX_NOT_IN_VALUES, check_filter
+from emulator.datastore.query_limits import MAX_NOT_IN_VALUES, check_filter, has_ancestor
 from emulator.datastore.rows import TOP, Span
 
 # One filter in normal form: (property, None, encoded) for equality, or
@@ -70,6 +70,9 @@ def parse_query(query: QueryPb, partition: Partition, number: int | None) -> Par
         projection=projection,
         distinct_on=distinct_on,
         shown=shown,
+        ancestor=query.HasField("filter") and has_ancestor(query.filter),
+        implied=frozenset(order.name for order in orders)
+        - {order.property.name for order in query.order},
     )
 
 

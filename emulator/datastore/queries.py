@@ -1,0 +1,157 @@
+"""The RPCs that query: RunQuery, RunAggregationQuery."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator.datastore import gql, validation
+from emulator.datastore.aggregation import aggregate
+from emulator.datastore.catalog import Partition
+from emulator.datastore.concurrency import ConcurrencyControl
+from emulator.datastore.encoding import encode_key
+from emulator.datastore.errors import contention, invalid
+from emulator.datastore.explain import explain_execution, explain_plan
+from emulator.datastore.masks import read_mask
+from emulator.datastore.protos import (
+    EntityResult,
+    Message,
+    RunAggregationQueryResponse,
+    RunQueryResponse,
+)
+from emulator.datastore.query_batch import BatchBuilder
+from emulator.datastore.rows import Reader
+from emulator.datastore.sessions import Sessions, database_of
+from emulator.datastore.storage import Storage
+from emulator.datastore.transactions import EntityId, QueryRange, Transaction
+
+# How often a query is run again because its result changed before it was locked.
+_QUERY_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class _Task:
+    """How one request is answered.
+
+    `fill` fills the response's batch, `results` are the entities in it, and
+    `returned` how many results there are, with how many entities read for them.
+    """
+
+    build: Callable[[Reader], BatchBuilder]
+    fill: Callable[[BatchBuilder], QueryRange]
+    results: Callable[[], list[EntityId]]
+    returned: Callable[[BatchBuilder], tuple[int, int]]
+
+
+class Queries:
+    """Answers the RPCs that query."""
+
+    def __init__(self, storage: Storage, sessions: Sessions, control: ConcurrencyControl) -> None:
+        self._storage = storage
+        self._sessions = sessions
+        self._control = control
+
+    def run_query(self, request: Message) -> Message:
+        """RunQuery."""
+        partition = _partition(request)
+        mask = read_mask(request)
+        response = RunQueryResponse()
+        query = request.query
+        if request.WhichOneof("query_type") == "gql_query":
+            query = gql.parse_query(request.gql_query, partition)
+            response.query.CopyFrom(query)
+
+        def results() -> list[EntityId]:
+            return [
+                (partition, encode_key(result.entity.key))
+                for result in response.batch.entity_results
+            ]
+
+        def returned(builder: BatchBuilder) -> tuple[int, int]:
+            whole = response.batch.entity_result_type == EntityResult.FULL
+            return len(response.batch.entity_results), builder.scanned if whole else 0
+
+        task = _Task(
+            build=lambda reader: BatchBuilder(reader, partition, query, mask),
+            fill=lambda builder: builder.fill(response.batch),
+            results=results,
+            returned=returned,
+        )
+        self._answer(request, response, task)
+        return response
+
+    def run_aggregation_query(self, request: Message) -> Message:
+        """RunAggregationQuery."""
+        partition = _partition(request)
+        response = RunAggregationQueryResponse()
+        query = request.aggregation_query
+        if request.WhichOneof("query_type") == "gql_query":
+            query = gql.parse_aggregation_query(request.gql_query, partition)
+            response.query.CopyFrom(query)
+        task = _Task(
+            build=lambda reader: BatchBuilder(reader, partition, query.nested_query),
+            fill=lambda builder: aggregate(builder, query, response.batch),
+            # A number has no entities to lock; it is validated at commit.
+            results=list,
+            returned=lambda builder: (1, 0),
+        )
+        self._answer(request, response, task)
+        return response
+
+    def _answer(self, request: Message, response: Message, task: _Task) -> None:
+        """Run a query, explain it, or both, as the request asks."""
+        began = time.perf_counter_ns()
+        explained = request.HasField("explain_options")
+        builder: BatchBuilder | None = None
+
+        def run(reader: Reader) -> QueryRange:
+            nonlocal builder
+            response.ClearField("batch")
+            builder = task.build(reader)
+            return task.fill(builder)
+
+        with self._sessions.reading(request.read_options, database_of(request), response) as (
+            transaction,
+            read_time,
+        ):
+            if explained and not request.explain_options.analyze:
+                with self._storage.read(read_time) as reader:
+                    explain_plan(task.build(reader).query, response.explain_metrics)
+                return
+            self._query(transaction, read_time, run, task.results)
+        if explained and builder is not None:
+            results, documents = task.returned(builder)
+            explain_plan(builder.query, response.explain_metrics)
+            explain_execution(
+                response.explain_metrics,
+                results=results,
+                documents=documents,
+                entries=builder.scanned,
+                nanoseconds=time.perf_counter_ns() - began,
+            )
+
+    def _query(
+        self,
+        transaction: Transaction | None,
+        time: int | None,
+        run: Callable[[Reader], QueryRange],
+        results: Callable[[], list[EntityId]],
+    ) -> None:
+        """Run a query until its result stands."""
+        if transaction is None or transaction.read_only:
+            with self._storage.read(time) as reader:
+                run(reader)
+            return
+        for _ in range(_QUERY_ATTEMPTS):
+            with self._storage.read(self._control.query_time(transaction)) as reader:
+                seen = run(reader)
+            # Not while reading, as this may wait for other transactions.
+            if self._control.querying(transaction, seen, results()):
+                return
+        raise contention()
+
+
+def _partition(request: Message) -> Partition:
+    """Where a request queries."""
+    if request.WhichOneof("query_type") is None:
+        raise invalid("The request has no query.")
+    return validation.check_partition(request.partition_id, *database_of(request))

@@ -1,0 +1,152 @@
+"""Query explain: plans without results, and statistics with them."""
+
+from typing import Any
+
+import pytest
+
+from emulator.datastore.errors import DatastoreError
+from emulator.datastore.protos import (
+    CommitRequest,
+    Message,
+    QueryPb,
+    RunAggregationQueryRequest,
+    RunQueryRequest,
+)
+from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.subject import Subject, query, where
+
+Conditions = tuple[tuple[str, str, Any], ...]
+
+
+@pytest.fixture(autouse=True)
+def numbers(engine: Subject) -> None:
+    engine.put(*(entity(key("K", i), a=i % 2, b=i, c=i) for i in range(1, 7)))
+
+
+def explain(
+    engine: Subject, message: QueryPb, *, analyze: bool, transaction: bytes = b""
+) -> Message:
+    request = RunQueryRequest(project_id=PROJECT, query=message)
+    request.explain_options.analyze = analyze
+    if transaction:
+        request.read_options.transaction = transaction
+    return engine.engine.run_query(request)
+
+
+def plan(response: Message) -> list[tuple[str, str]]:
+    return [
+        (index["query_scope"], index["properties"])
+        for index in response.explain_metrics.plan_summary.indexes_used
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filters", "orders", "projection", "indexes"),
+    [
+        ((), (), (), ["(__name__ ASC)"]),
+        ((), ("-__key__",), (), ["(__name__ DESC)"]),
+        ((("a", "=", 1),), (), (), ["(a ASC, __name__ ASC)"]),
+        (
+            (("b", "=", 1), ("a", "=", 1)),
+            (),
+            (),
+            ["(a ASC, __name__ ASC)", "(b ASC, __name__ ASC)"],
+        ),
+        ((("b", ">", 1),), (), (), ["(b ASC, __name__ ASC)"]),
+        ((), ("-b",), (), ["(b DESC, __name__ ASC)"]),
+        ((), ("-b", "a"), (), ["(b DESC, a ASC, __name__ ASC)"]),
+        ((("a", "=", 1),), ("-b",), (), ["(a ASC, b DESC, __name__ ASC)"]),
+        ((("a", "in", [1, 2]),), ("b",), (), ["(a ASC, b ASC, __name__ ASC)"]),
+        ((), (), ("b",), ["(b ASC, __name__ ASC)"]),
+        ((("a", "=", 1),), (), ("c", "b"), ["(a ASC, c ASC, b ASC, __name__ ASC)"]),
+    ],
+)
+def test_the_plan_names_the_indexes_that_the_service_would_use(
+    engine: Subject,
+    filters: Conditions,
+    orders: tuple[str, ...],
+    projection: tuple[str, ...],
+    indexes: list[str],
+) -> None:
+    message = query("K", where(*filters) if filters else None, orders, projection)
+    response = explain(engine, message, analyze=False)
+    assert plan(response) == [("Collection group", index) for index in indexes]
+
+
+def test_an_ancestor_is_another_scope(engine: Subject) -> None:
+    below = query(filters=where(("__key__", "ancestor", key("K", 1))), orders=("b",))
+    assert plan(explain(engine, below, analyze=False)) == [
+        ("Includes ancestors", "(b ASC, __name__ ASC)")
+    ]
+
+
+def test_a_plan_alone_has_no_results(engine: Subject) -> None:
+    response = explain(engine, query(), analyze=False)
+    assert not response.HasField("batch")
+    assert not response.explain_metrics.HasField("execution_stats")
+
+
+def test_a_plan_alone_is_no_read(engine: Subject) -> None:
+    transaction = engine.begin()
+    explain(engine, query(), analyze=False, transaction=transaction)
+    engine.put(entity(key("K", 1), a=9))
+    engine.commit(transaction=transaction)  # nothing that it has read was changed
+
+
+def test_an_analyzed_query_in_a_transaction_is_read(engine: Subject) -> None:
+    """The negative control."""
+    transaction = engine.begin()
+    explain(engine, query(), analyze=True, transaction=transaction)
+    engine.put(entity(key("K", 1), a=9))
+    request = CommitRequest(project_id=PROJECT, transaction=transaction)
+    request.mutations.add().upsert.CopyFrom(entity(key("Other", 1)))
+    with pytest.raises(DatastoreError, match="contention"):
+        engine.engine.commit(request)
+
+
+@pytest.mark.parametrize(
+    ("message", "results", "documents", "entries", "reads"),
+    [
+        (query(), 6, 6, 6, 6),
+        (query(limit=2, offset=1), 2, 3, 3, 3),
+        (query("Nothing"), 0, 0, 0, 1),
+        (query(projection=("__key__",)), 6, 0, 6, 1),
+        (query(projection=("b",)), 6, 0, 6, 1),
+    ],
+)
+def test_statistics(
+    engine: Subject, message: QueryPb, results: int, documents: int, entries: int, reads: int
+) -> None:
+    response = explain(engine, message, analyze=True)
+    assert len(response.batch.entity_results) == results
+    stats = response.explain_metrics.execution_stats
+    assert stats.results_returned == results
+    assert stats.read_operations == reads
+    assert stats.execution_duration.ToNanoseconds() > 0
+    assert stats.debug_stats["documents_scanned"] == str(documents)
+    assert stats.debug_stats["index_entries_scanned"] == str(entries)
+    assert stats.debug_stats["billing_details"]["documents_billable"] == str(documents)
+    assert plan(response)
+
+
+def test_an_aggregation(engine: Subject) -> None:
+    request = RunAggregationQueryRequest(project_id=PROJECT)
+    request.aggregation_query.nested_query.CopyFrom(query(filters=where(("b", ">", 2))))
+    request.aggregation_query.aggregations.add(alias="n").count.SetInParent()
+    request.explain_options.analyze = False
+    planned = engine.engine.run_aggregation_query(request)
+    assert not planned.HasField("batch")
+    assert plan(planned) == [("Collection group", "(b ASC, __name__ ASC)")]
+    request.explain_options.analyze = True
+    analyzed = engine.engine.run_aggregation_query(request)
+    stats = analyzed.explain_metrics.execution_stats
+    assert stats.results_returned == 1
+    assert stats.read_operations == 1
+    assert stats.debug_stats["index_entries_scanned"] == "4"
+    (result,) = analyzed.batch.aggregation_results
+    assert result.aggregate_properties["n"].integer_value == 4
+
+
+def test_without_the_option_nothing_is_explained(engine: Subject) -> None:
+    response = engine.engine.run_query(RunQueryRequest(project_id=PROJECT, query=query()))
+    assert not response.HasField("explain_metrics")
