@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -29,6 +30,7 @@ class Front:
     ) -> None:
         self._take = take
         self._stopping = False
+        self._pid = os.getpid()
         self._ours, theirs = socket.socketpair()
         with listener, theirs:
             inherited = (listener.fileno(), theirs.fileno())
@@ -59,8 +61,11 @@ class Front:
             _log.error("the relay in front has ended: no client can connect any more")
 
     def stop(self) -> None:
-        """Close the port and every connection to gRPC. A second call does nothing."""
-        if self._stopping:
+        """Close the port and every connection to gRPC. A second call does nothing.
+
+        Nor does one in a process that was forked from the one that serves.
+        """
+        if self._stopping or os.getpid() != self._pid:
             return
         self._stopping = True
         atexit.unregister(self.stop)

@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +16,7 @@ import emulator
 from emulator.datastore.front import Front
 from emulator.sockets import listen
 from sample_app.stack import ports
-from tests.contract.emulator.process import EmulatorProcess
+from tests.contract.emulator.process import ROOT, EmulatorProcess
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 
@@ -147,10 +149,30 @@ def test_nor_do_its_files_stay_with_a_program_that_ends() -> None:
     with EmulatorProcess() as process:
         process.stop(signal.SIGKILL)
         assert process.process.stdout is not None
-        assert process.process.stdout.read() == ""
+        assert process.process.stdout.read().endswith("\n")  # it returns at all
 
 
 def test_when_it_dies_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with emulator.start() as running:
         running._front._process.kill()
         wait_until(lambda: "no client can connect" in caplog.text)
+
+
+def test_it_outlives_a_fork_that_exits() -> None:
+    """Which runs what is to be done at the end of a process."""
+    program = """
+import http.client, os, sys, emulator
+server = emulator.start()
+child = os.fork()
+if not child:
+    sys.exit()
+os.waitpid(child, 0)
+connection = http.client.HTTPConnection(server.host)
+connection.request("GET", "/")
+print(connection.getresponse().status)
+server.stop()
+"""
+    completed = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert completed.stdout == "200\n", completed.stderr
