@@ -75,9 +75,9 @@ def test_fifty_clients_increment_one_counter(mode: str) -> None:
 
 def test_the_command_line_offers_exactly_the_modes_there_are() -> None:
     for mode in CONCURRENCY_MODES:
-        assert _parser().parse_args(["--concurrency-mode", mode]).concurrency_mode == mode
+        assert _parser().parse_args(["start", "--concurrency-mode", mode]).concurrency_mode == mode
     with pytest.raises(SystemExit):
-        _parser().parse_args(["--concurrency-mode", "other"])
+        _parser().parse_args(["start", "--concurrency-mode", "other"])
 
 
 def test_stopping_does_not_wait_for_locks() -> None:
