@@ -11,7 +11,7 @@ import google.cloud.ndb as ndb
 import pytest
 
 
-class Address(ndb.Model):
+class PostalAddress(ndb.Model):
     city = ndb.StringProperty()
     zip_code = ndb.IntegerProperty()
 
@@ -21,8 +21,8 @@ class Person(ndb.Model):
     age = ndb.IntegerProperty()
     tags = ndb.StringProperty(repeated=True)
     joined = ndb.DateTimeProperty()
-    address = ndb.StructuredProperty(Address)
-    local = ndb.LocalStructuredProperty(Address)
+    address = ndb.StructuredProperty(PostalAddress)
+    local = ndb.LocalStructuredProperty(PostalAddress)
     notes = ndb.TextProperty()
     picture = ndb.BlobProperty()
     settings = ndb.JsonProperty()
@@ -56,7 +56,7 @@ def people(context: Any) -> list[Any]:
             age=20 + i % 5,
             tags=[f"t{i % 2}", f"u{i % 3}"],
             joined=datetime.datetime(2024, 1, 1 + i),  # noqa: DTZ001 - ndb wants naive dates
-            address=Address(city="Rome" if i % 2 else "Oslo", zip_code=i),
+            address=PostalAddress(city="Rome" if i % 2 else "Oslo", zip_code=i),
         )
         for i in range(1, 13)
     ]
@@ -75,8 +75,8 @@ def test_every_property_type_survives(context: Any) -> None:
         age=7,
         tags=["a", "b"],
         joined=datetime.datetime(2024, 5, 6, 7, 8, 9, 123456),  # noqa: DTZ001
-        address=Address(city="Rome", zip_code=1),
-        local=Address(city="Oslo"),
+        address=PostalAddress(city="Rome", zip_code=1),
+        local=PostalAddress(city="Oslo"),
         notes="x" * 3000,
         picture=b"\x00\xff" * 1000,
         settings={"deep": [1, {"er": None}]},
