@@ -106,6 +106,16 @@ def _add_start(commands: Any) -> None:
         help="what happens between transactions (default: %(default)s)",
     )
     parser.add_argument(
+        "--index-file", type=Path, metavar="FILE", help="the index.yaml (default: none)"
+    )
+    parser.add_argument(
+        "--indexes",
+        choices=["off", "enforced", "auto"],
+        help="off: no query needs a composite index; enforced: a query is refused unless its index"
+        " is in the index file; auto: its index is added there (default: enforced with an index"
+        " file, otherwise off)",
+    )
+    parser.add_argument(
         "--memcached",
         type=_port,
         metavar="PORT",

@@ -17,7 +17,7 @@ def serve(options: argparse.Namespace) -> None:
     """Serve as the options say, until SIGINT or SIGTERM.
 
     Raises:
-        StartError: a port or the data folder cannot be used.
+        StartError: a port, the data folder or the index file cannot be used.
     """
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -39,6 +39,8 @@ def serve(options: argparse.Namespace) -> None:
                     host=options.host,
                     project=options.project,
                     concurrency_mode=options.concurrency_mode,
+                    indexes=options.indexes or ("enforced" if options.index_file else "off"),
+                    index_file=options.index_file,
                 )
             )
         except (PortInUseError, StorageError) as error:

@@ -9,10 +9,13 @@ The layers, each seeing only those below it:
     http_rpcs     the same for HTTP, in protobuf and in JSON
     rpcs          the RPCs by name, with faults and a log
     engine        the RPCs, without transport: reads, writes, sessions
-    mutations     checking and applying what a commit asks for
+    mutations     checking and applying what a commit asks for; masks, transforms
     concurrency   modes: optimistic (here), pessimistic (with locks)
     transactions  the life of a transaction, what it has read
-    query         what a query means; query_parser, query_runner, query_batch, cursors
+    queries       the RPCs that query; gql (its own language), explain, aggregation
+    index_policy  composite indexes that queries need: composite, index_file
+    query         what a query means; query_parser, query_limits, query_batch, cursors
+    query_runner  how it is run: access (to indexes), metadata (made-up kinds)
     storage       versioned rows and index rows in SQLite; schema, rows, catalog, clock
     encoding      keys and values as byte strings that sort as documented
     validation    documented limits

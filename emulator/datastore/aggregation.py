@@ -10,6 +10,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
+from emulator.datastore import validation
 from emulator.datastore.errors import invalid
 from emulator.datastore.protos import (
     Entity,
@@ -94,6 +95,12 @@ def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryR
     return builder.whole_range()
 
 
+def aggregated_properties(request: Message) -> list[str]:
+    """The properties of which an AggregationQuery wants sums or averages."""
+    operators = [(each, each.WhichOneof("operator")) for each in request.aggregations]
+    return [getattr(each, name).property.name for each, name in operators if name in ("sum", "avg")]
+
+
 def _enough(aggregations: dict[str, _Aggregation]) -> int | None:
     """After how many results nothing can change any more; None: never."""
     bounds = [a.up_to for a in aggregations.values() if a.up_to is not None]
@@ -110,6 +117,7 @@ def _parse(request: Message) -> dict[str, _Aggregation]:
         if not alias:
             unnamed += 1
             alias = f"property_{unnamed}"
+        validation.check_name("aggregation alias", alias, allow_reserved=False)
         if alias in parsed:
             raise invalid(f"Aggregation aliases must be distinct: {alias}")
         parsed[alias] = _parse_one(aggregation)

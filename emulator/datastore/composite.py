@@ -8,7 +8,7 @@ properties are those with equalities first and then the ones that are ordered. A
 equality may also be answered by another index with the same orders (merge join).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from emulator.datastore.query import KEY, Conjunction, Order, ParsedQuery
@@ -88,12 +88,18 @@ class Requirement:
         return prefix
 
 
-def requirements(query: ParsedQuery) -> list[Requirement]:
-    """What a query needs, each only once."""
-    return list(dict.fromkeys(_requirement(query, each) for each in query.disjunction))
+def requirements(query: ParsedQuery, aggregated: Sequence[str] = ()) -> list[Requirement]:
+    """What a query needs, each only once.
+
+    Args:
+        aggregated: the properties of which sums or averages are wanted.
+    """
+    return list(dict.fromkeys(_requirement(query, each, aggregated) for each in query.disjunction))
 
 
-def _requirement(query: ParsedQuery, conjunction: Conjunction) -> Requirement:
+def _requirement(
+    query: ParsedQuery, conjunction: Conjunction, aggregated: Sequence[str]
+) -> Requirement:
     open_orders = [order for order in query.orders if order.name not in conjunction.equal]
     orders = [order for order in open_orders if order.name not in query.implied]
     if query.key_descending:
@@ -101,7 +107,8 @@ def _requirement(query: ParsedQuery, conjunction: Conjunction) -> Requirement:
     free = [order.name for order in open_orders if order.name in query.implied]
     shown = {order.name for order in open_orders} | set(conjunction.equal)
     # The key comes before them in the order, so that they are none of it.
-    free += [name for name in query.projection if name not in shown]
+    further = dict.fromkeys([*query.projection, *aggregated])
+    free += [name for name in further if name not in shown]
     return Requirement(
         query.kind, query.ancestor, tuple(sorted(conjunction.equal)), tuple(orders), tuple(free)
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from emulator.datastore.clock import VersionClock
 from emulator.datastore.concurrency import ConcurrencyControl, Optimistic
 from emulator.datastore.errors import invalid
+from emulator.datastore.index_policy import IndexPolicy
 from emulator.datastore.protos import BeginTransactionResponse, Message, RollbackResponse
 from emulator.datastore.queries import Queries
 from emulator.datastore.reads import Reads
@@ -29,16 +30,22 @@ class Engine:
 
     Args:
         control: makes the concurrency control for the transactions.
+        indexes: which composite indexes queries need; None for none.
     """
 
-    def __init__(self, storage: Storage, control: ControlFactory = Optimistic) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        control: ControlFactory = Optimistic,
+        indexes: IndexPolicy | None = None,
+    ) -> None:
         self._storage = storage
         self._transactions = TransactionTable(storage.clock, storage.secret)
         self._control = control(self._transactions, storage.clock)
         self._transactions.on_end = self._control.finished
         self._sessions = Sessions(storage, self._transactions)
         reads = Reads(storage, self._sessions, self._control)
-        queries = Queries(storage, self._sessions, self._control)
+        queries = Queries(storage, self._sessions, self._control, indexes or IndexPolicy())
         writes = Writes(storage, self._sessions, self._transactions, self._control)
         self.lookup = reads.lookup
         self.run_query = queries.run_query

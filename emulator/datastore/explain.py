@@ -5,6 +5,8 @@ indexes are those that it would use, and the operations those that it would bill
 time is the emulator's own.
 """
 
+from collections.abc import Sequence
+
 from emulator.datastore.composite import Requirement, requirements
 from emulator.datastore.protos import Message
 from emulator.datastore.query import KEY, Order, ParsedQuery
@@ -16,11 +18,15 @@ _ENTRIES_PER_READ = 1000
 _NANOSECONDS = 1_000_000_000
 
 
-def explain_plan(query: ParsedQuery, metrics: Message) -> None:
-    """Fill the plan into an ExplainMetrics."""
+def explain_plan(query: ParsedQuery, aggregated: Sequence[str], metrics: Message) -> None:
+    """Fill the plan into an ExplainMetrics.
+
+    Args:
+        aggregated: the properties of which sums or averages are wanted.
+    """
     used = dict.fromkeys(
         (requirement.ancestor, properties)
-        for requirement in requirements(query)
+        for requirement in requirements(query, aggregated)
         for properties in _indexes(requirement)
     )
     metrics.plan_summary.SetInParent()

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator.datastore import gql, validation
-from emulator.datastore.aggregation import aggregate
+from emulator.datastore.aggregation import aggregate, aggregated_properties
 from emulator.datastore.catalog import Partition
 from emulator.datastore.concurrency import ConcurrencyControl
 from emulator.datastore.encoding import encode_key
 from emulator.datastore.errors import contention, invalid
 from emulator.datastore.explain import explain_execution, explain_plan
+from emulator.datastore.index_policy import IndexPolicy
 from emulator.datastore.masks import read_mask
 from emulator.datastore.protos import (
     EntityResult,
@@ -32,12 +33,14 @@ _QUERY_ATTEMPTS = 10
 class _Task:
     """How one request is answered.
 
-    `fill` fills the response's batch, `results` are the entities in it, and
-    `returned` how many results there are, with how many entities read for them.
+    `fill` fills the response's batch, with sums and averages of what is
+    `aggregated`; `results` are the entities in it, and `returned` how many results
+    there are, with how many entities read for them.
     """
 
     build: Callable[[Reader], BatchBuilder]
     fill: Callable[[BatchBuilder], QueryRange]
+    aggregated: list[str]
     results: Callable[[], list[EntityId]]
     returned: Callable[[BatchBuilder], tuple[int, int]]
 
@@ -45,7 +48,14 @@ class _Task:
 class Queries:
     """Answers the RPCs that query."""
 
-    def __init__(self, storage: Storage, sessions: Sessions, control: ConcurrencyControl) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        sessions: Sessions,
+        control: ConcurrencyControl,
+        indexes: IndexPolicy,
+    ) -> None:
+        self._indexes = indexes
         self._storage = storage
         self._sessions = sessions
         self._control = control
@@ -73,6 +83,7 @@ class Queries:
         task = _Task(
             build=lambda reader: BatchBuilder(reader, partition, query, mask),
             fill=lambda builder: builder.fill(response.batch),
+            aggregated=[],
             results=results,
             returned=returned,
         )
@@ -90,6 +101,7 @@ class Queries:
         task = _Task(
             build=lambda reader: BatchBuilder(reader, partition, query.nested_query),
             fill=lambda builder: aggregate(builder, query, response.batch),
+            aggregated=aggregated_properties(query),
             # A number has no entities to lock; it is validated at commit.
             results=list,
             returned=lambda builder: (1, 0),
@@ -107,6 +119,7 @@ class Queries:
             nonlocal builder
             response.ClearField("batch")
             builder = task.build(reader)
+            self._indexes.require(builder.query, task.aggregated)
             return task.fill(builder)
 
         with self._sessions.reading(request.read_options, database_of(request), response) as (
@@ -115,12 +128,14 @@ class Queries:
         ):
             if explained and not request.explain_options.analyze:
                 with self._storage.read(read_time) as reader:
-                    explain_plan(task.build(reader).query, response.explain_metrics)
+                    query = task.build(reader).query
+                self._indexes.require(query, task.aggregated)
+                explain_plan(query, task.aggregated, response.explain_metrics)
                 return
             self._query(transaction, read_time, run, task.results)
         if explained and builder is not None:
             results, documents = task.returned(builder)
-            explain_plan(builder.query, response.explain_metrics)
+            explain_plan(builder.query, task.aggregated, response.explain_metrics)
             explain_execution(
                 response.explain_metrics,
                 results=results,

@@ -20,6 +20,7 @@ from emulator.datastore.errors import StorageError
 from emulator.datastore.faults import Faults
 from emulator.datastore.front import Front
 from emulator.datastore.http_rpcs import PREFIX, HttpRpcs, Reply
+from emulator.datastore.index_policy import OFF, IndexPolicy
 from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.rpcs import rpcs
 from emulator.datastore.servicer import serve
@@ -64,12 +65,17 @@ class Emulator:
     """
 
     def __init__(
-        self, listener: socket.socket, storage: Storage, control: ControlFactory, project: str
+        self,
+        listener: socket.socket,
+        storage: Storage,
+        control: ControlFactory,
+        indexes: IndexPolicy,
+        project: str,
     ) -> None:
         self._host = _address(listener)
         self._project = project
         self._storage = storage
-        self._engine = Engine(storage, control)
+        self._engine = Engine(storage, control, indexes)
         self.faults = Faults(self._engine.rollback)
         served = rpcs(self._engine, self.faults)
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator")
@@ -173,6 +179,8 @@ def start(
     host: str = DEFAULT_HOST,
     project: str = DEFAULT_PROJECT,
     concurrency_mode: str = DEFAULT_CONCURRENCY_MODE,
+    indexes: str = OFF,
+    index_file: str | Path | None = None,
     now: Callable[[], int] = wall_clock_microseconds,
 ) -> Emulator:
     """Start a Datastore emulator inside this process, in threads of its own.
@@ -190,6 +198,10 @@ def start(
         concurrency_mode: "pessimistic" (locks delay others, as in a new database),
             "optimistic" (a transaction is aborted at commit if it read what has
             changed), or "optimistic-with-entity-groups" (the legacy mode).
+        indexes: "off" (no query needs a composite index), "enforced" (a query whose
+            index is not in the index file is refused, as by the service), or "auto"
+            (its index is added to the file).
+        index_file: the index.yaml. It is read again when it has changed.
         now: the server's clock, in microseconds since the epoch, for tests that
             move time by hand: versions, update times and read times follow it, and
             go on growing where it does not. Transactions expire by real time.
@@ -199,19 +211,20 @@ def start(
 
     Raises:
         PortInUseError: the address cannot be bound.
-        StorageError: the data folder cannot be used.
-        ValueError: the concurrency mode is unknown.
+        StorageError: the data folder or the index file cannot be used.
+        ValueError: the concurrency mode, or what `indexes` says, is unknown.
     """
     control = CONCURRENCY_MODES.get(concurrency_mode)
     if control is None:
         available = ", ".join(CONCURRENCY_MODES)
         raise ValueError(f"unknown concurrency mode {concurrency_mode!r}; available: {available}")
+    policy = IndexPolicy(indexes, None if index_file is None else Path(index_file))
     listener = _listen(host, port)
     try:
         storage = Storage(None if data_dir is None else Path(data_dir), now=now)
     except StorageError:
         listener.close()
         raise
-    emulator = Emulator(listener, storage, control, project)
+    emulator = Emulator(listener, storage, control, policy, project)
     _log.info("Datastore emulator listens on %s", emulator.host)
     return emulator

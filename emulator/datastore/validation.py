@@ -73,10 +73,10 @@ def check_key(
         raise invalid(f"A key path may have at most {MAX_PATH_ELEMENTS} elements.")
     last = len(key.path) - 1
     for index, element in enumerate(key.path):
-        _check_name("kind", element.kind, allow_reserved=allow_reserved)
+        check_name("kind", element.kind, allow_reserved=allow_reserved)
         which = element.WhichOneof("id_type")
         if which == "name":
-            _check_name("name", element.name, allow_reserved=allow_reserved)
+            check_name("name", element.name, allow_reserved=allow_reserved)
         elif which == "id":
             if element.id == 0:
                 raise invalid("The id allocated for a key path element must not be 0.")
@@ -93,7 +93,8 @@ def is_incomplete(key: KeyPb) -> bool:
     return key.path[-1].WhichOneof("id_type") is None
 
 
-def _check_name(what: str, name: str, *, allow_reserved: bool) -> None:
+def check_name(what: str, name: str, *, allow_reserved: bool) -> None:
+    """A kind, a name or the name of a property; `what` says which."""
     if not name:
         raise invalid(f"The {what} is the empty string.")
     # A character takes at most four bytes in UTF-8.
@@ -110,7 +111,7 @@ def is_reserved(name: str) -> bool:
 
 def check_query_kind(kind: str) -> None:
     """The kind a query names."""
-    _check_name("kind", kind, allow_reserved=True)
+    check_name("kind", kind, allow_reserved=True)
 
 
 def check_entity(entity: EntityPb) -> None:
@@ -127,7 +128,7 @@ def check_entity(entity: EntityPb) -> None:
 
 def _check_properties(entity: EntityPb, *, indexed: bool, depth: int) -> None:
     for name, value in entity.properties.items():
-        _check_name("property name", name, allow_reserved=False)
+        check_name("property name", name, allow_reserved=False)
         _check_value(name, value, indexed=indexed, depth=depth)
 
 

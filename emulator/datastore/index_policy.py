@@ -1,0 +1,94 @@
+"""What happens when a query needs a composite index that is not defined."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from emulator.datastore import index_file
+from emulator.datastore.composite import CompositeIndex, requirements
+from emulator.datastore.errors import Code, DatastoreError, StorageError
+from emulator.datastore.query import ParsedQuery
+
+OFF, ENFORCED, AUTO = "off", "enforced", "auto"
+MODES = (OFF, ENFORCED, AUTO)
+
+
+class IndexPolicy:
+    """Composite indexes are off (none is needed), enforced, or written down as needed.
+
+    Thread-safe. The file is read again when it has changed.
+
+    Args:
+        mode: "off", "enforced" (a query without its index is refused, as by the
+            service) or "auto" (its index is added to the file).
+        path: the index.yaml; needed unless `mode` is "off".
+
+    Raises:
+        StorageError: there is no path, or the file cannot be used.
+        ValueError: the mode is unknown.
+    """
+
+    def __init__(self, mode: str = OFF, path: Path | None = None) -> None:
+        if mode not in MODES:
+            raise ValueError(f"unknown mode of indexes {mode!r}; available: {', '.join(MODES)}")
+        if mode != OFF and path is None:
+            raise StorageError(f"indexes that are {mode} need an index file")
+        self._mode = mode
+        self._path = path
+        self._lock = threading.Lock()
+        self._defined: list[CompositeIndex] = []
+        self._stamp: tuple[int, int] | None = None
+        if mode == ENFORCED or (mode == AUTO and path is not None and path.exists()):
+            self._read()
+
+    def require(self, query: ParsedQuery, aggregated: Sequence[str] = ()) -> None:
+        """Refuse a query without its indexes, or write them down.
+
+        Args:
+            aggregated: the properties of which sums or averages are wanted.
+
+        Raises:
+            DatastoreError: FAILED_PRECONDITION with the recommended index.
+        """
+        if self._mode == OFF or query.on_metadata:
+            return
+        with self._lock:
+            missing = self._missing(query, aggregated)
+            if missing and self._is_changed():
+                self._read()
+                missing = self._missing(query, aggregated)
+            if not missing:
+                return
+            if self._mode == ENFORCED:
+                raise DatastoreError(
+                    Code.FAILED_PRECONDITION,
+                    f"no matching index found. recommended index is:\n{missing[0]}\n",
+                )
+            assert self._path is not None
+            index_file.add(self._path, missing)
+            self._read()
+
+    def _missing(self, query: ParsedQuery, aggregated: Sequence[str]) -> list[CompositeIndex]:
+        return [
+            requirement.composite
+            for requirement in requirements(query, aggregated)
+            if requirement.composite is not None and not requirement.met_by(self._defined)
+        ]
+
+    def _is_changed(self) -> bool:
+        return self._stamp != self._current_stamp()
+
+    def _current_stamp(self) -> tuple[int, int] | None:
+        """What tells one content of the file from another."""
+        assert self._path is not None
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return (status.st_mtime_ns, status.st_ino)
+
+    def _read(self) -> None:
+        assert self._path is not None
+        stamp = self._current_stamp()
+        self._defined = index_file.read(self._path)
+        self._stamp = stamp

@@ -1,0 +1,260 @@
+"""Composite indexes: what is needed, what is refused, what is written into index.yaml."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.datastore import index_file
+from emulator.datastore.catalog import Partition
+from emulator.datastore.composite import CompositeIndex, requirements
+from emulator.datastore.engine import Engine
+from emulator.datastore.errors import Code, DatastoreError, StorageError
+from emulator.datastore.index_policy import IndexPolicy
+from emulator.datastore.protos import QueryPb, RunAggregationQueryRequest, RunQueryRequest
+from emulator.datastore.query import Order
+from emulator.datastore.query_parser import parse_query
+from emulator.datastore.storage import Storage
+from tests.unit.emulator.builders import PROJECT, key
+from tests.unit.emulator.subject import Subject, query, where
+
+BELOW = ("__key__", "ancestor", key("P", 1))
+Conditions = tuple[tuple[str, str, Any], ...]
+
+
+def asked(filters: Conditions = (), orders: tuple[str, ...] = (), **fields: Any) -> QueryPb:
+    return query("K", where(*filters) if filters else None, orders, **fields)
+
+
+def index(*names: str, ancestor: bool = False) -> CompositeIndex:
+    """An index on K; a descending property starts with "-"."""
+    orders = tuple(Order(name.removeprefix("-"), name.startswith("-")) for name in names)
+    return CompositeIndex("K", ancestor, orders)
+
+
+def needed(message: QueryPb, *aggregated: str) -> list[CompositeIndex]:
+    parsed = parse_query(message, Partition(PROJECT, "", ""), None)
+    found = [each.composite for each in requirements(parsed, aggregated)]
+    return [each for each in found if each is not None]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        asked(),
+        asked((BELOW,)),
+        asked((("a", "=", 1), ("b", "=", 2), BELOW)),
+        asked((("a", ">", 1), ("a", "<", 5))),
+        asked((("a", ">", 1),), ("a",)),
+        asked((("a", "!=", 1),)),
+        asked((("a", "in", [1, 2]), ("b", "=", 2))),
+        asked(orders=("a",)),
+        asked(orders=("-a",)),
+        asked(orders=("a", "__key__")),
+        asked((("a", "=", 1),), ("a",)),
+        asked((("a", "=", 1), ("__key__", ">", key("K", 1)))),
+        asked(projection=("a",)),
+        asked(projection=("__key__",)),
+        query(None, where(BELOW)),
+    ],
+)
+def test_the_built_in_indexes_do(message: QueryPb) -> None:
+    assert needed(message) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "indexes"),
+    [
+        (asked((("b", "=", 1), ("a", ">", 1))), [index("b", "a")]),
+        (asked((("b", "=", 1), ("a", "=", 1)), ("-c",)), [index("a", "b", "-c")]),
+        (asked(orders=("a", "-b")), [index("a", "-b")]),
+        (asked(orders=("-__key__",)), [index("-__key__")]),
+        (asked(orders=("a", "-__key__")), [index("a", "-__key__")]),
+        (asked((("a", "=", 1),), ("-__key__",)), [index("a", "-__key__")]),
+        (asked((("a", ">", 1), BELOW)), [index("a", ancestor=True)]),
+        (asked((BELOW,), ("a",)), [index("a", ancestor=True)]),
+        (asked(projection=("b", "a")), [index("b", "a")]),
+        (asked((("c", "=", 1),), projection=("a",)), [index("c", "a")]),
+        (asked((("a", ">", 1), ("b", ">", 1))), [index("a", "b")]),
+        (asked((("a", "in", [1, 2]),), ("b",)), [index("a", "b")]),
+    ],
+)
+def test_a_composite_index_is_needed(message: QueryPb, indexes: list[CompositeIndex]) -> None:
+    assert needed(message) == indexes
+
+
+def test_what_is_added_up_is_read_from_an_index() -> None:
+    assert needed(asked(), "n") == []
+    assert needed(asked((("a", "=", 1),)), "n") == [index("a", "n")]
+
+
+@pytest.mark.parametrize(
+    ("message", "defined", "met"),
+    [
+        (asked((("a", "=", 1), ("b", "=", 1)), ("c",)), [index("b", "-a", "c")], True),
+        (asked((("a", "=", 1), ("b", "=", 1)), ("c",)), [index("a", "b", "-c")], False),
+        (asked((("a", "=", 1), ("b", "=", 1)), ("c",)), [index("a", "c")], False),
+        (
+            asked((("a", "=", 1), ("b", "=", 1)), ("c",)),
+            [index("a", "c"), index("b", "c")],
+            True,
+        ),
+        (asked((("a", "=", 1),), ("c",)), [index("a", "b", "c")], False),
+        (asked(orders=("a", "b")), [index("b", "a")], False),
+        (asked(projection=("a", "b")), [index("b", "-a")], True),
+        (asked((("a", ">", 1), BELOW)), [index("a")], False),
+        (asked((("a", ">", 1), BELOW)), [index("a", ancestor=True)], True),
+        (asked(orders=("a", "b")), [index("a", "b", ancestor=True)], False),
+    ],
+)
+def test_which_indexes_do(message: QueryPb, defined: list[CompositeIndex], met: bool) -> None:
+    parsed = parse_query(message, Partition(PROJECT, "", ""), None)
+    (requirement,) = requirements(parsed)
+    assert requirement.met_by(defined) == met
+
+
+class TestFile:
+    def test_the_documented_example(self, tmp_path: Path) -> None:
+        path = tmp_path / "index.yaml"
+        path.write_text(
+            "indexes:\n\n- kind: Task  # a comment\n  ancestor: no\n  properties:\n"
+            "  - name: done\n  - name: priority\n    direction: desc\n\n"
+            "- kind: 'My ''kind'''\n  ancestor: yes\n  properties:\n"
+            '    - direction: asc\n      name: "a b"\n'
+        )
+        assert index_file.read(path) == [
+            CompositeIndex("Task", False, (Order("done"), Order("priority", True))),
+            CompositeIndex("My 'kind'", True, (Order("a b"),)),
+        ]
+
+    def test_what_is_written_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "index.yaml"
+        odd = CompositeIndex("yes", False, (Order("a b"), Order("it's", True), Order("x.y")))
+        index_file.add(path, [odd])
+        index_file.add(path, [index("a", "-b"), odd])
+        assert sorted(index_file.read(path)) == sorted([odd, index("a", "-b")])
+
+    def test_what_stands_above_the_mark_is_kept(self, tmp_path: Path) -> None:
+        path = tmp_path / "index.yaml"
+        mine = "# mine\nindexes:\n\n- kind: K\n  properties:\n  - name: z\n  - name: y"
+        path.write_text(mine + "\n")
+        index_file.add(path, [index("a", "b")])
+        index_file.add(path, [index("a", "c")])
+        assert path.read_text().startswith(mine + "\n\n# AUTOGENERATED")
+        assert index_file.read(path) == [index("z", "y"), index("a", "b"), index("a", "c")]
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("indexes:\n- kind: K\n  properties: [{name: a}]\n", "line 3: not understood"),
+            ("indexes:\n- kind: K\n  colour: red\n", "line 3: not understood"),
+            ("indexes:\n- kind: K\n  properties:\n  - name: a\n    direction: up\n", "line 5"),
+            ("indexes:\n  kind: K\n", "line 2: not within an index"),
+            ("nonsense", "line 1: not understood"),
+            ("indexes:\n- kind: K\n", "needs a kind and properties"),
+        ],
+    )
+    def test_what_is_not_understood(self, tmp_path: Path, text: str, complaint: str) -> None:
+        path = tmp_path / "index.yaml"
+        path.write_text(text)
+        with pytest.raises(StorageError, match=complaint) as caught:
+            index_file.read(path)
+        assert "\n" not in str(caught.value)
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(StorageError, match=r"cannot use .*index\.yaml"):
+            index_file.read(tmp_path / "index.yaml")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "index.yaml"
+    path.write_text("indexes:\n")
+    return path
+
+
+@pytest.fixture
+def storage() -> Iterator[Storage]:
+    storage = Storage()
+    yield storage
+    storage.close()
+
+
+def run(engine: Engine, message: QueryPb, **fields: Any) -> None:
+    engine.run_query(RunQueryRequest(project_id=PROJECT, query=message, **fields))
+
+
+COMPOSITE = asked((("done", "=", True), BELOW), ("-priority",))
+DEFINITION = """- kind: K
+  ancestor: yes
+  properties:
+  - name: done
+  - name: priority
+    direction: desc
+"""
+
+
+class TestEnforced:
+    def test_a_query_without_its_index_is_refused(self, storage: Storage, path: Path) -> None:
+        engine = Engine(storage, indexes=IndexPolicy("enforced", path))
+        with pytest.raises(DatastoreError) as caught:
+            run(engine, COMPOSITE)
+        assert caught.value.code is Code.FAILED_PRECONDITION
+        assert caught.value.message == (
+            f"no matching index found. recommended index is:\n{DEFINITION}"
+        )
+        with pytest.raises(DatastoreError, match="no matching index"):
+            run(engine, COMPOSITE, explain_options={"analyze": False})
+        run(engine, asked((("done", "=", True),)))
+        run(engine, query("__kind__", orders=("-__key__",)))
+
+    def test_the_recommended_index_does(self, storage: Storage, path: Path) -> None:
+        engine = Engine(storage, indexes=IndexPolicy("enforced", path))
+        with pytest.raises(DatastoreError):
+            run(engine, COMPOSITE)
+        path.write_text("indexes:\n" + DEFINITION)
+        status = path.stat()
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+        run(engine, COMPOSITE)
+
+    def test_aggregations_are_refused_too(self, storage: Storage, path: Path) -> None:
+        engine = Engine(storage, indexes=IndexPolicy("enforced", path))
+        request = RunAggregationQueryRequest(project_id=PROJECT)
+        request.aggregation_query.nested_query.CopyFrom(asked((("done", "=", True),)))
+        request.aggregation_query.aggregations.add().count.SetInParent()
+        engine.run_aggregation_query(request)
+        request.aggregation_query.aggregations.add().sum.property.name = "total"
+        with pytest.raises(DatastoreError, match="name: done\n  - name: total\n"):
+            engine.run_aggregation_query(request)
+
+
+def test_auto_writes_down_what_is_needed(storage: Storage, tmp_path: Path) -> None:
+    path = tmp_path / "index.yaml"
+    engine = Engine(storage, indexes=IndexPolicy("auto", path))
+    run(engine, asked((("done", "=", True),)))
+    assert not path.exists()
+    run(engine, COMPOSITE)
+    run(engine, COMPOSITE)
+    run(engine, asked(orders=("a", "b")))
+    assert DEFINITION in path.read_text()
+    assert len(index_file.read(path)) == 2
+    enforced = Engine(storage, indexes=IndexPolicy("enforced", path))
+    run(enforced, COMPOSITE)
+    run(enforced, asked(orders=("a", "b")))
+
+
+def test_by_default_no_index_is_needed(engine: Subject) -> None:
+    engine.run(COMPOSITE)
+
+
+@pytest.mark.parametrize("mode", ["enforced", "auto"])
+def test_a_file_is_needed(mode: str) -> None:
+    with pytest.raises(StorageError, match="need an index file"):
+        IndexPolicy(mode)
+
+
+def test_an_unknown_mode() -> None:
+    with pytest.raises(ValueError, match="off, enforced, auto"):
+        IndexPolicy("on")
