@@ -9,6 +9,10 @@ from typing import Any
 
 import grpc
 import pytest
+from google.api_core import exceptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import datastore_v1
+from google.cloud.datastore_v1.services.datastore.transports import DatastoreRestTransport
 from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -201,6 +205,25 @@ class TestJson:
         status, answer = call_json(connection, "lookup", {"kyes": []})
         assert (status, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
         assert "kyes" in answer["error"]["message"]
+
+    def test_the_official_client_that_speaks_json(self, server: emulator.Emulator) -> None:
+        transport = DatastoreRestTransport(
+            host=server.host, url_scheme="http", credentials=AnonymousCredentials()
+        )
+        client = datastore_v1.DatastoreClient(transport=transport)
+        written = datastore_v1.Entity(
+            datastore_v1.Entity.wrap(
+                entity(KEY, n=2**63 - 1, blob=b"\x00\xff", none=None, many=[1.5])
+            )
+        )
+        commit = {"project_id": PROJECT, "mode": 2, "mutations": [{"insert": written}]}
+        assert client.commit(request=commit).mutation_results[0].version > 0
+        with pytest.raises(exceptions.Conflict, match="entity already exists"):
+            client.commit(request=commit)
+        (found,) = client.lookup(request={"project_id": PROJECT, "keys": [written.key]}).found
+        assert found.entity == written
+        begun = client.begin_transaction(request={"project_id": PROJECT})
+        client.rollback(request={"project_id": PROJECT, "transaction": begun.transaction})
 
 
 class TestBeside:
