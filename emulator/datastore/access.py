@@ -31,8 +31,6 @@ class Access:
     def __init__(self, reader: Reader, query: ParsedQuery) -> None:
         self._reader = reader
         self._query = query
-        # With one conjunction, and entries that prove the match, nothing is loaded.
-        self._single = len(query.disjunction) == 1
 
     def load(self, key: bytes) -> StoredEntity:
         """The entity of one of the rows."""
@@ -45,16 +43,19 @@ class Access:
     def _plain(self, conjunction: Conjunction) -> bool:
         """Whether entries of the orders' indexes are rows, without a look at the entity."""
         query = self._query
-        names = {order.name for order in query.orders}
-        return (
-            self._single
-            and names.issuperset(conjunction.spans)
-            and names.issuperset(query.projection)
-            and not any(
-                self._reader.catalog.is_multi(self._known_scope(name))
-                for name in names.difference(conjunction.equal)
-            )
-        )
+        ordered = {order.name for order in query.orders}
+        if not ordered.issuperset(conjunction.spans) or not ordered.issuperset(query.projection):
+            return False
+        # An entity sorts by one of the elements of an array, and which one that is may
+        # depend on the alternatives that it matches.
+        names = ordered.difference(conjunction.equal)
+        if len(query.disjunction) > 1:
+            names = ordered.union(*({*each.equal, *each.spans} for each in query.disjunction))
+        return not any(self._may_be_array(name) for name in names)
+
+    def _may_be_array(self, name: str) -> bool:
+        scope = self._scope(name)
+        return scope is not None and self._reader.catalog.is_multi(scope)
 
     def _rows_of(self, key: bytes) -> list[Row]:
         """The rows of the entity at `key`, checked against the whole query."""

@@ -11,8 +11,8 @@ The access paths of a conjunction:
   and the rows sorted in memory.
 
 Entries are checked for the other equalities in SQL. Where that proves the match and
-the indexes hold all that a row consists of, no entity is loaded; where arrays,
-alternatives or further inequalities are in play, each candidate is. Nothing scans
+the indexes hold all that a row consists of, no entity is loaded; where arrays or
+inequalities without an order are in play, each candidate is. Nothing scans
 a kind if a filter or an order names an indexed property.
 """
 

@@ -147,7 +147,7 @@ def to_message(asked: NaiveQuery) -> Message:
     message = query(
         asked.kind,
         orders=tuple(("-" if descending else "") + name for name, descending in asked.orders),
-        projection=asked.projection,
+        projection=asked.shown,
     )
     for name in asked.distinct:
         message.distinct_on.add().name = name

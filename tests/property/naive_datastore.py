@@ -76,7 +76,10 @@ class NaiveFilter:
 
 @dataclass(frozen=True)
 class NaiveQuery:
-    """Alternatives of filters that must all hold; orders are (name, descending)."""
+    """Alternatives of filters that must all hold; orders are (name, descending).
+
+    The last `hidden` of what is projected are only there to be made distinct.
+    """
 
     alternatives: tuple[tuple[NaiveFilter, ...], ...]
     orders: tuple[tuple[str, bool], ...] = ()
@@ -84,6 +87,11 @@ class NaiveQuery:
     kind: str | None = "K"
     projection: tuple[str, ...] = ()
     distinct: tuple[str, ...] = ()
+    hidden: int = 0
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return self.projection[: len(self.projection) - self.hidden]
 
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

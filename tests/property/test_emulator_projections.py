@@ -73,6 +73,10 @@ def projections(draw: st.DrawFn) -> NaiveQuery:
         return query
     projection = tuple(names[: draw(st.integers(1, 2))])
     distinct = tuple(names[: draw(st.integers(0, len(projection)))])
+    hidden = int(len(names) > len(projection) and draw(st.booleans()))
+    if hidden:
+        projection = (*projection, names[-1])
+        distinct = (*distinct, names[-1])
     # What is made distinct comes first in the orders.
     leading = [(name, draw(st.booleans())) for name in draw(st.permutations(distinct))]
     others = [order for order in query.orders if order[0] not in distinct]
@@ -80,6 +84,7 @@ def projections(draw: st.DrawFn) -> NaiveQuery:
         query,
         projection=projection,
         distinct=distinct,
+        hidden=hidden,
         orders=tuple(leading + others) if query.orders else (),
     )
 
@@ -107,7 +112,7 @@ def expected(
     return [
         (
             path,
-            {name: by_rank[rank] for name, rank in zip(query.projection, projected, strict=True)},
+            {name: by_rank[rank] for name, rank in zip(query.shown, projected, strict=False)},
         )
         for path, projected in shown
     ]

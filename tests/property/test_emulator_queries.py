@@ -19,6 +19,8 @@ from emulator.datastore.protos import (
 )
 from tests.property.emulator_cases import (
     Subject,
+    allowed,
+    alternatives,
     any_values,
     orders,
     paths,
@@ -36,7 +38,7 @@ from tests.unit.emulator.builders import PROJECT, key, value
 __all__ = ["low_thresholds"]
 
 
-# One value of each property and no alternatives: rows come from the indexes alone.
+# One value of each property: rows come from the indexes alone.
 plain_values = st.sampled_from([0, 1, "a"]).map(lambda item: [item])
 plain_steps = st.lists(
     st.tuples(paths, st.fixed_dictionaries({"a": plain_values, "b": plain_values}) | st.none()),
@@ -48,7 +50,7 @@ plain_filters = st.builds(
 )
 plain_queries = st.builds(
     NaiveQuery, st.tuples(st.lists(plain_filters, max_size=2).map(tuple)), orders
-)
+) | st.builds(NaiveQuery, alternatives(plain_filters, size=2), orders).map(allowed)
 
 
 @settings(relaxed, max_examples=400)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +24,17 @@ FILTERS: list[tuple[tuple[str, str, Any], ...]] = [
     (("a", "=", 0), ("c", "=", 1)),
     (("b", ">=", 2),),
     (("a", "=", 1), ("c", ">", 3)),
+    (("b", "in", [1, 3]),),
+    (("c", "!=", 4), ("a", "=", 0)),
 ]
+
+COMPARE: dict[str, Callable[[int, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "in": lambda number, numbers: number in numbers,
+}
 
 
 def numbers(i: int) -> dict[str, int]:
@@ -37,13 +49,12 @@ def fill(engine: Subject, kind: str, count: int) -> None:
 def expected(
     count: int, filters: tuple[tuple[str, str, Any], ...], orders: tuple[str, ...]
 ) -> list[int]:
-    compare = {"=": int.__eq__, ">=": int.__ge__, ">": int.__gt__}
     found = [
         i
         for i in range(1, count + 1)
-        if all(compare[op](numbers(i)[name], operand) for name, op, operand in filters)
+        if all(COMPARE[op](numbers(i)[name], operand) for name, op, operand in filters)
     ]
-    implied = [name for name, op, _ in filters if op != "="]
+    implied = [name for name, op, _ in filters if op not in ("=", "in")]
     wanted = list(orders)
     if not any(name.endswith("__key__") for name in orders):
         wanted += [name for name in implied if name not in (o.removeprefix("-") for o in orders)]
@@ -114,6 +125,8 @@ def test_the_past_is_found_on_each_way(engine: Subject, ways: Counter[str]) -> N
         ((), ("a", "-b", "c"), ()),
         ((("b", "=", 2),), ("a", "c"), ()),
         ((("a", "=", 1), ("c", ">", 2)), (), ()),
+        ((("b", "in", [1, 2]),), ("c",), ()),
+        ((("c", "!=", 5),), ("c", "a"), ()),
         ((("a", "=", 1),), ("c",), ("c",)),
         ((), (), ("c", "a")),
     ],
