@@ -1,10 +1,11 @@
-"""`python -m sample_app run`: the whole site on this machine."""
+"""`python -m sample_app run`: the whole site on this machine; `lab`: the contention lab."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from sample_app.lab import command as lab
 from sample_app.run import run
 
 
@@ -22,8 +23,18 @@ def main() -> int:
         "MEMCACHED_PORT (11211, else any free one), PROTECTION (lock, lock-only, fencing or "
         "none), THINK_MS (0: pause between get and put, for demonstrations), LOG_DIR (.run).",
     )
-    runner.set_defaults(command=run)
-    return int(parser.parse_args().command())
+    runner.set_defaults(command=lambda options: run())
+    laboratory = commands.add_parser(
+        "lab",
+        help="real concurrent requests, by what stands between them: what is lost, what it costs",
+        description="Starts a site of its own for each run and has clients send concurrent "
+        "requests that change one counter. Prints what was lost, refused and run again, and how "
+        "long they waited.",
+    )
+    lab.add_arguments(laboratory)
+    laboratory.set_defaults(command=lab.main)
+    options = parser.parse_args()
+    return int(options.command(options))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import flask
 from sample_app import lock_notes, problems
 from sample_app.api import api
 from sample_app.config import Settings
+from sample_app.lab.bench import bench
 from sample_app.protection import lock_service, ndb_client
 from sample_app.tasks import tasks
 from sample_app.views import views
@@ -48,6 +49,8 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     )
     for blueprint in (views, api, tasks):
         app.register_blueprint(blueprint)
+    if settings.lab_bench:
+        app.register_blueprint(bench)
     problems.install(app)
     lock_notes.install(app)
     return app

@@ -48,6 +48,7 @@ class Settings:
     `datastore_host` is the emulator's address, or None for Google's Datastore.
     `think_ms` is for demonstrations and tests only: every action pauses that
     long between its get and its put, which makes the race easy to lose.
+    `lab_bench` serves what the contention lab runs, on a site of its own.
     `lease_seconds` is how long the lock of a process that died keeps others out.
     """
 
@@ -58,6 +59,7 @@ class Settings:
     think_ms: int
     lease_seconds: int
     secret_key: str
+    lab_bench: bool
 
     @classmethod
     def load(
@@ -75,6 +77,7 @@ class Settings:
             # Sign the "done" messages. Workers must share it, so more than one
             # process needs SECRET_KEY set.
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
+            lab_bench=bool(given.get("LAB_BENCH")),
         )
 
 

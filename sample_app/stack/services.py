@@ -27,15 +27,16 @@ ROOT = Path(__file__).resolve().parents[2]
 _ANSWER_SECONDS = 1.0
 
 
-def emulator(port: int, *, log_file: Path) -> Child:
-    """The Datastore emulator, in memory.
+def emulator(port: int, *, concurrency_mode: str | None, log_file: Path) -> Child:
+    """The Datastore emulator, in memory; None: in its own default mode.
 
     That it accepts connections is all that is asked here; the site's health
     check then reads from it.
     """
+    mode = [] if concurrency_mode is None else ["--concurrency-mode", concurrency_mode]
     return Child(
         "the Datastore emulator",
-        [sys.executable, "-m", "emulator", "start", "--port", str(port)],
+        [sys.executable, "-m", "emulator", "start", "--port", str(port), *mode],
         answers=lambda: _accepts(port),
         log_file=log_file,
         cwd=ROOT,

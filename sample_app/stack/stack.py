@@ -18,7 +18,8 @@ class Stack:
 
     Every port may be 0 for any free one. `memcached_binary` None means the
     embedded server; by default the real one is taken if it is on the PATH. Logs
-    go to `log_dir`, or to a new temporary directory.
+    go to `log_dir`, or to a new temporary directory. `concurrency_mode` is the
+    emulator's; `lab` has the site serve the contention lab's bench.
 
     After `stop`, or when the thread that called `start` ends, none of the
     processes is left.
@@ -36,6 +37,8 @@ class Stack:
         workers: int = 2,
         threads: int = 8,
         log_dir: Path | None = None,
+        concurrency_mode: str | None = None,
+        lab: bool = False,
         memcached_binary: str | services.OnPath | None = services.ON_PATH,
     ) -> None:
         self.protection = Protection(protection)
@@ -52,7 +55,9 @@ class Stack:
             memcached_binary = services.memcached_binary()
         self.memcached_kind = memcached_binary or "embedded"
         self.emulator = services.emulator(
-            self.datastore_port, log_file=self.log_dir / "emulator.log"
+            self.datastore_port,
+            concurrency_mode=concurrency_mode,
+            log_file=self.log_dir / "emulator.log",
         )
         self.memcached = services.memcached(
             self.memcached_port,
@@ -71,6 +76,7 @@ class Stack:
                 "THINK_MS": str(think_ms),
                 "LEASE_SECONDS": str(lease_seconds),
                 "SECRET_KEY": secrets.token_hex(16),
+                "LAB_BENCH": "1" if lab else "",
             },
             log_file=self.log_dir / "site.log",
         )
@@ -79,6 +85,11 @@ class Stack:
     def app_url(self) -> str:
         """Where the site is, without a slash at the end."""
         return f"http://{ports.LOOPBACK}:{self.port}"
+
+    @property
+    def site_address(self) -> str:
+        """The site's host and port."""
+        return f"{ports.LOOPBACK}:{self.port}"
 
     @property
     def datastore_host(self) -> str:

@@ -1,0 +1,119 @@
+"""The endpoint that is run: read a counter, think, write it back one higher.
+
+The same three lines under each protection. Two kinds of counters, since what
+has no protection must not have the library's either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import flask
+from google.api_core.exceptions import Aborted, GoogleAPICallError
+from google.cloud import ndb
+from google.cloud.ndb import exceptions
+
+import userlock
+
+bench = flask.Blueprint("lab_bench", __name__)
+
+
+class LabCounter(userlock.UserModel):
+    """Under its user's lock."""
+
+    _lock_id_from_key = userlock.key_id
+    count = ndb.IntegerProperty(default=0, indexed=False)
+
+
+class LabPlainCounter(ndb.Model):
+    """Without the library."""
+
+    count = ndb.IntegerProperty(default=0, indexed=False)
+
+
+class Stopwatch:
+    """What a request measures of itself, on a clock that all processes here share."""
+
+    def __init__(self) -> None:
+        self.asked = time.monotonic()
+        self.began: float | None = None
+        self.attempts = 0
+        self.degraded = False
+
+    def inside(self) -> None:
+        """The critical section begins (once more)."""
+        self.began = time.monotonic()
+        self.attempts += 1
+
+    def facts(self, *, accepted: bool) -> dict[str, object]:
+        return {
+            "asked": self.asked,
+            "began": self.began,
+            "ended": time.monotonic(),
+            "attempts": self.attempts,
+            "degraded": self.degraded,
+            "accepted": accepted,
+        }
+
+
+def _one_more(model: type[ndb.Model], name: str, seconds: float, watch: Stopwatch) -> None:
+    """The critical section."""
+    watch.inside()
+    # Not from the context's cache, which a transaction's second attempt may share.
+    counter = model.get_by_id(name, use_cache=False) or model(id=name)
+    time.sleep(seconds)
+    counter.count += 1
+    counter.put()
+
+
+def _unprotected(name: str, seconds: float, watch: Stopwatch) -> None:
+    _one_more(LabPlainCounter, name, seconds, watch)
+
+
+def _in_transaction(name: str, seconds: float, watch: Stopwatch) -> None:
+    ndb.transaction(lambda: _one_more(LabPlainCounter, name, seconds, watch))
+
+
+def _locked(name: str, seconds: float, watch: Stopwatch) -> None:
+    batch = "batch" in flask.request.args
+    with userlock.global_lock(
+        name, wait_timeout=30, priority="batch" if batch else "interactive"
+    ) as lock:
+        watch.degraded = lock.degraded
+        _one_more(LabCounter, name, seconds, watch)
+
+
+_WAYS: dict[str, Callable[[str, float, Stopwatch], None]] = {
+    "none": _unprotected,
+    "transaction": _in_transaction,
+    "lock": _locked,
+}
+
+
+@bench.post("/lab/bench/<way>/<name>")
+def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
+    """Add one. 200 if it was added, 409 if it was refused and is not there."""
+    do = _WAYS.get(way)
+    if do is None:
+        flask.abort(404)
+    seconds = min(max(flask.request.args.get("hold_ms", 0, type=int), 0), 500) / 1000
+    watch = Stopwatch()
+    try:
+        do(name, seconds, watch)
+    except (userlock.StaleWriteError, Aborted):
+        return watch.facts(accepted=False), 409
+    except exceptions.Error as error:
+        # ndb's own, after its last attempt.
+        if not isinstance(error.__cause__, GoogleAPICallError):
+            raise
+        return watch.facts(accepted=False), 409
+    return watch.facts(accepted=True), 200
+
+
+@bench.get("/lab/bench/<way>/<name>")
+def count(way: str, name: str) -> dict[str, int]:
+    """What stands there."""
+    model = LabCounter if way == "lock" else LabPlainCounter
+    counter = model.get_by_id(name, use_cache=False)
+    return {"count": 0 if counter is None else counter.count}

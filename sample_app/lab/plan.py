@@ -1,0 +1,115 @@
+"""What to run."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+
+class Between(enum.StrEnum):
+    """What stands between two requests that change the same counter."""
+
+    NOTHING = "none"
+    TRANSACTION = "transaction"
+    LOCK = "lock"
+    #: memcached is killed before a third of the requests is done.
+    LOCK_WITHOUT_MEMCACHED = "lock-outage"
+
+    @property
+    def locked(self) -> bool:
+        return self in {Between.LOCK, Between.LOCK_WITHOUT_MEMCACHED}
+
+
+#: The emulator's.
+MODES = ("pessimistic", "optimistic", "optimistic-with-entity-groups")
+
+
+class PlanError(ValueError):
+    """A plan that cannot be run; the message says what is wrong with it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        between: the protection.
+        mode: the concurrency mode of the emulator.
+        clients: how many send requests at the same time, each one after the other.
+        requests: how many each of them sends.
+        hold_ms: how long each request thinks between reading and writing, in milliseconds.
+        batch_percent: how many of the clients, in percent, are batch work.
+
+    Raises:
+        PlanError: a value makes no sense.
+    """
+
+    between: Between
+    mode: str = MODES[0]
+    clients: int = 8
+    requests: int = 10
+    hold_ms: int = 20
+    batch_percent: int = 25
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise PlanError(f"mode is {self.mode!r}; it is one of: {', '.join(MODES)}")
+        for name, least, most in (
+            ("clients", 1, 32),
+            ("requests", 1, 200),
+            ("hold_ms", 0, 500),
+            ("batch_percent", 0, 100),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not least <= value <= most:
+                raise PlanError(f"{name} is {value!r}; it is a whole number from {least} to {most}")
+
+    @property
+    def in_all(self) -> int:
+        """All requests."""
+        return self.clients * self.requests
+
+    @property
+    def batch_clients(self) -> int:
+        """How many of the clients are batch work: the last ones."""
+        return round(self.clients * self.batch_percent / 100)
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        what = {
+            Between.NOTHING: "no protection",
+            Between.TRANSACTION: f"transactions, {self.mode}",
+            Between.LOCK: "user lock",
+            Between.LOCK_WITHOUT_MEMCACHED: "user lock, memcached killed on the way",
+        }
+        return what[self.between]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Plan:
+        """A plan from text, as forms and command lines have it; what is missing is as usual.
+
+        Raises:
+            PlanError: a value makes no sense.
+        """
+        values: dict[str, object] = {}
+        for field in dataclasses.fields(cls):
+            text = given.get(field.name)
+            if text is None or text == "":
+                continue
+            if field.name == "between":
+                try:
+                    values["between"] = Between(text)
+                except ValueError:
+                    raise PlanError(
+                        f"between is {text!r}; it is one of: {', '.join(Between)}"
+                    ) from None
+            elif field.name == "mode":
+                values["mode"] = text
+            else:
+                if not text.isascii() or not text.isdecimal():
+                    raise PlanError(f"{field.name} is {text!r}; it is a whole number")
+                values[field.name] = int(text)
+        values.setdefault("between", Between.LOCK)
+        return cls(**values)  # type: ignore[arg-type]  # checked above, and by the class

@@ -1,0 +1,61 @@
+"""One run: a site of its own, the crew, the outcome."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sample_app.lab import crew, outcome
+from sample_app.lab.plan import Between, Plan
+from sample_app.stack import Stack
+
+
+def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
+    """Carry out a plan; what was measured, as `outcome.document` has it.
+
+    Args:
+        plan: what to run.
+        progress: called with what is being done and how many requests are answered, from
+            several threads.
+
+    Raises:
+        ChildDied, PortTaken: a server could not be started.
+    """
+    progress("starting", 0)
+    with tempfile.TemporaryDirectory(prefix="lab-") as folder:
+        stack = Stack(
+            concurrency_mode=plan.mode,
+            lab=True,
+            # As many at once as there are clients: nobody is to wait for a thread.
+            threads=max(plan.clients, 4),
+            log_dir=Path(folder),
+        )
+        with stack:
+            name = f"lab-{secrets.token_hex(4)}"
+            killing = _Killing(stack, plan)
+
+            def on_answer(done: int) -> None:
+                killing.after(done)
+                progress("running", done)
+
+            visits = crew.send(plan, stack.site_address, name, on_answer)
+            stored = crew.count(plan, stack.site_address, name)
+    return outcome.document(plan, visits, outcome.Outcome.of(visits, stored))
+
+
+class _Killing:
+    """Kills memcached once, on the way, where the plan says so."""
+
+    def __init__(self, stack: Stack, plan: Plan) -> None:
+        self._stack = stack
+        wanted = plan.between is Between.LOCK_WITHOUT_MEMCACHED
+        self._at = plan.in_all // 3 if wanted else plan.in_all + 1
+        self._once = threading.Lock()
+
+    def after(self, done: int) -> None:
+        if done >= self._at and self._once.acquire(blocking=False):
+            self._stack.memcached.kill()

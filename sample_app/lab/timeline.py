@@ -1,0 +1,98 @@
+"""Who held and who waited, as a picture (SVG): a lane for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from xml.sax.saxutils import escape
+
+from sample_app.lab.crew import Visit
+
+_LEFT, _RIGHT, _TOP, _LANE, _BOTTOM = 86, 12, 26, 18, 52
+_WIDTH = 960
+
+
+def svg(visits: Sequence[Visit], title: str) -> str:
+    """The picture. Colours by classes, so that the page's own scheme decides."""
+    start = min(visit.asked for visit in visits)
+    seconds = max(max(visit.ended for visit in visits) - start, 0.001)
+    lanes = max(visit.client for visit in visits) + 1
+    height = _TOP + lanes * _LANE + _BOTTOM
+    batch = {visit.client for visit in visits if visit.batch}
+
+    def x(moment: float) -> float:
+        return _LEFT + (moment - start) / seconds * (_WIDTH - _LEFT - _RIGHT)
+
+    parts = [
+        f'<svg class="timeline" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'viewBox="0 0 {_WIDTH} {height}" aria-label="{escape(title, {chr(34): "&quot;"})}">',
+        f"<style>{_STYLE}</style>",
+        f'<text class="title" x="{_LEFT}" y="15">{escape(title)}</text>',
+    ]
+    for lane in range(lanes):
+        y = _TOP + lane * _LANE
+        who = "batch" if lane in batch else "person"
+        parts.append(
+            f'<text class="lane" x="{_LEFT - 8}" y="{y + 12}">{who} {lane + 1}</text>'
+            f'<line class="rule" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y + 15}" y2="{y + 15}"/>'
+        )
+    for visit in visits:
+        parts += _marks(visit, _TOP + visit.client * _LANE, x)
+    parts += _axis(seconds, _TOP + lanes * _LANE, x, start)
+    return "\n".join([*parts, "</svg>"])
+
+
+def _marks(visit: Visit, y: float, x: Callable[[float], float]) -> list[str]:
+    kind = "batch" if visit.batch else "person"
+    inside = visit.ended if visit.began is None else visit.began
+    marks = [_bar("waits", x(visit.asked), x(inside), y + 6, 4)]
+    if visit.began is not None:
+        fate = "" if visit.accepted else " refused"
+        degraded = " degraded" if visit.degraded else ""
+        marks.append(_bar(f"{kind}{fate}{degraded}", x(visit.began), x(visit.ended), y + 2, 12))
+    return marks
+
+
+def _bar(kind: str, begin: float, end: float, y: float, height: float) -> str:
+    return (
+        f'<rect class="{kind}" x="{begin:.1f}" y="{y:g}" width="{max(end - begin, 0.6):.1f}" '
+        f'height="{height:g}"/>'
+    )
+
+
+def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -> list[str]:
+    step = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120) if seconds / step <= 12)
+    marks = []
+    count = 0
+    while count * step <= seconds:
+        moment = x(start + count * step)
+        marks.append(f'<text class="axis" x="{moment:.1f}" y="{y + 16}">{count * step:g} s</text>')
+        count += 1
+    key = [
+        ("waits", "waits"),
+        ("person", "a person's, inside"),
+        ("batch", "batch, inside"),
+        ("person degraded", "inside, without memcached"),
+        ("person refused", "refused"),
+    ]
+    at = float(_LEFT)
+    for kind, text in key:
+        marks.append(_bar(kind, at, at + 18, y + 32, 10))
+        marks.append(f'<text class="key" x="{at + 24:g}" y="{y + 41}">{text}</text>')
+        at += 48 + 7.2 * len(text)
+    return marks
+
+
+_STYLE = """
+.timeline text { font: 11px system-ui, "Liberation Sans", sans-serif; fill: currentColor; }
+.timeline .title { font-size: 13px; font-weight: 600; }
+.timeline .lane { text-anchor: end; }
+.timeline .axis { text-anchor: middle; }
+.timeline .rule { stroke: currentColor; opacity: 0.15; }
+.timeline .waits { fill: currentColor; opacity: 0.3; }
+.timeline .person { fill: #1f6feb; }
+.timeline .batch { fill: #b35900; }
+.timeline .degraded {
+  stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 3 2; opacity: 0.75;
+}
+.timeline .refused { fill: none; stroke: #cf222e; stroke-width: 1.5; }
+""".strip()

@@ -1,0 +1,174 @@
+"""The contention lab: plans, the bench, figures and pictures. Whole runs are in tests/system."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from flask.testing import FlaskClient
+
+import emulator
+import userlock
+from sample_app import create_app
+from sample_app.lab import outcome, timeline
+from sample_app.lab.crew import Visit
+from sample_app.lab.outcome import Outcome
+from sample_app.lab.plan import Between, Plan, PlanError
+from userlock.stores import MemoryStore
+
+# --- plans --------------------------------------------------------------------------------------
+
+
+def test_a_plan_from_text() -> None:
+    plan = Plan.of({"between": "transaction", "mode": "optimistic", "clients": "4", "hold_ms": ""})
+    assert plan == Plan(between=Between.TRANSACTION, mode="optimistic", clients=4)
+    assert Plan.of({}) == Plan(between=Between.LOCK)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"between": "luck"}, "between is 'luck'; it is one of: none, transaction, lock"),
+        ({"mode": "hopeful"}, "mode is 'hopeful'; it is one of: pessimistic"),
+        ({"clients": "many"}, "clients is 'many'; it is a whole number"),
+        ({"clients": "0"}, "clients is 0; it is a whole number from 1 to 32"),
+        ({"requests": "201"}, "requests is 201"),
+        ({"hold_ms": "501"}, "hold_ms is 501"),
+        ({"batch_percent": "101"}, "batch_percent is 101"),
+        ({"hold_ms": "-1"}, "hold_ms is '-1'"),
+    ],
+)
+def test_a_plan_that_makes_no_sense(given: dict[str, str], message: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(message)):
+        Plan.of(given)
+
+
+@pytest.mark.parametrize(
+    ("clients", "percent", "batch"), [(8, 25, 2), (8, 0, 0), (8, 100, 8), (3, 50, 2)]
+)
+def test_the_share_of_batch(clients: int, percent: int, batch: int) -> None:
+    plan = Plan(between=Between.LOCK, clients=clients, batch_percent=percent)
+    assert plan.batch_clients == batch
+
+
+# --- the bench ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def client(store: MemoryStore) -> Iterator[FlaskClient]:
+    with emulator.start(concurrency_mode="optimistic") as datastore:
+        app = create_app(
+            {
+                **datastore.env,
+                "LAB_BENCH": "1",
+                "LOCK_SERVICE": userlock.LockService(store),
+            }
+        )
+        yield app.test_client()
+
+
+@pytest.mark.parametrize("way", ["none", "transaction", "lock"])
+def test_each_way_adds_one(client: FlaskClient, way: str) -> None:
+    for _ in range(3):
+        answer = client.post(f"/lab/bench/{way}/a")
+        assert answer.status_code == 200
+        facts = answer.get_json()
+        assert (facts["accepted"], facts["attempts"], facts["degraded"]) == (True, 1, False)
+        assert facts["asked"] <= facts["began"] <= facts["ended"]
+    assert client.get(f"/lab/bench/{way}/a").get_json() == {"count": 3}
+
+
+def test_without_memcached_it_is_said(client: FlaskClient, store: MemoryStore) -> None:
+    store.go_down()
+    assert client.post("/lab/bench/lock/a").get_json()["degraded"] is True
+
+
+def test_there_is_no_other_way(client: FlaskClient) -> None:
+    assert client.post("/lab/bench/prayer/a").status_code == 404
+
+
+def test_the_site_itself_has_no_bench() -> None:
+    app = create_app({"DATASTORE_EMULATOR_HOST": "127.0.0.1:1"})
+    assert app.test_client().post("/lab/bench/none/a").status_code == 404
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def visit(client: int = 0, **facts: Any) -> Visit:
+    usual: dict[str, Any] = {
+        "batch": False,
+        "asked": 0.0,
+        "began": 0.1,
+        "ended": 0.2,
+        "attempts": 1,
+        "status": 200,
+        "accepted": True,
+        "degraded": False,
+    }
+    return Visit(client=client, **{**usual, **facts})
+
+
+VISITS = [
+    visit(0),
+    visit(1, asked=0.1, began=0.4, ended=0.5, attempts=3),
+    visit(2, began=None, ended=1.0, attempts=0, status=503, accepted=False, batch=True),
+    visit(3, status=409, accepted=False, degraded=True),
+]
+
+
+def test_the_figures() -> None:
+    found = Outcome.of(VISITS, stored=1)
+    assert dataclasses.asdict(found) == {
+        "requests": 4,
+        "accepted": 2,
+        "refused": 1,
+        "gave_up": 1,
+        "failed": 0,
+        "stored": 1,
+        "lost": 1,
+        "retries": 2,
+        "degraded": 1,
+        "seconds": 1.0,
+        "per_second": 2.0,
+        "wait_p50": 100.0,
+        "wait_p99": 1000.0,
+        "wait_longest": 1000.0,
+        "people_p99": pytest.approx(300.0),
+        "batch_p99": 1000.0,
+    }
+
+
+def test_a_run_is_a_document() -> None:
+    plan = Plan(between=Between.LOCK)
+    found = json.loads(json.dumps(outcome.document(plan, VISITS, Outcome.of(VISITS, 2))))
+    assert found["plan"]["between"] == "lock"
+    assert [Visit(**each) for each in found["visits"]] == VISITS
+
+
+# --- pictures -----------------------------------------------------------------------------------
+
+
+def test_the_timeline_shows_each_visit() -> None:
+    picture = ElementTree.fromstring(timeline.svg(VISITS, 'a <title> & "more"'))  # noqa: S314
+    space = "{http://www.w3.org/2000/svg}"
+    bars = [bar.get("class") for bar in picture.iter(f"{space}rect")]
+    legend = 5
+    shown = bars[: len(bars) - legend]
+    assert shown.count("waits") == 4
+    assert shown.count("person") == 2
+    assert shown.count("person refused degraded") == 1
+    assert shown.count("batch") == 0, "it never was inside"
+    assert picture.get("aria-label") == 'a <title> & "more"'
+    lanes = [text.text for text in picture.iter(f"{space}text") if text.get("class") == "lane"]
+    assert lanes == ["person 1", "person 2", "batch 3", "person 4"]
