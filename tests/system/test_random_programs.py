@@ -35,6 +35,7 @@ def test_nothing_is_lost(own_memcached: Memcached, tmp_path: Path, concurrency_m
         seed=SEED,
         seconds=SECONDS / 2,
         concurrency_mode=concurrency_mode,
+        kills=concurrency_mode == "optimistic",
     )
     print(f"\n{concurrency_mode}, SEED={SEED}\n{result}")
     assert result.findings == [], f"SEED={SEED}\n{result}"

@@ -113,7 +113,8 @@ class _Chains:
 
     def findings(self) -> Iterator[Finding]:
         for before, after in self._next.items():
-            if len(after) > 1:
+            # What is gone may be deleted again.
+            if len(after) > 1 and not all(self._deletes(each) for each in after):
                 yield Finding(Kind.FORKED, before, f"followed by {', '.join(after)}")
         surviving = self._surviving()
         for each in sorted(self.landed):

@@ -29,16 +29,16 @@ class Nemesis:
     """Plants faults for as long as the block is not left.
 
     Args:
-        control_url: of the emulator.
+        url: of the faults of an emulator.
         seed: of what is planted.
 
     Attributes:
         planted: how many of each.
     """
 
-    def __init__(self, control_url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int) -> None:
         self.planted: Counter[str] = Counter()
-        self._faults_url = f"{control_url}/faults"
+        self._url = url
         self._random = Random(f"{seed}/nemesis")
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -52,7 +52,7 @@ class Nemesis:
 
     def _ask(self, method: str, body: Mapping[str, Any] | None = None) -> None:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._faults_url, data, method=method)  # noqa: S310
+        request = urllib.request.Request(self._url, data, method=method)  # noqa: S310
         with urllib.request.urlopen(request, timeout=10):  # noqa: S310 (loopback)
             pass
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
-import subprocess
-import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from unittest import mock
 
 from google.cloud import ndb
@@ -19,15 +18,17 @@ from sample_app.stack.ports import LOOPBACK
 from tests.contract.emulator.process import EmulatorProcess
 from tests.servers import Memcached
 from tests.trial.checker import Finding, Kind, check
+from tests.trial.crew import Crew, gathered
 from tests.trial.models import stored_counters, stored_entries
 from tests.trial.nemesis import Nemesis
 from tests.trial.record import Outcome, Write, read
 from tests.trial.worker import Config
 
-_ROOT = Path(__file__).parents[2]
 _PROJECT = "trial"
 #: For the last operation of each, and its end.
 _PATIENCE = 60.0
+_SECONDS_BETWEEN_KILLS = (3.0, 6.0)
+_KILLS_BEFORE_END = 8.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +40,14 @@ class Result:
         findings: what is wrong.
         operations: how many ended how, as the processes say.
         faults: how many were planted of each.
+        killed: how many processes were; what they did is not among the operations.
     """
 
     writes: list[Write]
     findings: list[Finding]
     operations: Counter[str]
     faults: Counter[str]
+    killed: int
 
     def told(self, outcome: Outcome) -> int:
         """How many writes were told that."""
@@ -64,7 +67,7 @@ class Result:
         return (
             f"{self.operations.total()} operations ({_listed(self.operations)})\n"
             f"{len(self.writes)} writes: {told} ({_listed(errors)})\n"
-            f"{self.faults.total()} faults ({_listed(self.faults)})\n"
+            f"{self.faults.total()} faults ({_listed(self.faults)}), {self.killed} killed\n"
             f"{found}"
         )
 
@@ -81,6 +84,7 @@ def run(
     seconds: float,
     processes: int = 4,
     concurrency_mode: str = "optimistic",
+    kills: bool = False,
     fencing: bool = True,
 ) -> Result:
     """Let random programs run, and compare what they were told with what is there in the end.
@@ -90,78 +94,52 @@ def run(
         folder: for the notes of the processes.
         seed: of the programs and the faults.
         seconds: for how long operations are begun.
-        processes: how many there are.
+        processes: how many there are at a time.
         concurrency_mode: of the emulator.
+        kills: whether processes are killed now and then. The locks of a transaction that one has
+            left stay for up to a minute in the pessimistic mode; hardly anything else happens
+            meanwhile.
         fencing: whether writes are fenced.
 
     Raises:
         AssertionError: a process has failed, or does not end.
     """
-    configs = [
-        Config(
-            seed=seed,
-            process=number,
-            url=memcached.url("trial"),
-            memcached=(LOOPBACK, memcached.port),
-            out=str(folder / f"{number}.jsonl"),
-            seconds=seconds,
-            fencing=fencing,
-        )
-        for number in range(processes)
-    ]
-    with _datastore(concurrency_mode) as control_url:
-        operations: Counter[str] = Counter()
-        with _workers(configs) as workers, Nemesis(control_url, seed) as nemesis:
-            for worker in workers:
-                assert worker.stdin is not None
-                worker.stdin.write("\n")
-                worker.stdin.flush()
-            for worker in workers:
-                answer, _ = worker.communicate(timeout=seconds + _PATIENCE)
-                assert worker.returncode == 0, "a process has failed"
-                operations.update(json.loads(answer))
-        writes = read(Path(config.out) for config in configs)
+    config = Config(
+        seed=seed,
+        url=memcached.url("trial"),
+        memcached=(LOOPBACK, memcached.port),
+        out=str(folder),
+        fencing=fencing,
+    )
+    with _datastore(concurrency_mode) as faults_url:
+        with gathered(config, processes) as crew, Nemesis(faults_url, seed) as nemesis:
+            crew.go(seconds)
+            if kills:
+                _kill_some(crew, Random(f"{seed}/crew"), seconds)
+            operations = crew.finish(_PATIENCE)
+        writes = read(crew.notes)
         with ndb.Client().context():
             findings = check(writes, stored_counters(), stored_entries())
-    return Result(writes, findings, operations, nemesis.planted)
+    return Result(writes, findings, operations, nemesis.planted, crew.killed)
+
+
+def _kill_some(crew: Crew, random: Random, seconds: float) -> None:
+    """Now and then a process dies, and another takes its place; not at the very end."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > _KILLS_BEFORE_END:
+        time.sleep(random.uniform(*_SECONDS_BETWEEN_KILLS))
+        crew.kill(random)
+        crew.enlist()
+        crew.go(max(left, _KILLS_BEFORE_END))
 
 
 @contextlib.contextmanager
 def _datastore(concurrency_mode: str) -> Iterator[str]:
     """An emulator in a process of its own, which clients find; gives where to plant faults."""
-    options = ("--concurrency-mode", concurrency_mode, "--control-port", "0")
-    with EmulatorProcess(*options) as emulator:
-        assert emulator.process.stdout is not None
-        control_url = emulator.process.stdout.readline().strip().partition("=")[2]
+    with EmulatorProcess("--concurrency-mode", concurrency_mode) as emulator:
         environment = {
             "DATASTORE_EMULATOR_HOST": emulator.host,
             "GOOGLE_CLOUD_PROJECT": _PROJECT,
         }
         with mock.patch.dict(os.environ, environment):
-            yield control_url
-
-
-@contextlib.contextmanager
-def _workers(configs: Sequence[Config]) -> Iterator[list[subprocess.Popen[str]]]:
-    """A process for each, that is ready to begin; none is left afterwards."""
-    with contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(_worker(config)) for config in configs]
-        for worker in workers:
-            assert worker.stdout is not None
-            assert worker.stdout.readline() == "ready\n", "a process did not start"
-        yield workers
-
-
-@contextlib.contextmanager
-def _worker(config: Config) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.trial.worker", json.dumps(vars(config))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=_ROOT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+            yield f"http://{emulator.host}/faults"

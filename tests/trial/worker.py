@@ -1,7 +1,7 @@
 """One process of the trial: `python -m tests.trial.worker CONFIG` (JSON).
 
-Says "ready" on its standard output, begins when it reads a line, and says at its
-end how many operations ended how.
+Says "ready" on its standard output, begins when it reads for how many seconds
+it is to begin new operations, and says at its end how many ended how.
 """
 
 from __future__ import annotations
@@ -34,16 +34,14 @@ class Config:
         url: of the lease store.
         memcached: host and port of the same server, for ndb's global cache.
         out: where its notes go.
-        seconds: for how long to begin new operations.
         fencing: whether writes are fenced.
     """
 
     seed: int
-    process: int
+    process: int = 0
     url: str
     memcached: tuple[str, int]
     out: str
-    seconds: float
     fencing: bool = True
 
 
@@ -66,8 +64,7 @@ def main() -> None:
         fencing=config.fencing,
     )
     print("ready", flush=True)
-    sys.stdin.readline()
-    end = time.monotonic() + config.seconds
+    end = time.monotonic() + float(sys.stdin.readline())
     for operation in program(config.seed, config.process):
         if time.monotonic() > end:
             break

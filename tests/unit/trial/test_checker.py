@@ -69,6 +69,7 @@ THREE = (put("a", None), put("b", "a"), put("c", "b"))
         ([*THREE, delete("d", "c")], None),
         ([*THREE, delete("d", "c"), put("f", None)], Stored("f", 1)),
         ([*THREE, delete("d", "c", REFUSED)], Stored("c", 3)),
+        ([*THREE, delete("d", "c"), delete("e", "c")], None),
         # Nobody knows whether it was deleted. It was.
         ([*THREE, delete("d", "c", UNKNOWN)], None),
         ([*THREE, delete("d", "c", UNKNOWN), put("f", None)], Stored("f", 1)),
