@@ -8,7 +8,7 @@ parentheses, `ARRAY(…)` and aggregations:
     [LIMIT n | LIMIT FIRST(n, n)] [OFFSET n [+ n]]
 
     AGGREGATE aggregation [AS name], … OVER (query)
-    SELECT aggregation [AS name], … [FROM kind] …
+    SELECT aggregation [AS name], … [FROM kind] [WHERE conditions]
 
 Keywords are recognised by their place, in upper or lower case, so that names that
 look like one need no backquotes where only a name can stand.
@@ -90,6 +90,7 @@ class _Parser(Words):
             raise self.unexpected("a name, as an aggregation is none of RunQuery's queries,")
         query = Query()
         self._selection(query)
+        self._source(query)
         self._clauses(query)
         return query
 
@@ -105,7 +106,7 @@ class _Parser(Words):
         self.keyword("SELECT")
         self.several(lambda: self._aggregation(message.aggregations.add()))
         message.nested_query.SetInParent()
-        self._clauses(message.nested_query)
+        self._source(message.nested_query)
         return message
 
     def end(self) -> None:
@@ -133,11 +134,13 @@ class _Parser(Words):
         for name in distinct or ():
             query.distinct_on.add().name = name
 
-    def _clauses(self, query: QueryPb) -> None:
+    def _source(self, query: QueryPb) -> None:
         if self.word("FROM"):
             query.kind.add(name=self.name())
         if self.word("WHERE"):
             query.filter.CopyFrom(self._alternatives())
+
+    def _clauses(self, query: QueryPb) -> None:
         if self.word("ORDER"):
             self.keyword("BY")
             self.several(lambda: self._order(query.order.add()))

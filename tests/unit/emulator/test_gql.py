@@ -257,6 +257,7 @@ class TestAggregations:
             ("AGGREGATE MAX(a) OVER (SELECT * FROM K)", r"expected COUNT\(\*\)"),
             ("AGGREGATE COUNT(a) OVER (SELECT * FROM K)", r'expected "\*"'),
             ("AGGREGATE COUNT(*) FROM K", "expected OVER"),
+            ("SELECT COUNT(*) FROM K LIMIT 5", "expected the end"),
             ("AGGREGATE COUNT_UP_TO('x') OVER (SELECT *)", "integers"),
         ],
     )
