@@ -81,12 +81,15 @@ def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryR
     aggregations = _parse(request)
     loads = any(aggregation.name for aggregation in aggregations.values())
     enough = _enough(aggregations)
-    for row in itertools.islice(builder.results(), enough):
-        entity = None
-        if loads:
-            entity = Entity.FromString(builder.load(row.key).data)
+    counted = None if loads else builder.count(enough)
+    if counted is not None:
         for aggregation in aggregations.values():
-            aggregation.add(entity)
+            aggregation.count = counted
+    else:
+        for row in itertools.islice(builder.results(), enough):
+            entity = Entity.FromString(builder.load(row.key).data) if loads else None
+            for aggregation in aggregations.values():
+                aggregation.add(entity)
     properties = batch.aggregation_results.add().aggregate_properties
     for alias, aggregation in aggregations.items():
         properties[alias].CopyFrom(aggregation.result())

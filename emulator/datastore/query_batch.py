@@ -27,6 +27,8 @@ from emulator.datastore.transactions import QueryRange
 MAX_BATCH_BYTES = 2 * 1024 * 1024
 # The service returns at most 300 results at once, whatever the limit.
 MAX_BATCH_RESULTS = 300
+# More than there can be.
+_UNBOUNDED = 2**40
 
 
 class BatchBuilder:
@@ -63,6 +65,20 @@ class BatchBuilder:
         for row in itertools.islice(rows, request.offset, stop):
             self.scanned += 1
             yield row
+
+    def count(self, limit: int | None) -> int | None:
+        """How many `results` there are, at most `limit`; None: they have to be looked at."""
+        request = self._request
+        if self._start is not None or self._end is not None:
+            return None
+        bounds = [limit] if limit is not None else []
+        bounds += [request.limit.value] if request.HasField("limit") else []
+        enough = min(bounds, default=_UNBOUNDED)
+        counted = self._runner.count(request.offset + enough)
+        if counted is None:
+            return None
+        self.scanned = max(0, counted - request.offset)
+        return self.scanned
 
     def load(self, key: bytes) -> StoredEntity:
         """The entity of one of the rows."""

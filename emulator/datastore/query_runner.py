@@ -59,6 +59,29 @@ class QueryRunner(Access):
             if start is None or start.is_before(row.position):
                 yield row
 
+    def count(self, limit: int) -> int | None:
+        """How many rows there are, at most `limit`; None: they have to be looked at."""
+        query = self._query
+        if query.partition is None or query.kind is None or query.projection:
+            return None
+        if len(query.disjunction) != 1 or not self._known(query.disjunction[0]):
+            return None
+        (conjunction,) = query.disjunction
+        names = [order.name for order in query.orders if order.name not in conjunction.equal]
+        if len(names) > 1 or not self._plain(conjunction):
+            return None
+        if names:
+            values = conjunction.spans.get(names[0], EVERYTHING)
+            driver = Driver(self._known_scope(names[0]), values)
+        elif conjunction.spans:
+            return None
+        else:
+            driver = self._equality_driver(conjunction) or self._kind_driver()
+        having = self._equalities(conjunction, driver)
+        return self._reader.count_entries(
+            driver.scope, driver.values, conjunction.keys, having, limit
+        )
+
     def _streams(self, start: Place | None, wanted: int | None) -> list[Iterator[Row]]:
         """Rows in order, in one stream or several."""
         if self._query.partition is None:
@@ -80,16 +103,20 @@ class QueryRunner(Access):
         query = self._query
         if query.kind is None:
             return self._kindless(conjunction, start)
-        names = {
-            *conjunction.equal, *conjunction.spans, *query.projection,
-            *(order.name for order in query.orders),
-        }  # fmt: skip
-        if any(self._scope(name) is None for name in (KIND_INDEX, *names)):
-            # No entity of the kind ever had that property indexed.
+        if not self._known(conjunction):
             return iter(())
         if query.projection and not self._plain(conjunction):
             return self._sorted(conjunction)
         return self._in_order(conjunction, start, wanted)
+
+    def _known(self, conjunction: Conjunction) -> bool:
+        """Whether the kind ever had all the indexes that matter."""
+        query = self._query
+        names = {
+            KIND_INDEX, *conjunction.equal, *conjunction.spans, *query.projection,
+            *(order.name for order in query.orders),
+        }  # fmt: skip
+        return all(self._scope(name) is not None for name in names)
 
     def _in_order(
         self, conjunction: Conjunction, start: Place | None, wanted: int | None

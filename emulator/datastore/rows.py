@@ -143,15 +143,35 @@ class Reader:
             f" ORDER BY value{' DESC' if descending else ''},"
             f" key{' DESC' if keys_descending else ''}"
         )
+        statement, arguments = self._entries(scope, values, keys, having)
+        yield from self._execute(statement + order, arguments)
+
+    def count_entries(
+        self, scope: int, values: Span, keys: Span, having: Iterable[Entry], limit: int
+    ) -> int:
+        """How many entries `scan_index` would find, counting no further than `limit`."""
+        statement, arguments = self._entries(scope, values, keys, having)
+        counted = f"SELECT count(*) FROM ({statement} LIMIT ?)"  # noqa: S608 - fixed names
+        row = self._execute(counted, (*arguments, limit)).fetchone()
+        return int(row[0])
+
+    def _entries(
+        self, scope: int, values: Span, keys: Span, having: Iterable[Entry]
+    ) -> tuple[str, tuple[object, ...]]:
+        """The statement that finds index entries, without an order, and its arguments."""
         condition, others = self._having(having)
         arguments: tuple[object, ...] = (scope, *values, *keys, self.time)
         statement = _ROWS + condition.replace("T.key", "index_rows.key")
-        if self._past:
-            past = _PAST_ROWS + condition.replace("T.key", "index_history.key")
-            statement = f"{statement} UNION ALL {past}"
-            others += (*arguments, self.time, *others)
-        arguments += others
-        yield from self._execute(statement + order, arguments)
+        if not self._past:
+            return statement, arguments + others
+        past = _PAST_ROWS + condition.replace("T.key", "index_history.key")
+        return f"{statement} UNION ALL {past}", (
+            *arguments,
+            *others,
+            *arguments,
+            self.time,
+            *others,
+        )
 
     def _having(self, entries: Iterable[Entry]) -> tuple[str, tuple[object, ...]]:
         """The condition that an entity has these entries, and its arguments."""

@@ -203,7 +203,7 @@ def same(found: ValuePb, wanted: Any) -> bool:
 
 ANY_AGGREGATION = (
     numeric_steps,
-    queries,
+    queries | range_queries,
     st.integers(0, 4),
     st.integers(0, 12),
     st.integers(0, 4),
@@ -246,6 +246,13 @@ def test_aggregations_answer_as_a_naive_evaluation(
         assert answer["up_to"] == value(min(len(matching), up_to))
         assert same(answer["sum"], naive_sum(aggregated))
         assert same(answer["avg"], naive_average(aggregated))
+
+        # Alone they need no entities.
+        del request.aggregation_query.aggregations[:2]
+        batch = subject.engine.run_aggregation_query(request).batch
+        answer = batch.aggregation_results[0].aggregate_properties
+        assert answer["count"] == value(len(matching))
+        assert answer["up_to"] == value(min(len(matching), up_to))
     finally:
         subject.close()
 

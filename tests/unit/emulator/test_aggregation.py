@@ -1,11 +1,13 @@
 """count, sum and avg, with their corner cases from the proto's comments."""
 
 import math
+from typing import Any
 
 import pytest
 
 from emulator.datastore.errors import Code, DatastoreError
 from emulator.datastore.protos import Message, QueryPb, RunAggregationQueryRequest, ValuePb
+from emulator.datastore.rows import Reader
 from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
 
@@ -74,6 +76,41 @@ def test_sums_and_averages(
             assert math.isnan(found[alias].double_value)
         else:
             assert found[alias] == value(expected)
+
+
+@pytest.mark.parametrize(
+    ("filters", "orders", "counted"),
+    [
+        ((), (), 40),
+        ((), ("-n",), 40),
+        ((("odd", "=", True),), (), 20),
+        ((("odd", "=", True),), ("n",), 20),
+        ((("odd", "=", True), ("n", ">", 30)), (), 5),
+        ((("tags", "=", "x"),), (), 40),
+    ],
+)
+def test_a_count_looks_at_no_entity_and_at_any_time(
+    engine: Subject,
+    monkeypatch: pytest.MonkeyPatch,
+    filters: tuple[tuple[str, str, Any], ...],
+    orders: tuple[str, ...],
+    counted: int,
+) -> None:
+    engine.put(*(entity(key("K", i), n=i, odd=bool(i % 2), tags=["x", "y"]) for i in range(1, 41)))
+    message = request(
+        query("K", where(*filters) if filters else None, orders), ("count", None, "c")
+    )
+    then = engine.run(query()).read_time
+    with monkeypatch.context() as blind:
+        blind.setattr(Reader, "get", None)
+        blind.setattr(Reader, "scan_index", None)
+        (result,) = engine.engine.run_aggregation_query(message).batch.aggregation_results
+    assert result.aggregate_properties["c"] == value(counted)
+    engine.put(*(entity(key("K", i), n=100) for i in range(1, 21)))
+    engine.delete(key("K", 40))
+    message.read_options.read_time.CopyFrom(then)
+    (result,) = engine.engine.run_aggregation_query(message).batch.aggregation_results
+    assert result.aggregate_properties["c"] == value(counted)
 
 
 @pytest.mark.parametrize(
