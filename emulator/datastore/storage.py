@@ -15,6 +15,7 @@ Guarantees:
 locks and the interned ids of partitions and indexes.
 """
 
+import contextlib
 import fcntl
 import secrets
 import sqlite3
@@ -60,8 +61,9 @@ class Storage:
         self._history = int(history_seconds * 1_000_000)
         self._now = now
         self.writer_lock = threading.RLock()
-        self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: set[sqlite3.Connection] = set()
+        # Those that nobody reads with: as many as there were readers at one time.
+        self._idle: list[sqlite3.Connection] = []
         self._connections_lock = threading.Lock()
         self._claimed: IO[bytes] | None = None
         try:
@@ -117,7 +119,7 @@ class Storage:
             timeout=10,
         )
         with self._connections_lock:
-            self._connections.append(connection)
+            self._connections.add(connection)
         return connection
 
     @contextmanager
@@ -134,21 +136,27 @@ class Storage:
             return
         time = self.clock.read_time() if at is None else at
         connection = self._reading_connection()
-        connection.execute("BEGIN")
         try:
+            connection.execute("BEGIN")
             # The first statement fixes SQLite's snapshot. Every commit in it has
             # been announced to the clock before, so `last_commit` taken afterwards
             # tells reliably whether rows newer than `time` may be in view.
             connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
             yield Reader(connection, self.catalog, time, self.clock.last_commit)
-        finally:
             connection.execute("COMMIT")
+        except BaseException:
+            # Where it failed a statement may still be open, which holds its snapshot.
+            with self._connections_lock:
+                self._connections.discard(connection)
+                connection.close()
+            raise
+        self._idle.append(connection)
 
     def _reading_connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = self._connect()
-            connection.execute("PRAGMA query_only = ON")
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = ON")
         return connection
 
     @contextmanager

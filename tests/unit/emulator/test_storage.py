@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from emulator.datastore.protos import (
 from emulator.datastore.storage import FILE_NAME, Storage
 from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key
 from tests.unit.emulator.subject import Subject, query, where
+from tests.unit.emulator.waiting import Started
 
 KEY = key("K", 1)
 
@@ -54,6 +56,27 @@ class TestFiles:
         assert engine.identifiers(query(filters=where(("n", "=", 1)))) == [1]
         assert engine.put(entity(KEY, n=2)).mutation_results[0].version > version
         assert engine.engine.allocate_ids(allocate).keys[0] != allocated
+        storage.close()
+
+    def test_readers_that_come_and_go_leave_no_open_files(self, tmp_path: Path) -> None:
+        """Each HTTP connection has a thread of its own."""
+        storage = Storage(tmp_path)
+        engine = Subject(storage)
+        engine.put(entity(KEY, n=1))
+        for _ in range(10):
+            assert Started(lambda: engine.lookup(KEY)).result().found
+        (connection,) = storage._connections - {storage._connection}
+        assert storage._idle == [connection]
+
+        # Where a reader fails, its snapshot goes with it.
+        left_open = []
+        with contextlib.suppress(RuntimeError), storage.read() as reader:
+            left_open.append(reader.scan_keys(1))
+            next(left_open[0])
+            raise RuntimeError
+        engine.put(entity(KEY, n=2))
+        assert engine.lookup(KEY).found[0].entity == entity(KEY, n=2)
+        assert connection not in storage._connections
         storage.close()
 
     def test_versions_grow_even_if_the_clock_was_set_back(self, tmp_path: Path) -> None:
