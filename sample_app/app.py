@@ -10,6 +10,7 @@ from sample_app import lock_notes, problems
 from sample_app.api import api
 from sample_app.config import Settings
 from sample_app.lab.bench import bench
+from sample_app.lab.pages import pages as lab_pages
 from sample_app.protection import lock_service, ndb_client
 from sample_app.tasks import tasks
 from sample_app.views import views
@@ -22,7 +23,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     """Build the site from `config`, and where that is silent from the environment.
 
     Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION,
-    THINK_MS and SECRET_KEY (see `sample_app.config`), and for tests TODAY (a
+    THINK_MS, LAB_DIR and SECRET_KEY (see `sample_app.config`), and for tests TODAY (a
     function that returns a date) and LOCK_SERVICE. The rest goes to Flask.
 
     Opens connections: call it in the process that serves, not in one that forks
@@ -37,6 +38,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         SESSION_COOKIE_SAMESITE="Lax",
         THINK_MS=settings.think_ms,
         PROTECTION=settings.protection,
+        LAB_DIR=settings.lab_dir,
     )
     service = config.get("LOCK_SERVICE")
     UserLock(
@@ -51,6 +53,8 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         app.register_blueprint(blueprint)
     if settings.lab_bench:
         app.register_blueprint(bench)
+    if settings.lab_dir:
+        app.register_blueprint(lab_pages)
     problems.install(app)
     lock_notes.install(app)
     return app

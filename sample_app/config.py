@@ -48,6 +48,7 @@ class Settings:
     `datastore_host` is the emulator's address, or None for Google's Datastore.
     `think_ms` is for demonstrations and tests only: every action pauses that
     long between its get and its put, which makes the race easy to lose.
+    `lab_dir` is where the contention lab keeps its runs; without it there is no lab.
     `lab_bench` serves what the contention lab runs, on a site of its own.
     `lease_seconds` is how long the lock of a process that died keeps others out.
     """
@@ -60,6 +61,7 @@ class Settings:
     lease_seconds: int
     secret_key: str
     lab_bench: bool
+    lab_dir: str | None
 
     @classmethod
     def load(
@@ -78,6 +80,7 @@ class Settings:
             # process needs SECRET_KEY set.
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
             lab_bench=bool(given.get("LAB_BENCH")),
+            lab_dir=str(given.get("LAB_DIR") or "") or None,
         )
 
 

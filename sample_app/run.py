@@ -141,6 +141,7 @@ Ready in {seconds:.1f} s.
 Try this:
 
   open {url} in a browser: do exercises, watch videos, see the streak grow
+  open {url}/lab/ : what is lost without a lock, and what with one
   curl -X POST {url}/api/learners/ada/exercises/primes/finish
   curl {url}/api/learners/ada
   curl -X POST {url}/tasks/award-badges        the nightly job

@@ -7,6 +7,8 @@
     timeline.py   who held and who waited, as a picture
     runs.py       one run: a site of its own, the crew, the outcome
     command.py    `python -m sample_app lab`
+    desk.py       runs that were asked for on the page, as processes and files
+    pages.py      the pages
 
 Everything shown is measured in that run: real requests, real worker processes,
 the emulator in the concurrency mode that was asked for, a real memcached.

@@ -51,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="a JSON object a run, for programs")
     parser.add_argument(
+        "--progress", action="store_true", help="with --json: a line for each tenth that is done"
+    )
+    parser.add_argument(
         "--svg", type=Path, metavar="FOLDER", help="write a timeline of each run to this folder"
     )
 
@@ -89,8 +92,11 @@ def main(options: argparse.Namespace) -> int:
 
 def _run(plan: Plan, options: argparse.Namespace) -> dict[str, Any]:
     live = sys.stderr.isatty()
+    tenth = max(plan.in_all // 10, 1)
 
     def progress(what: str, done: int) -> None:
+        if options.json and options.progress and done % tenth == 0:
+            print(json.dumps({"doing": what, "done": done}), flush=True)
         if live:
             print(f"\r\033[K{plan.title}: {what}, {done} of {plan.in_all}", end="", file=sys.stderr)
 

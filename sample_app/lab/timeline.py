@@ -42,7 +42,7 @@ def svg(visits: Sequence[Visit], title: str) -> str:
 
 
 def _marks(visit: Visit, y: float, x: Callable[[float], float]) -> list[str]:
-    kind = "batch" if visit.batch else "person"
+    kind = "of-batch" if visit.batch else "of-person"
     inside = visit.ended if visit.began is None else visit.began
     marks = [_bar("waits", x(visit.asked), x(inside), y + 6, 4)]
     if visit.began is not None:
@@ -69,10 +69,10 @@ def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -
         count += 1
     key = [
         ("waits", "waits"),
-        ("person", "a person's, inside"),
-        ("batch", "batch, inside"),
-        ("person degraded", "inside, without memcached"),
-        ("person refused", "refused"),
+        ("of-person", "a person's, inside"),
+        ("of-batch", "batch, inside"),
+        ("of-person degraded", "inside, without memcached"),
+        ("of-person refused", "refused"),
     ]
     at = float(_LEFT)
     for kind, text in key:
@@ -89,8 +89,8 @@ _STYLE = """
 .timeline .axis { text-anchor: middle; }
 .timeline .rule { stroke: currentColor; opacity: 0.15; }
 .timeline .waits { fill: currentColor; opacity: 0.3; }
-.timeline .person { fill: #1f6feb; }
-.timeline .batch { fill: #b35900; }
+.timeline .of-person { fill: #1f6feb; }
+.timeline .of-batch { fill: #b35900; }
 .timeline .degraded {
   stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 3 2; opacity: 0.75;
 }

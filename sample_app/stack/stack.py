@@ -77,6 +77,8 @@ class Stack:
                 "LEASE_SECONDS": str(lease_seconds),
                 "SECRET_KEY": secrets.token_hex(16),
                 "LAB_BENCH": "1" if lab else "",
+                # A lab within the lab would measure itself.
+                "LAB_DIR": "" if lab else str(self.log_dir.absolute() / "lab"),
             },
             log_file=self.log_dir / "site.log",
         )

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sample_app.config import Protection
+from tests.system.conftest import StartStack
+from tests.system.load import call
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CLIENTS, EACH = 6, 8
@@ -69,6 +75,27 @@ def test_without_memcached_nothing_that_was_accepted_is_lost(
     assert found["degraded"] > 0, "memcached was never gone"
     assert found["lost"] == 0
     assert found["accepted"] + found["refused"] == CLIENTS * EACH
+
+
+@pytest.mark.parametrize(("between", "loses"), [("none", True), ("lock", False)])
+def test_from_the_page(start_stack: StartStack, between: str, loses: bool) -> None:
+    stack = start_stack(Protection.LOCK)
+    form = f"between={between}&clients={CLIENTS}&requests={EACH}&hold_ms=10"
+    request = urllib.request.Request(f"{stack.app_url}/lab/runs", form.encode())  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as page:  # noqa: S310
+        where = page.url
+    told: dict[str, Any] = {}
+
+    def over() -> object:
+        told.update(call(stack.app_url, "GET", f"{where.removeprefix(stack.app_url)}.json").body)
+        return told["over"]
+
+    wait_until(over, seconds=60)
+    assert told["trouble"] == ""
+    assert told["outcome"]["accepted"] == CLIENTS * EACH
+    assert (told["outcome"]["lost"] > 0) is loses
+    with urllib.request.urlopen(where, timeout=30) as page:  # noqa: S310
+        assert b"<svg" in page.read()
 
 
 @pytest.mark.parametrize(

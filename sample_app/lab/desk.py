@@ -1,0 +1,156 @@
+"""Runs that were asked for on the page: started as processes of their own, kept as files.
+
+Any worker process may be asked how a run is going, so all that is known of one is
+in its folder: `RUN.jsonl` has a line of progress now and then, and last the
+outcome; `RUN.pid` says which process writes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sample_app.lab.plan import Plan
+from sample_app.stack.services import ROOT
+
+_MOST_KEPT = 20
+_NAME = re.compile(r"\d{10}-[0-9a-f]{6}")
+
+
+class Busy(Exception):
+    """Another run is under way: two at a time would measure each other."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """How a run is going.
+
+    Attributes:
+        name: in addresses.
+        plan: what is run.
+        done: how many requests are answered.
+        document: what was measured, as `outcome.document` has it; None before it is over.
+        trouble: why it came to nothing; empty if it did not.
+    """
+
+    name: str
+    plan: Plan
+    done: int
+    document: dict[str, Any] | None
+    trouble: str
+
+    @property
+    def over(self) -> bool:
+        return self.document is not None or bool(self.trouble)
+
+
+class Desk:
+    """The runs of one folder.
+
+    Args:
+        folder: is made when it is needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self, plan: Plan) -> str:
+        """Start a run; its name.
+
+        Raises:
+            Busy: there is one under way.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            for run in self.runs():
+                if not run.over:
+                    raise Busy(run.name)
+            name = f"{int(time.time()):010d}-{secrets.token_hex(3)}"
+            options = [
+                f"--{field.name.replace('_', '-')}={getattr(plan, field.name)}"
+                for field in dataclasses.fields(plan)
+            ]
+            with (self._folder / f"{name}.jsonl").open("w") as file:
+                file.write(json.dumps({"plan": dataclasses.asdict(plan)}) + "\n")
+                file.flush()
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "sample_app", "lab", "--json", "--progress", *options],
+                    cwd=ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            (self._folder / f"{name}.pid").write_text(str(process.pid))
+            self._forget_the_oldest()
+        return name
+
+    def runs(self) -> list[Run]:
+        """All that are kept, the latest first."""
+        names = sorted((file.stem for file in self._folder.glob("*.jsonl")), reverse=True)
+        return [run for run in map(self.find, names) if run is not None]
+
+    def find(self, name: str) -> Run | None:
+        """One run, if there is one of that name."""
+        if not _NAME.fullmatch(name):
+            return None
+        try:
+            lines = (self._folder / f"{name}.jsonl").read_text().splitlines()
+            plan = Plan.of({key: str(value) for key, value in json.loads(lines[0])["plan"].items()})
+        except (OSError, ValueError, LookupError):
+            return None
+        done, document, said = 0, None, ""
+        for line in lines[1:]:
+            try:
+                told = json.loads(line)
+            except ValueError:
+                said = line
+                continue
+            if "outcome" in told:
+                document = told
+            else:
+                done = told.get("done", done)
+        trouble = ""
+        if document is None and not self._is_at_work(name):
+            trouble = said.removeprefix("error: ") or "It was stopped before it was over."
+        return Run(name=name, plan=plan, done=done, document=document, trouble=trouble)
+
+    def _is_at_work(self, name: str) -> bool:
+        try:
+            pid = int((self._folder / f"{name}.pid").read_text())
+        except (OSError, ValueError):
+            return True  # it is being started
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)  # if it was ours, and is over
+        try:
+            return b"sample_app" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One worker at a time starts runs."""
+        import fcntl
+
+        with (self._folder / "starting").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _forget_the_oldest(self) -> None:
+        for file in sorted(self._folder.glob("*.jsonl"), reverse=True)[_MOST_KEPT:]:
+            file.unlink(missing_ok=True)
+            file.with_suffix(".pid").unlink(missing_ok=True)

@@ -1,0 +1,129 @@
+"""The contention lab's pages, with runs as files. Whole runs are in tests/system."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from sample_app import create_app
+from sample_app.lab import outcome
+from sample_app.lab.desk import Busy, Desk
+from sample_app.lab.outcome import Outcome
+from sample_app.lab.plan import Between, Plan
+from tests.unit.sample_app.test_lab import VISITS, visit
+
+PLAN = Plan(between=Between.LOCK)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    app = create_app({"DATASTORE_EMULATOR_HOST": "127.0.0.1:1", "LAB_DIR": str(tmp_path)})
+    return app.test_client()
+
+
+def keep(folder: Path, name: str, plan: Plan, *lines: object, pid: int | None = None) -> None:
+    told = [{"plan": dataclasses.asdict(plan)}, *lines]
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in told)
+    (folder / f"{name}.jsonl").write_text(text + "\n")
+    (folder / f"{name}.pid").write_text(str(os.getpid() if pid is None else pid))
+
+
+OVER = outcome.document(PLAN, VISITS, Outcome.of(VISITS, stored=2))
+LOST = outcome.document(
+    Plan(between=Between.NOTHING), [visit(), visit(1)], Outcome.of([visit(), visit(1)], stored=1)
+)
+FIRST, SECOND = "1700000000-aaaaaa", "1700000001-bbbbbb"
+#: Beyond what Linux gives to processes.
+NOBODY = 1 << 30
+
+
+def test_a_site_without_a_folder_has_no_lab() -> None:
+    app = create_app({"DATASTORE_EMULATOR_HOST": "127.0.0.1:1"})
+    assert app.test_client().get("/lab/").status_code == 404
+
+
+def test_the_form_offers_each_protection_and_mode(client: FlaskClient) -> None:
+    page = client.get("/lab/").text
+    for value in (*Between, "pessimistic", "optimistic-with-entity-groups"):
+        assert value in page
+    assert "None yet" in page
+
+
+def test_what_makes_no_sense_is_said_beside_the_form(client: FlaskClient) -> None:
+    answer = client.post("/lab/runs", data={"between": "lock", "clients": "99"})
+    assert answer.status_code == 400
+    assert "clients is 99; it is a whole number from 1 to 32" in answer.text
+
+
+def test_a_run_that_is_over(client: FlaskClient, tmp_path: Path) -> None:
+    keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 8}, OVER, pid=NOBODY)
+    page = client.get(f"/lab/runs/{FIRST}").text
+    assert "<svg" in page
+    assert "user lock" in page
+    assert client.get(f"/lab/runs/{FIRST}.json").get_json()["outcome"] == OVER["outcome"]
+    assert "0 of 2 lost" in client.get("/lab/").text
+
+
+def test_two_runs_side_by_side(client: FlaskClient, tmp_path: Path) -> None:
+    keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)
+    keep(tmp_path, SECOND, Plan(between=Between.NOTHING), LOST, pid=NOBODY)
+    page = client.get(f"/lab/runs/{SECOND}?beside={FIRST}").text
+    assert page.count('<svg class="timeline"') == 2
+    assert "no protection beside user lock" in page
+    assert 'class="lost"' in page
+
+
+def test_a_run_that_is_under_way(
+    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Desk, "_is_at_work", lambda *_: True)
+    keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 24})
+    assert "24 of 80 requests are answered" in client.get(f"/lab/runs/{FIRST}").text
+    told = client.get(f"/lab/runs/{FIRST}.json").get_json()
+    assert (told["over"], told["done"], told["of"]) == (False, 24, 80)
+    answer = client.post("/lab/runs", data={"between": "none"})
+    assert answer.status_code == 303
+    assert answer.headers["Location"] == f"/lab/runs/{FIRST}"
+    with pytest.raises(Busy):
+        Desk(tmp_path).start(PLAN)
+
+
+@pytest.mark.parametrize(
+    ("last", "trouble"),
+    [
+        ("error: memcached did not start", "memcached did not start"),
+        ({"doing": "running", "done": 3}, "It was stopped before it was over."),
+    ],
+)
+def test_a_run_that_came_to_nothing(
+    client: FlaskClient, tmp_path: Path, last: object, trouble: str
+) -> None:
+    keep(tmp_path, FIRST, PLAN, last, pid=NOBODY)
+    page = client.get(f"/lab/runs/{FIRST}").text
+    assert trouble in page
+    assert client.get(f"/lab/runs/{FIRST}.json").get_json()["over"] is True
+
+
+@pytest.mark.parametrize("name", ["1700000000-cccccc", "..", "nothing", "..%2F..%2Fetc"])
+def test_there_is_no_such_run(client: FlaskClient, name: str) -> None:
+    assert client.get(f"/lab/runs/{name}").status_code == 404
+
+
+def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(25):
+        keep(tmp_path, f"17000000{number:02}-aaaaaa", PLAN, OVER, pid=NOBODY)
+    monkeypatch.setattr("sample_app.lab.desk.subprocess.Popen", lambda *_, **__: _Started())
+    name = Desk(tmp_path).start(PLAN)
+    kept = [run.name for run in Desk(tmp_path).runs()]
+    assert len(kept) == 20
+    assert kept[0] == name
+    assert len(list(tmp_path.glob("*.pid"))) == 20
+
+
+class _Started:
+    pid = NOBODY
