@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from tests.servers import RedisServer
-from userlock.lock.store import StoreUnavailable
+from userlock.lock.store import StoreUnavailable, Swap
 from userlock.stores.redis import RedisStore
 
 #: Each verb on the lock "ann", whose record is of the version handed in.
@@ -49,6 +50,23 @@ class TestOutages:
                 verb(store, version)
             assert time.monotonic() - started < 0.2
             assert (caught.value.sent, caught.value.slow) == (False, False)
+
+    def test_a_server_that_is_no_primary_any_more_is_left(self, own_redis: RedisServer) -> None:
+        """A new connection may lead to the one that is, whichever verb has found it out."""
+        store = RedisStore.from_url(own_redis.url)
+        version = store.create("ann", b"first", 60)
+        with redis.Redis(port=own_redis.port) as client:
+            client.replicaof("127.0.0.1", 1)
+            (outcome,) = store.swap_many([Swap("ann", version, b"swapped", 60)])
+            assert isinstance(outcome, StoreUnavailable)
+            assert "read only" in outcome.reason
+            assert store._connections._idle == []
+            with pytest.raises(StoreUnavailable, match="read only"):
+                store.swap("ann", version, b"swapped", 60)
+            assert store._connections._idle == []
+            client.replicaof("NO", "ONE")
+        assert store.swap("ann", version, b"swapped", 60) is not None
+        store.close()
 
     def test_a_server_that_hangs_costs_one_time_out(self, own_redis: RedisServer) -> None:
         store = RedisStore.from_url(own_redis.url)

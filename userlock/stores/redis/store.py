@@ -188,7 +188,8 @@ class RedisStore(ForOperators):
             trouble = self._unavailable(error, sent=sent)
             return outcomes + [trouble] * (len(swaps) - len(outcomes))
         if any(isinstance(outcome, StoreUnavailable) for outcome in outcomes):
-            self._connections.close(connection)
+            self._connections.close(connection)  # as after every error, see `_broken`
+            self._connections.drop_idle()
         else:
             self._connections.give_back(connection)
         return outcomes
