@@ -48,7 +48,8 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         wait_timeout: longest wait in seconds, 0 to try once; by default 10 for interactive
             requests and 60 for batch.
         lock_timeout: length of the lease in seconds, by default 60. A crashed holder keeps
-            others out for at most this long (memcached: up to 2 s more).
+            others out for this long, and until the server's clock shows it: with memcached one
+            to three seconds more as a rule, five at most, with other stores up to two.
         priority: `interactive` or `batch`; by default what the scope says.
         heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
             renewed in the background for as long as the lock is held. By default as configured.
