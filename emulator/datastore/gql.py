@@ -44,6 +44,8 @@ _COMPARATORS = {
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _AGGREGATORS = ("COUNT", "COUNT_UP_TO", "SUM", "AVG")
 _SYNTHETIC = ("KEY", "BLOB", "DATETIME", "ARRAY")
+# Messages are nested a hundred levels deep at most, and each condition takes a few.
+_MAX_DEPTH = 40
 _LITERALS = (Sort.INTEGER, Sort.DOUBLE, Sort.STRING)
 
 
@@ -81,6 +83,7 @@ class _Parser(Words):
         self._literals = gql.allow_literals
         self._bindings = bindings
         self._partition = partition
+        self._depth = 0
 
     # --- queries --------------------------------------------------------------------------
 
@@ -236,7 +239,12 @@ class _Parser(Words):
 
     def _condition(self) -> Message:
         if self.next.text == "(" and self.next.sort is Sort.SYMBOL:
-            return self.parenthesized(self._alternatives)
+            if self._depth == _MAX_DEPTH:
+                raise self.unexpected(f"at most {_MAX_DEPTH} parentheses within each other")
+            self._depth += 1
+            parts = self.parenthesized(self._alternatives)
+            self._depth -= 1
+            return parts
         leaf = Filter()
         if self._at_value():
             self._backward(leaf.property_filter)
@@ -303,7 +311,7 @@ class _Parser(Words):
             raise self.unexpected("a value")
         if self.at_function("ARRAY"):
             self.advance()
-            elements = self.parenthesized(lambda: self.several(self._value))
+            elements = self.parenthesized(lambda: self.several(self._element))
             array = Value()
             array.array_value.values.extend(elements)
             return array
@@ -317,6 +325,11 @@ class _Parser(Words):
         if token.sort is Sort.STRING:
             return Value(string_value=token.text)
         return self._named_value(token.text.upper())
+
+    def _element(self) -> ValuePb:
+        if self.at_function("ARRAY"):
+            raise self.unexpected("a value that is no array")
+        return self._value()
 
     def _named_value(self, name: str) -> ValuePb:
         if name == "NULL":

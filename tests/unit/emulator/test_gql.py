@@ -125,6 +125,7 @@ def test_clauses(text: str, expected: QueryPb) -> None:
             any_of(where(("a", "=", 1), ("b", "=", 2)), condition("c", "=", 3)),
         ),
         ("(a = 1)", condition("a", "=", 1)),
+        ("((((a = 1)))) AND (((b = 2)))", where(("a", "=", 1), ("b", "=", 2))),
         (
             "(a = 1 OR b = 2) OR c = 3",
             any_of(where(("a", "=", 1), ("b", "=", 2), any_of=True), condition("c", "=", 3)),
@@ -220,6 +221,8 @@ def test_literals_have_to_be_allowed(text: str) -> None:
         ("SELECT * FROM K LIMIT -1", "out of range"),
         ("SELECT * FROM K LIMIT 'x'", "integers and cursors"),
         ("SELECT DISTINCT * FROM K", "DISTINCT needs some"),
+        ("SELECT * WHERE a IN ARRAY(ARRAY(1))", "a value that is no array"),
+        ("SELECT * WHERE " + "(" * 1000 + "a = 1" + ")" * 1000, "40 parentheses"),
         ("SELECT COUNT(*) FROM K", "aggregation is none"),
         ("AGGREGATE COUNT(*) OVER (SELECT * FROM K)", "expected SELECT"),
     ],
