@@ -190,6 +190,20 @@ class TestReset:
         assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
         assert get(stub, key("K", 1)) is None
 
+    def test_data_on_disk_goes_too(self, tmp_path: Path) -> None:
+        with EmulatorProcess("--data-dir", str(tmp_path)) as process:
+            stub = Stub(process.host)
+            put(stub, key("K", 1))
+            assert run_to_end("reset", "--host", process.host).returncode == 0
+            put(stub, key("K", 2))
+            stub.close()
+            process.stop(signal.SIGKILL)
+        with EmulatorProcess("--data-dir", str(tmp_path)) as process:
+            stub = Stub(process.host)
+            assert get(stub, key("K", 1)) is None
+            assert get(stub, key("K", 2)) is not None
+            stub.close()
+
     def test_where_no_emulator_is(self) -> None:
         refused(run_to_end("reset", "--host", "127.0.0.1:1"), "127.0.0.1:1", "no emulator answers")
 
