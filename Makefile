@@ -43,7 +43,7 @@ test-unit: $(VENV)/.ready-dev
 # Real servers, official clients, faults: a few minutes.
 .PHONY: test-servers
 test-servers: $(VENV)/.ready-dev
-	$(PYTEST) -m 'not slow' tests/contract tests/faults tests/system
+	$(PYTEST) -m 'not slow' tests/contract tests/faults tests/system tests/browser
 
 # Whole stacks, load, long waits: some ten minutes.
 .PHONY: test-slow

@@ -39,6 +39,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         THINK_MS=settings.think_ms,
         PROTECTION=settings.protection,
         LAB_DIR=settings.lab_dir,
+        INSPECTOR=settings.inspector,
     )
     service = config.get("LOCK_SERVICE")
     UserLock(
@@ -48,6 +49,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         batch_prefixes=("/tasks/",),
         enforcement="raise" if settings.protection.locked else "off",
         fencing=settings.protection.fenced,
+        inspector=_is_here if settings.inspector else None,
     )
     for blueprint in (views, api, tasks):
         app.register_blueprint(blueprint)
@@ -58,3 +60,9 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     problems.install(app)
     lock_notes.install(app)
     return app
+
+
+def _is_here(request: flask.Request) -> bool:
+    """Whether a request comes from this machine, past no proxy. A real site asks who it is."""
+    forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
+    return request.remote_addr in ("127.0.0.1", "::1") and not forwarded

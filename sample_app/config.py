@@ -49,6 +49,7 @@ class Settings:
     `think_ms` is for demonstrations and tests only: every action pauses that
     long between its get and its put, which makes the race easy to lose.
     `lab_dir` is where the contention lab keeps its runs; without it there is no lab.
+    `inspector` shows userlock's inspector to whoever is on this machine.
     `lab_bench` serves what the contention lab runs, on a site of its own.
     `lease_seconds` is how long the lock of a process that died keeps others out.
     """
@@ -62,6 +63,7 @@ class Settings:
     secret_key: str
     lab_bench: bool
     lab_dir: str | None
+    inspector: bool
 
     @classmethod
     def load(
@@ -81,6 +83,7 @@ class Settings:
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
             lab_bench=bool(given.get("LAB_BENCH")),
             lab_dir=str(given.get("LAB_DIR") or "") or None,
+            inspector=bool(given.get("INSPECTOR")),
         )
 
 

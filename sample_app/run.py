@@ -142,6 +142,7 @@ Try this:
 
   open {url} in a browser: do exercises, watch videos, see the streak grow
   open {url}/lab/ : what is lost without a lock, and what with one
+  open {url}/userlock/ : the inspector: who holds a lock, who waits, and what for
   curl -X POST {url}/api/learners/ada/exercises/primes/finish
   curl {url}/api/learners/ada
   curl -X POST {url}/tasks/award-badges        the nightly job

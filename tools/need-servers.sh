@@ -1,8 +1,8 @@
 #!/bin/sh
-# The tests run against the real memcached and the real Redis, and the emulator
-# with the client for Node.js. Installs the programs from the distribution when
-# they are missing and the user may, otherwise says what to run; and the client
-# from npm.
+# The tests run against the real memcached and the real Redis, the emulator with
+# the client for Node.js, and the pages in Chromium. Installs the programs from the
+# distribution when they are missing and the user may, otherwise says what to
+# run; and the client from npm.
 set -eu
 
 install_node_client() {
@@ -20,6 +20,7 @@ command -v memcached >/dev/null 2>&1 || missing="$missing memcached"
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 if [ -z "$missing" ]; then
     install_node_client
     exit 0

@@ -76,6 +76,7 @@ class Stack:
                 "THINK_MS": str(think_ms),
                 "LEASE_SECONDS": str(lease_seconds),
                 "SECRET_KEY": secrets.token_hex(16),
+                "INSPECTOR": "1",
                 "LAB_BENCH": "1" if lab else "",
                 # A lab within the lab would measure itself.
                 "LAB_DIR": "" if lab else str(self.log_dir.absolute() / "lab"),

@@ -1,0 +1,46 @@
+"""The contention lab, as somebody uses it: what is lost without a lock, and what with one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from sample_app.stack import Stack
+
+
+def run(page: Page, between: str) -> int:
+    """Choose, press Run, watch; how many updates the page says are lost."""
+    page.goto("/lab/")
+    page.get_by_label(between, exact=True).check()
+    page.get_by_label("Clients at the same time").fill("6")
+    page.get_by_label("Requests of each").fill("8")
+    page.get_by_label("Thinking, in milliseconds").fill("10")
+    page.get_by_role("button", name="Run", exact=True).click()
+    row = page.get_by_role("row").filter(has_text="Lost updates")
+    expect(row).to_be_visible(timeout=60_000)
+    expect(page.locator("svg.timeline")).to_be_visible()
+    lost = re.search(r"(-?\d+)\s*$", row.inner_text())
+    assert lost is not None
+    return int(lost[1])
+
+
+def test_with_nothing_in_between_updates_are_lost_with_the_lock_none(page: Page) -> None:
+    assert run(page, "nothing: read, think, write") > 0
+    assert run(page, "the user lock") == 0
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("svg.timeline")).to_have_count(2)
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_progress_is_shown(browser: Browser, site: Stack, scripts: bool) -> None:
+    with browser.new_context(base_url=site.app_url, java_script_enabled=scripts) as context:
+        page = context.new_page()
+        page.goto("/lab/")
+        page.get_by_role("button", name="Run", exact=True).click()
+        bar, timeline = page.locator("progress"), page.locator("svg.timeline")
+        expect(bar.or_(timeline)).to_be_visible()
+        while not scripts and bar.count():
+            page.get_by_role("link", name="Look again").click()
+        expect(timeline).to_be_visible(timeout=60_000)
