@@ -57,6 +57,11 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
     Where the lock is held already, `lock_timeout` changes nothing, and
     `heartbeat=True` begins one.
 
+    The thread waits, and with it all that runs in its event loop: with asyncio,
+    take and leave locks in a thread (`asyncio.to_thread`), or a task that waits
+    keeps the one that has the lock from going on. Tasklets of ndb are not told
+    apart: what one of a request has entered, another enters without waiting.
+
     Raises:
         LockTimeout: on entry, when somebody else holds it all the time.
         DeadlockDetected: on entry, when the wait would close a circle with other locks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -199,6 +200,12 @@ class TestUrls:
         with pytest.raises(ValueError, match="empty") as caught:
             RedisStore.from_url("redis://ann:secret@localhost?prefix=")
         assert "secret" not in str(caught.value)
+
+    def test_without_the_extra_it_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(sys.modules, "userlock.stores.redis")
+        monkeypatch.setitem(sys.modules, "redis", None)
+        with pytest.raises(ImportError, match=r"pip install 'userlock\[redis\]'"):
+            userlock.LockService.from_url("redis://localhost")
 
     def test_options_go_to_the_client(self, redis_server: RedisServer, prefix: str) -> None:
         """The last way to say a database wins, as it does in redis-py."""

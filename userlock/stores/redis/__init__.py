@@ -4,7 +4,7 @@ from __future__ import annotations
 
 try:
     import redis as _redis  # noqa: F401 (asked for here, so that its absence is told clearly)
-except ImportError as error:  # pragma: no cover (ndb brings it along today)
+except ImportError as error:  # ndb brings it along today
     raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'") from error
 
 from userlock.stores.redis.store import RedisStore
