@@ -1,5 +1,5 @@
 # make run    the sample app with all that it needs, on this machine
-# make test   everything that is tested: a quarter of an hour on two cores
+# make test   everything that is tested: some twenty minutes on two cores
 # make check  what is quick: lint, types, unit tests
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 VENV := .venv
@@ -45,7 +45,7 @@ test-unit: $(VENV)/.ready-dev
 test-servers: $(VENV)/.ready-dev
 	$(PYTEST) -m 'not slow' tests/contract tests/faults tests/system tests/browser
 
-# Whole stacks, load, long waits: some ten minutes.
+# Whole stacks, load, long waits: some twelve minutes.
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow

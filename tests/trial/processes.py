@@ -59,13 +59,16 @@ class Result:
 
     def __str__(self) -> str:
         told = ", ".join(f"{self.told(outcome)} {outcome.value}" for outcome in Outcome)
+        unsaid = {Outcome.REFUSED: "run again", Outcome.UNKNOWN: "killed"}
         errors = Counter(
-            f"{write.outcome.value}: {write.error or 'run again'}" for write in self.writes
+            f"{write.outcome.value}: {write.error or unsaid[write.outcome]}"
+            for write in self.writes
+            if write.outcome is not Outcome.ACCEPTED
         )
-        errors.pop("accepted: run again", None)
         found = ", ".join(f"{len(self.found(kind))} {kind.value}" for kind in Kind)
         return (
-            f"{self.operations.total()} operations ({_listed(self.operations)})\n"
+            f"{len({write.operation for write in self.writes})} operations that wrote "
+            f"(of the processes that lived: {_listed(self.operations)})\n"
             f"{len(self.writes)} writes: {told} ({_listed(errors)})\n"
             f"{self.faults.total()} faults ({_listed(self.faults)}), {self.killed} killed\n"
             f"{found}"
@@ -116,7 +119,7 @@ def run(
             crew.go(seconds)
             if kills:
                 _kill_some(crew, Random(f"{seed}/crew"), seconds)
-            operations = crew.finish(_PATIENCE)
+            operations = crew.finish(seconds + _PATIENCE)
         writes = read(crew.notes)
         with ndb.Client().context():
             findings = check(writes, stored_counters(), stored_entries())
@@ -126,11 +129,11 @@ def run(
 def _kill_some(crew: Crew, random: Random, seconds: float) -> None:
     """Now and then a process dies, and another takes its place; not at the very end."""
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > _KILLS_BEFORE_END:
+    while time.monotonic() < end - _KILLS_BEFORE_END:
         time.sleep(random.uniform(*_SECONDS_BETWEEN_KILLS))
         crew.kill(random)
         crew.enlist()
-        crew.go(max(left, _KILLS_BEFORE_END))
+        crew.go(end - time.monotonic())
 
 
 @contextlib.contextmanager

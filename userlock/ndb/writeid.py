@@ -21,7 +21,9 @@ class WriteIdProperty(ndb.IntegerProperty):
     whether what is found is this write or that of somebody who wrote the same:
     two requests that each add five points to what both have read. With a mark
     it is certain: a put that has landed is then reported as landed, and a
-    transaction that was applied is not run again.
+    transaction that was applied is not run again. Not so for a new entity that
+    is put under an automatic id outside of transactions: nobody knows the key
+    by which to look, so that is `CommitInDoubt`.
 
     Not indexed. Costs its name and eight bytes in each entity. Its value is
     set by the put; do not set it yourself.
