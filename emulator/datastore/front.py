@@ -7,11 +7,23 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 
 from emulator.datastore import relay
 
 _log = logging.getLogger(__name__)
+
+_fronts: "weakref.WeakSet[Front]" = weakref.WeakSet()
+
+
+def _forget_fronts() -> None:
+    """In a process that was forked: it does not serve, and keeps no relay alive."""
+    for front in _fronts:
+        front._ours.close()
+
+
+os.register_at_fork(after_in_child=_forget_fronts)
 
 
 class Front:
@@ -32,6 +44,7 @@ class Front:
         self._stopping = False
         self._pid = os.getpid()
         self._ours, theirs = socket.socketpair()
+        _fronts.add(self)
         with listener, theirs:
             inherited = (listener.fileno(), theirs.fileno())
             self._process = subprocess.Popen(

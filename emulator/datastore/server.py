@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -86,6 +87,7 @@ class Emulator:
         self._web = Web(self._answer)
         self._front = Front(listener, self._grpc.add_insecure_port("127.0.0.1:0"), self._web.take)
         self._grpc.start()
+        self._pid = os.getpid()
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()
 
@@ -125,8 +127,11 @@ class Emulator:
         """Stop listening, finish the requests under way, close the data file.
 
         Requests that are still running after `grace_seconds` are cancelled. A
-        second call does nothing.
+        second call does nothing, nor does one in a process that was forked from
+        the one that serves.
         """
+        if os.getpid() != self._pid:
+            return
         with self._stop_lock:
             if self._stopped.is_set():
                 return

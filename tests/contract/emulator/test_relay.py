@@ -158,21 +158,47 @@ def test_when_it_dies_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
         wait_until(lambda: "no client can connect" in caplog.text)
 
 
-def test_it_outlives_a_fork_that_exits() -> None:
-    """Which runs what is to be done at the end of a process."""
-    program = """
-import http.client, os, sys, emulator
-server = emulator.start()
-child = os.fork()
-if not child:
-    sys.exit()
-os.waitpid(child, 0)
-connection = http.client.HTTPConnection(server.host)
-connection.request("GET", "/")
-print(connection.getresponse().status)
-server.stop()
+FORKS = """
+import http.client, os, signal, sys, emulator
+
+def main():
+    with emulator.start() as server:
+        child = os.fork()
+        if not child:
+            {child}
+        {parent}
+        connection = http.client.HTTPConnection(server.host)
+        connection.request("GET", "/")
+        print(connection.getresponse().status, child, server.host, flush=True)
+        {afterwards}
+
+main()
 """
+
+
+def run_fork(**parts: str) -> str:
     completed = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", FORKS.format(**parts)],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=30,
+    )  # fmt: skip
+    return completed.stdout
+
+
+def test_it_outlives_a_fork_that_exits() -> None:
+    """Which leaves the block, and does what is to be done at the end of a process."""
+    said = run_fork(child="return sys.exit()", parent="os.waitpid(child, 0)", afterwards="")
+    assert said.startswith("200 ")
+
+
+def test_it_does_not_outlive_the_emulator_for_a_fork_that_lives_on() -> None:
+    said = run_fork(
+        # Not on our standard output, which is read to its end.
+        child="os.close(1), os.close(2), signal.pause()",
+        parent="",
+        afterwards="os.kill(os.getpid(), signal.SIGKILL)",
     )
-    assert completed.stdout == "200\n", completed.stderr
+    _, child, host = said.split()
+    try:
+        wait_until(lambda: ports.is_free(int(host.rpartition(":")[2])))
+    finally:
+        os.kill(int(child), signal.SIGKILL)
