@@ -121,7 +121,8 @@ class ParsedQuery:
     def directions(self) -> tuple[bool, ...]:
         """For each component of a position, whether it is descending."""
         directions = tuple(order.descending for order in self.orders)
-        return (*directions, self.key_descending, *(False for _ in self.projection))
+        # What tells the rows of one entity apart turns round with the key.
+        return (*directions, *(self.key_descending for _ in (KEY, *self.projection)))
 
     def row(
         self, components: tuple[bytes, ...], key: bytes, projected: tuple[bytes, ...] = ()

@@ -117,9 +117,9 @@ def run(entities: Entities, query: NaiveQuery) -> list[Path]:
 def results(entities: Entities, query: NaiveQuery) -> list[Result]:
     """The results in order: one for an entity, or one for each combination of projected values."""
     query = _expanded(query)
-    orders = _orders(query)
+    orders = effective_orders(query)
     # What is projected tells the results of one entity apart.
-    key = _sort_key([*orders, *((name, False) for name in query.projection)])
+    key = _sort_key([*orders, *((name, orders[-1][1]) for name in query.projection)])
     best: dict[Result, list[Comparable]] = {}
     for path, properties in entities.items():
         if query.kind not in (None, path[-2]):
@@ -159,7 +159,9 @@ def _expanded(query: NaiveQuery) -> NaiveQuery:
     return replace(query, alternatives=tuple(alternatives.values()))
 
 
-def _orders(query: NaiveQuery) -> list[tuple[str, bool]]:
+def effective_orders(query: NaiveQuery) -> list[tuple[str, bool]]:
+    """The orders that a query has, also those that it does not name; the key is the last."""
+    query = _expanded(query)
     orders = [order for order in query.orders if not _is_fixed(query, order[0])]
     implied = set.intersection(
         *({f.name for f in alternative if f.ranges} for alternative in query.alternatives)
