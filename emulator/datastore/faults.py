@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TypedDict, Unpack
 
+from emulator.datastore import gql
+from emulator.datastore.catalog import Partition
 from emulator.datastore.errors import CONTENTION, Code, DatastoreError
 from emulator.datastore.protos import Message, RollbackRequest
 
@@ -77,16 +79,29 @@ class Rule:
 
 
 def kinds_in(rpc: str, request: Message) -> set[str]:
-    """The kinds that a request is about. None for what names no kind (a GQL query, too)."""
+    """The kinds that a request is about. None for what names no kind."""
     if rpc == "Commit":
         return {_kind_of_mutation(mutation) for mutation in request.mutations}
     if rpc in ("Lookup", "AllocateIds", "ReserveIds"):
         return {_kind_of_key(key) for key in request.keys}
     if rpc == "RunQuery":
-        return {expression.name for expression in request.query.kind}
+        query = request.query
+        if request.WhichOneof("query_type") == "gql_query":
+            query = _parsed(gql.parse_query, request) or query
+        return {expression.name for expression in query.kind}
     if rpc == "RunAggregationQuery":
-        return {each.name for each in request.aggregation_query.nested_query.kind}
+        aggregation = request.aggregation_query
+        if request.WhichOneof("query_type") == "gql_query":
+            aggregation = _parsed(gql.parse_aggregation_query, request) or aggregation
+        return {expression.name for expression in aggregation.nested_query.kind}
     return set()
+
+
+def _parsed(parse: Callable[[Message, Partition], Message], request: Message) -> Message | None:
+    """A request's GQL query; None if it is none, as its sender will be told."""
+    with contextlib.suppress(DatastoreError):
+        return parse(request.gql_query, Partition(request.project_id, request.database_id, ""))
+    return None
 
 
 def _kind_of_mutation(mutation: Message) -> str:

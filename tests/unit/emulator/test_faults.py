@@ -231,6 +231,22 @@ class TestKinds:
     def test_what_a_request_is_about(self, rpc: str, request_: Message, kinds: set[str]) -> None:
         assert kinds_in(rpc, request_) == kinds
 
+    @pytest.mark.parametrize(
+        ("rpc", "text", "kinds"),
+        [
+            ("RunQuery", "SELECT * FROM A WHERE n = @1", {"A"}),
+            ("RunQuery", "SELECT *", set()),
+            ("RunQuery", "what", set()),
+            ("RunAggregationQuery", "SELECT COUNT(*) FROM A WHERE n = @1", {"A"}),
+        ],
+    )
+    def test_of_gql(self, rpc: str, text: str, kinds: set[str]) -> None:
+        gql = protos.GqlQuery(query_string=text)
+        if "@1" in text:
+            gql.positional_bindings.add().value.integer_value = 1
+        request = getattr(protos, f"{rpc}Request")(project_id="p", gql_query=gql)
+        assert kinds_in(rpc, request) == kinds
+
     def test_of_an_aggregation(self) -> None:
         request = protos.RunAggregationQueryRequest()
         request.aggregation_query.nested_query.CopyFrom(query("A"))

@@ -10,11 +10,11 @@ ROOT = Path(emulator.__file__).parent
 # Each module may import from those before it.
 FLOORS = [
     ["protos", "errors"],
-    ["encoding", "clock", "schema", "catalog", "faults"],
+    ["encoding", "clock", "schema", "catalog"],
     ["indexing", "validation", "gql_lexer"],
     ["rows", "masks", "gql_values", "gql_words"],
     ["storage", "query", "query_limits", "ids", "transforms", "gql"],
-    ["cursors", "query_parser", "access", "composite"],
+    ["faults", "cursors", "query_parser", "access", "composite"],
     ["query_runner", "transactions", "explain", "index_file"],
     ["index_policy", "metadata", "concurrency", "locks", "mutations"],
     ["query_batch", "pessimistic", "entity_groups", "sessions"],
