@@ -17,6 +17,7 @@ a kind if a filter or an order names an indexed property.
 """
 
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import attrgetter
@@ -178,11 +179,22 @@ class QueryRunner(Access):
         order = self._query.orders[leading]
         values = within.intersect(conjunction.spans.get(order.name, EVERYTHING))
         before = self._components(conjunction)
-        values = values.intersect(_after(start, before, descending=order.descending))
+        after = _after(start, before, descending=order.descending)
+        values = values.intersect(after)
         narrowed = self._components(_fixed(conjunction, order.name, b""))
-        if len(narrowed) == len(self._query.orders) and self._plain(conjunction):
-            return self._plain_scan(conjunction, values, before, narrowed[leading + 1 :])
-        return self._grouped_scan(conjunction, values, start, wanted)
+        if len(narrowed) < len(self._query.orders) or not self._plain(conjunction):
+            return self._grouped_scan(conjunction, values, start, wanted)
+        behind = narrowed[leading + 1 :]
+        if start is None or after == EVERYTHING:
+            return self._plain_scan(conjunction, values, before, behind)
+        # What has the same value as the start goes on with its key.
+        value = start.components[leading]
+        same = _fixed(conjunction, order.name, value)
+        rest = _beyond(values, value, descending=order.descending)
+        return itertools.chain(
+            self._by_key(same, start) if values.holds(value) else (),
+            self._plain_scan(conjunction, rest, before, behind),
+        )
 
     def _entries(self, conjunction: Conjunction, values: Span) -> Iterator[tuple[bytes, bytes]]:
         """The values, in order, of the first order that no equality fixes, with keys."""

@@ -22,15 +22,11 @@ _PAST_KEYS = (
     'SELECT key FROM entity_history WHERE "partition" = ? AND key >= ? AND key < ?'
     " AND version <= ? AND until > ?"
 )
-_ROWS = (
-    "SELECT value, key FROM index_rows"
-    " WHERE scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ? AND since <= ?"
-)
-_PAST_ROWS = (
-    "SELECT value, key FROM index_history"
-    " WHERE scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ?"
-    " AND since <= ? AND until > ?"
-)
+_ROWS = "SELECT value, key FROM index_rows WHERE {range} AND since <= ?"
+_PAST_ROWS = "SELECT value, key FROM index_history WHERE {range} AND since <= ? AND until > ?"
+_RANGE = "scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ?"
+# With one value SQLite can go to the first key at once.
+_ONE_VALUE = "scope = ? AND value = ? AND key >= ? AND key < ?"
 # Conditions on entries of the index T: the same entity has an entry in another index.
 _HAVING = (
     "EXISTS (SELECT 1 FROM index_rows AS other WHERE other.scope = ? AND other.value = ?"
@@ -40,14 +36,8 @@ _PAST_HAVING = (
     "EXISTS (SELECT 1 FROM index_history AS other WHERE other.scope = ? AND other.value = ?"
     " AND other.key = T.key AND other.since <= ? AND other.until > ?)"
 )
-_VALUES = (
-    "SELECT value FROM index_rows"
-    " WHERE scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ?"
-)
-_COUNT = (
-    "SELECT count(*) FROM (SELECT 1 FROM index_rows"
-    " WHERE scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ? LIMIT ?)"
-)
+_VALUES = "SELECT value FROM index_rows WHERE {range}"
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM index_rows WHERE {range} LIMIT ?)"
 
 # Above every encoded value and every encoded key.
 TOP = b"\xff\xff"
@@ -88,6 +78,13 @@ class Span(NamedTuple):
 
 
 EVERYTHING = Span()
+
+
+def _within(scope: int, values: Span, keys: Span) -> tuple[str, tuple[object, ...]]:
+    """The condition that index entries lie in a range, and its arguments."""
+    if values.high == values.low + b"\x00":
+        return _ONE_VALUE, (scope, values.low, *keys)
+    return _RANGE, (scope, *values, *keys)
 
 
 class Reader:
@@ -159,19 +156,15 @@ class Reader:
         self, scope: int, values: Span, keys: Span, having: Iterable[Entry]
     ) -> tuple[str, tuple[object, ...]]:
         """The statement that finds index entries, without an order, and its arguments."""
+        within, arguments = _within(scope, values, keys)
         condition, others = self._having(having)
-        arguments: tuple[object, ...] = (scope, *values, *keys, self.time)
-        statement = _ROWS + condition.replace("T.key", "index_rows.key")
+        arguments += (self.time,)
+        statement = _ROWS.format(range=within) + condition.replace("T.key", "index_rows.key")
         if not self._past:
             return statement, arguments + others
-        past = _PAST_ROWS + condition.replace("T.key", "index_history.key")
-        return f"{statement} UNION ALL {past}", (
-            *arguments,
-            *others,
-            *arguments,
-            self.time,
-            *others,
-        )
+        past = _PAST_ROWS.format(range=within) + condition.replace("T.key", "index_history.key")
+        arguments += (*others, *arguments, self.time, *others)
+        return f"{statement} UNION ALL {past}", arguments
 
     def _having(self, entries: Iterable[Entry]) -> tuple[str, tuple[object, ...]]:
         """The condition that an entity has these entries, and its arguments."""
@@ -194,9 +187,9 @@ class Reader:
         For planning only: it looks at the current rows, whatever the time.
         """
         direction = " DESC" if descending else ""
-        row = self._execute(
-            f"{_VALUES} ORDER BY value{direction} LIMIT 1 OFFSET ?", (scope, *values, *keys, n)
-        ).fetchone()
+        condition, arguments = _within(scope, values, keys)
+        statement = f"{_VALUES.format(range=condition)} ORDER BY value{direction} LIMIT 1 OFFSET ?"
+        row = self._execute(statement, (*arguments, n)).fetchone()
         return None if row is None else bytes(row[0])
 
     def count_up_to(self, scope: int, values: Span, keys: Span, limit: int) -> int:
@@ -204,7 +197,8 @@ class Reader:
 
         For planning only: it looks at the current rows, whatever the time.
         """
-        row = self._execute(_COUNT, (scope, *values, *keys, limit)).fetchone()
+        condition, arguments = _within(scope, values, keys)
+        row = self._execute(_COUNT.format(range=condition), (*arguments, limit)).fetchone()
         return int(row[0])
 
 

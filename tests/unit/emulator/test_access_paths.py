@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from emulator.datastore import access, query_runner
+from emulator.datastore.protos import QueryPb, QueryResultBatch
 from emulator.datastore.query_runner import QueryRunner
 from emulator.datastore.rows import Reader
 from tests.unit.emulator.builders import entity, key
@@ -164,3 +165,49 @@ def test_a_page_of_a_large_kind_takes_as_little_as_of_a_small_one(
         assert len(engine.run(message).entity_results) == 5
         cost[kind] = len(looked_at)
     assert cost["Large"] <= 2 * cost["Small"], cost
+
+
+@pytest.mark.parametrize(
+    ("filters", "orders"),
+    [
+        ((), ()),
+        ((), ("-__key__",)),
+        ((("all", "=", 1),), ()),
+        ((), ("all",)),
+        ((), ("-all",)),
+        ((), ("a",)),
+        ((), ("a", "c")),
+        ((("all", "=", 1),), ("-a", "b")),
+        ((("b", "in", [0, 1, 2]),), ("all",)),
+        ((("__key__", ">", key("K", 900)),), ()),
+    ],
+)
+def test_the_last_page_takes_as_little_as_the_first(
+    engine: Subject, filters: tuple[tuple[str, str, Any], ...], orders: tuple[str, ...]
+) -> None:
+    engine.put(*(entity(key("K", i), all=1, **numbers(i)) for i in range(1, 1001)))
+    message = query("K", where(*filters) if filters else None, orders, limit=10)
+    everything = query("K", where(*filters) if filters else None, orders)
+    *_, before_last = pages(engine, everything, 50)
+    # Counts what SQLite does, in some hundreds of its steps.
+    steps: list[int] = []
+    connection = engine.storage._connection
+    connection.set_progress_handler(lambda: steps.append(1), 100)
+    engine.run(message)
+    first = len(steps)
+    steps.clear()
+    message.start_cursor = before_last
+    engine.run(message)
+    connection.set_progress_handler(None, 0)
+    assert len(steps) <= 2 * first + 5, (len(steps), first)
+
+
+def pages(engine: Subject, message: QueryPb, size: int) -> Iterator[bytes]:
+    """Where the pages of a query begin, but for the first one."""
+    message.limit.value = size
+    while True:
+        batch = engine.run(message)
+        if batch.more_results != QueryResultBatch.MORE_RESULTS_AFTER_LIMIT:
+            return
+        yield batch.end_cursor
+        message.start_cursor = batch.end_cursor
