@@ -48,7 +48,7 @@ def call(url: str, method: str, path: str, body: object = None, timeout: float =
         response = connection.getresponse()
         text = response.read()
         seconds = time.perf_counter() - started
-    is_json = (response.getheader("Content-Type") or "").startswith("application/json")
+    is_json = "json" in (response.getheader("Content-Type") or "")
     timing = _SERVER_TIMING.search(response.getheader("Server-Timing") or "")
     return Answer(
         status=response.status,
