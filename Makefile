@@ -40,7 +40,7 @@ types: $(VENV)/.ready-dev
 test-unit: $(VENV)/.ready-dev
 	$(PYTEST) -m 'not slow' tests/unit tests/property
 
-# Real servers, official clients, faults: a few minutes.
+# Real servers, official clients, faults, a browser: some eight minutes.
 .PHONY: test-servers
 test-servers: $(VENV)/.ready-dev
 	$(PYTEST) -m 'not slow' tests/contract tests/faults tests/system tests/browser
