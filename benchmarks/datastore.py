@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,43 +90,32 @@ class _Server:
     def resident_bytes(self) -> int:
         """Its memory."""
         pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]
-        return int(pages) * 4096
+        return int(pages) * resource.getpagesize()
 
     def close(self) -> None:
         self._channel.close()
         self.child.stop(grace_seconds=10)
 
 
+def _emulator(folder: Path, *arguments: str) -> AbstractContextManager[_Server]:
+    return _served(folder, "the Datastore emulator", "emulator", "start", "--port", more=arguments)
+
+
+def _floor(folder: Path) -> AbstractContextManager[_Server]:
+    return _served(folder, "a bare gRPC server", "benchmarks.bare_grpc")
+
+
 @contextlib.contextmanager
-def _emulator(folder: Path, *arguments: str) -> Iterator[_Server]:
+def _served(folder: Path, name: str, *module: str, more: tuple[str, ...] = ()) -> Iterator[_Server]:
+    """A module that is told its port, as a child, until the block is left."""
     port = ports.any_free()
     child = Child(
-        "the Datastore emulator",
-        [sys.executable, "-m", "emulator", "start", "--port", str(port), *arguments],
-        answers=partial(_accepts, port),
-        log_file=folder / "emulator.log",
+        name,
+        [sys.executable, "-m", *module, str(port), *more],
+        answers=partial(services.accepts, port),
+        log_file=folder / f"{module[0]}.log",
         cwd=services.ROOT,
     )
-    with _served(child, port) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _floor(folder: Path) -> Iterator[_Server]:
-    port = ports.any_free()
-    child = Child(
-        "a bare gRPC server",
-        [sys.executable, "-m", "benchmarks.bare_grpc", str(port)],
-        answers=partial(_accepts, port),
-        log_file=folder / "bare.log",
-        cwd=services.ROOT,
-    )
-    with _served(child, port) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _served(child: Child, port: int) -> Iterator[_Server]:
     child.start()
     server = _Server(child, port)
     try:
@@ -133,12 +123,6 @@ def _served(child: Child, port: int) -> Iterator[_Server]:
         yield server
     finally:
         server.close()
-
-
-def _accepts(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 # --- requests -----------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 
 import flask
-from google.api_core.exceptions import Aborted, GoogleAPICallError
+from google.api_core.exceptions import Aborted, RetryError
 from google.cloud import ndb
-from google.cloud.ndb import exceptions
 
 import userlock
 
@@ -103,9 +102,9 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
         do(name, seconds, watch)
     except (userlock.StaleWriteError, Aborted):
         return watch.facts(accepted=False), 409
-    except exceptions.Error as error:
-        # ndb's own, after its last attempt.
-        if not isinstance(error.__cause__, GoogleAPICallError):
+    except RetryError as error:
+        # ndb's last attempt at a transaction was aborted as well.
+        if not isinstance(error.cause, Aborted):
             raise
         return watch.facts(accepted=False), 409
     return watch.facts(accepted=True), 200

@@ -82,8 +82,7 @@ def send(
 
 def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Visit:
     """One request, on a connection of its own, so that none is ever sent twice."""
-    way = "lock" if plan.between.locked else plan.between.value
-    path = f"/lab/bench/{way}/{name}?hold_ms={plan.hold_ms}{'&batch' if batch else ''}"
+    path = f"/lab/bench/{plan.between.way}/{name}?hold_ms={plan.hold_ms}{'&batch' if batch else ''}"
     began = time.monotonic()
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
     try:
@@ -109,10 +108,9 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
 
 def count(plan: Plan, host: str, name: str) -> int:
     """What stands there in the end."""
-    way = "lock" if plan.between.locked else plan.between.value
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
     try:
-        connection.request("GET", f"/lab/bench/{way}/{name}")
+        connection.request("GET", f"/lab/bench/{plan.between.way}/{name}")
         told: int = json.loads(connection.getresponse().read())["count"]
         return told
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from sample_app.lab.plan import Plan
 from sample_app.stack.services import ROOT
 
 _MOST_KEPT = 20
+_START_SECONDS = 10.0
 _NAME = re.compile(r"\d{10}-[0-9a-f]{6}")
 
 
@@ -133,7 +135,7 @@ class Desk:
         try:
             pid = int((self._folder / f"{name}.pid").read_text())
         except (OSError, ValueError):
-            return True  # it is being started
+            return self._has_just_begun(name)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)  # if it was ours, and is over
         try:
@@ -141,11 +143,17 @@ class Desk:
         except OSError:
             return False
 
+    def _has_just_begun(self, name: str) -> bool:
+        """Whether its process is being started; whoever does that may have died."""
+        try:
+            age = time.time() - (self._folder / f"{name}.jsonl").stat().st_mtime
+        except OSError:
+            return False
+        return age < _START_SECONDS
+
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """One worker at a time starts runs."""
-        import fcntl
-
         with (self._folder / "starting").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -17,8 +17,9 @@ class Between(enum.StrEnum):
     LOCK_WITHOUT_MEMCACHED = "lock-outage"
 
     @property
-    def locked(self) -> bool:
-        return self in {Between.LOCK, Between.LOCK_WITHOUT_MEMCACHED}
+    def way(self) -> str:
+        """What the bench does for it."""
+        return "lock" if self is Between.LOCK_WITHOUT_MEMCACHED else self.value
 
 
 #: The emulator's.

@@ -37,7 +37,7 @@ def emulator(port: int, *, concurrency_mode: str | None, log_file: Path) -> Chil
     return Child(
         "the Datastore emulator",
         [sys.executable, "-m", "emulator", "start", "--port", str(port), *mode],
-        answers=lambda: _accepts(port),
+        answers=lambda: accepts(port),
         log_file=log_file,
         cwd=ROOT,
     )
@@ -89,7 +89,8 @@ def site(
     )
 
 
-def _accepts(port: int) -> bool:
+def accepts(port: int) -> bool:
+    """Whether somebody accepts connections there."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=_ANSWER_SECONDS):
             return True

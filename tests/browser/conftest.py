@@ -43,7 +43,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, site: Stack) -> Iterator[Page]:
-    """A desktop's window, with or without anything on the console that should not be there."""
+    """A desktop's window."""
     with browser.new_context(base_url=site.app_url, viewport={"width": 1280, "height": 800}) as it:
         yield it.new_page()
 

@@ -21,7 +21,6 @@ except ImportError as error:  # pragma: no cover
 
 from userlock.contrib.inspector.pages import Authorise, Inspector
 from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
-from userlock.contrib.requests import BATCH_HEADERS as BATCH_HEADERS
 from userlock.contrib.requests import Surroundings, close, finish_writes
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.lock.lease import Priority
@@ -82,7 +81,6 @@ class UserLock:
         contention_status: int = 503,
         inspector: Inspector | Authorise | None = None,
     ) -> None:
-        self._service = service
         if inspector is not None and not isinstance(inspector, Inspector):
             inspector = Inspector(inspector)
         self._inspector = inspector
@@ -107,7 +105,7 @@ class UserLock:
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
         if self._inspector is not None:
-            self._inspector.init_app(app, self._service)
+            self._inspector.init_app(app, self._surroundings.service)
 
     def priority_of(self, request: flask.Request) -> Priority:
         """Whether a request is a person's or a batch job's."""

@@ -95,8 +95,8 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
 
     Args:
         error: one of `ANSWERED`.
-        contention_status: for a lock that was not to be had in time. 503 is what proxies and
-            client libraries retry by themselves; 409 does not count as an outage of the service.
+        contention_status: for a lock that was not to be had in time. 503 is what many client
+            libraries retry by themselves; 409 does not count as an outage of the service.
     """
     name = type(error).__name__
     match error:

@@ -42,6 +42,9 @@ class Surroundings:
         enforcement: `raise`, `log` or `off`; by default as configured.
         fencing: whether Datastore refuses stale writes; by default as configured.
         context_options: for `client.context()`, for instance a global cache.
+
+    Attributes:
+        service: as given; None for the configured one.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class Surroundings:
             raise TypeError("batch_prefixes must be a list of paths, not one string")
         self._client = client
         self._made: tuple[int, Any] = (0, None)
-        self._service = None if service is None else check_service(service)
+        self.service = None if service is None else check_service(service)
         self._batch_prefixes = tuple(batch_prefixes)
         self._enforcement = None if enforcement is None else Enforcement.of(enforcement)
         self._fencing = fencing
@@ -80,7 +83,7 @@ class Surroundings:
                 stack.enter_context(client.context(**self._context_options))
             stack.enter_context(
                 scope(
-                    self._service or default_service(),
+                    self.service or default_service(),
                     settings=make_settings(
                         defaults.settings,
                         enforcement=self._enforcement,

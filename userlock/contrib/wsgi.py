@@ -30,8 +30,8 @@ class UserLockMiddleware:
     lets out are answered as in `userlock.contrib.flask.UserLock`, as long as no
     part of the answer has gone out.
 
-    The server must call the app, iterate and close in one thread, as gunicorn's
-    sync and gthread workers, mod_wsgi and waitress do.
+    The server must call the app, iterate and close in one thread, as those do that
+    give each request a thread.
 
     Args:
         app: the WSGI app.

@@ -17,8 +17,6 @@ from google.cloud import ndb
 
 import userlock
 from userlock.contrib.django import UserLockMiddleware
-from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
 
 
 class Piggy(userlock.UserModel):
@@ -75,11 +73,6 @@ urls.urlpatterns = [  # type: ignore[attr-defined]
     path("tasks/scope", tell_scope),
     path("fail", fail),
 ]
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    return userlock.LockService(store, clock=clock)
 
 
 @pytest.fixture

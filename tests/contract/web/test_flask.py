@@ -13,7 +13,6 @@ import emulator
 import userlock
 from userlock.contrib.flask import UserLock
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
 
 
 class Account(userlock.UserModel):
@@ -21,11 +20,6 @@ class Account(userlock.UserModel):
 
     _lock_id_from_key = userlock.key_id
     points = ndb.IntegerProperty(default=0)
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    return userlock.LockService(store, clock=clock)
 
 
 @pytest.fixture

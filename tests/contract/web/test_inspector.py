@@ -27,11 +27,6 @@ class Jar(userlock.UserModel):
     coins = ndb.IntegerProperty(default=0)
 
 
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    return userlock.LockService(store, clock=clock)
-
-
 @pytest.fixture(autouse=True)
 def listeners() -> Iterator[None]:
     """Each app of these tests adds one, for good."""

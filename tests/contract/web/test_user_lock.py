@@ -13,13 +13,6 @@ from flask.views import MethodView, View
 
 import userlock
 from userlock.contrib.flask import UserLock, user_lock
-from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    return userlock.LockService(store, clock=clock)
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from werkzeug.test import create_environ as environ_of
 
 import userlock
 from userlock.contrib.wsgi import UserLockMiddleware
-from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -23,11 +21,6 @@ class Purse(userlock.UserModel):
 
     _lock_id_from_key = userlock.key_id
     coins = ndb.IntegerProperty(default=0)
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    return userlock.LockService(store, clock=clock)
 
 
 @pytest.fixture

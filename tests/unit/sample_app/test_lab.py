@@ -65,16 +65,17 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def client(store: MemoryStore) -> Iterator[FlaskClient]:
+def datastore() -> Iterator[emulator.Emulator]:
     with emulator.start(concurrency_mode="optimistic") as datastore:
-        app = create_app(
-            {
-                **datastore.env,
-                "LAB_BENCH": "1",
-                "LOCK_SERVICE": userlock.LockService(store),
-            }
-        )
-        yield app.test_client()
+        yield datastore
+
+
+@pytest.fixture
+def client(store: MemoryStore, datastore: emulator.Emulator) -> FlaskClient:
+    app = create_app(
+        {**datastore.env, "LAB_BENCH": "1", "LOCK_SERVICE": userlock.LockService(store)}
+    )
+    return app.test_client()
 
 
 @pytest.mark.parametrize("way", ["none", "transaction", "lock"])
@@ -91,6 +92,17 @@ def test_each_way_adds_one(client: FlaskClient, way: str) -> None:
 def test_without_memcached_it_is_said(client: FlaskClient, store: MemoryStore) -> None:
     store.go_down()
     assert client.post("/lab/bench/lock/a").get_json()["degraded"] is True
+
+
+def test_a_transaction_that_is_aborted_each_time_is_refused(
+    client: FlaskClient, datastore: emulator.Emulator
+) -> None:
+    datastore.faults.abort(count=None, kind="LabPlainCounter")
+    answer = client.post("/lab/bench/transaction/a")
+    assert answer.status_code == 409
+    assert answer.get_json()["attempts"] == 4
+    datastore.faults.clear()
+    assert client.get("/lab/bench/transaction/a").get_json() == {"count": 0}
 
 
 def test_there_is_no_other_way(client: FlaskClient) -> None:

@@ -109,6 +109,19 @@ def test_a_run_that_came_to_nothing(
     assert client.get(f"/lab/runs/{FIRST}.json").get_json()["over"] is True
 
 
+def test_a_run_whose_start_was_cut_short_holds_nobody_up(tmp_path: Path) -> None:
+    """A worker that dies between the two files."""
+    keep(tmp_path, FIRST, PLAN)
+    (tmp_path / f"{FIRST}.pid").unlink()
+    begun = Desk(tmp_path).find(FIRST)
+    assert begun is not None
+    assert not begun.over
+    os.utime(tmp_path / f"{FIRST}.jsonl", (0, 0))
+    later = Desk(tmp_path).find(FIRST)
+    assert later is not None
+    assert later.over
+
+
 @pytest.mark.parametrize("name", ["1700000000-cccccc", "..", "nothing", "..%2F..%2Fetc"])
 def test_there_is_no_such_run(client: FlaskClient, name: str) -> None:
     assert client.get(f"/lab/runs/{name}").status_code == 404
