@@ -1,0 +1,14 @@
+"""A lock service in memory, its time by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+import userlock
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    return userlock.LockService(store, clock=clock)
