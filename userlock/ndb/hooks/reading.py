@@ -16,7 +16,6 @@ message) carries no such note and counts as read under no lock.
 
 from __future__ import annotations
 
-import contextvars
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -28,12 +27,6 @@ from userlock.ndb.hooks.runtime import kind_of, model_of
 from userlock.ndb.hooks.versions import fingerprint, put_version, version_in
 from userlock.ndb.watch import Handler
 
-#: Of the query result that an entity is being made of: its version, what was held when it was
-#: asked for, and where that was.
-_result: contextvars.ContextVar[tuple[int, object, object] | None] = contextvars.ContextVar(
-    "userlock_result", default=None
-)
-
 
 def hook_loading(handler: Handler) -> None:
     """Tell the handler of each entity object that is made of an answer."""
@@ -44,14 +37,13 @@ def hook_loading(handler: Handler) -> None:
     def entity_from_protobuf(protobuf: Any) -> Any:
         entity = from_protobuf(protobuf)
         if isinstance(entity, tracked):
-            result = _result.get()
-            if result is None:
-                notes = protobuf.__dict__
-                version = notes.get("_userlock_version") or version_in(protobuf._pb)
-                origin, place = notes.get("_userlock_origin"), notes.get("_userlock_place")
-                handler.loaded(entity, version, origin, place)
-            else:
-                handler.loaded(entity, *result)
+            notes = protobuf.__dict__
+            version = notes.get("_userlock_version")
+            if version is None:
+                version = version_in(protobuf._pb)
+            handler.loaded(
+                entity, version, notes.get("_userlock_origin"), notes.get("_userlock_place")
+            )
         return entity
 
     model._entity_from_protobuf = entity_from_protobuf
@@ -73,22 +65,28 @@ def _hook_lookups(handler: Handler) -> None:
         send(self)
 
     @functools.wraps(lookup_callback)
-    def take_versions(self: Any, rpc: Any) -> None:
-        found = rpc.result()._pb.found if rpc.exception() is None else ()
+    def take_noting_origin(self: Any, rpc: Any) -> None:
+        # What was found is handed on here, with the notes, and what was not is left to ndb. Its own
+        # way wraps each message of the answer three times over, which costs more than all of this.
+        found = rpc.result()._pb.found if rpc.exception() is None else []
         for result in found:
-            key_pb = result.entity.key
-            if not is_tracked(key_pb.path[-1].kind):
-                continue
-            version = result.version or fingerprint(result.entity)
-            if self._userlock_cached:
-                put_version(result.entity, version)
-            note = functools.partial(_note_origin, self._userlock_origin, version)
-            for future in self.todo.get(key_pb.SerializeToString(), ()):
-                future.add_done_callback(note)
+            entity_pb = result.entity
+            key_pb = entity_pb.key
+            notes = {}
+            if is_tracked(key_pb.path[-1].kind):
+                version = result.version or fingerprint(entity_pb)
+                notes = {"_userlock_origin": self._userlock_origin, "_userlock_version": version}
+                if self._userlock_cached:
+                    put_version(entity_pb, version)
+            for future in self.todo[key_pb.SerializeToString()]:
+                message = Entity.wrap(entity_pb)
+                message.__dict__.update(notes)
+                future.set_result(message)
+        del found[:]
         lookup_callback(self, rpc)
 
     batch_class.idle_callback = send_noting_origin
-    batch_class.lookup_callback = take_versions
+    batch_class.lookup_callback = take_noting_origin
 
 
 def _kinds_of(handler: Handler) -> Callable[[str], bool]:
@@ -102,27 +100,10 @@ def _kinds_of(handler: Handler) -> Callable[[str], bool]:
     return is_tracked
 
 
-def _note_origin(origin: object, version: int, future: Any) -> None:
-    """Note on a message that has been looked up what was held when it was asked for."""
-    if _has_found(future):
-        notes = future._result.__dict__
-        notes["_userlock_origin"], notes["_userlock_version"] = origin, version
-
-
 def _note_place(place: object, future: Any) -> None:
-    """Note on it where."""
-    if not _has_found(future):
-        return
-    if "_userlock_place" in future._result.__dict__:
-        # Somebody else has asked for the same entity in the same turn.
-        shared = future._result
-        future._result = Entity.wrap(shared._pb)
-        future._result.__dict__.update(shared.__dict__)
-    future._result.__dict__["_userlock_place"] = place
-
-
-def _has_found(future: Any) -> bool:
-    return future._exception is None and future._result is not _datastore_api._NOT_FOUND
+    """Note on a message that has been looked up where it was asked for."""
+    if future._exception is None and future._result is not _datastore_api._NOT_FOUND:
+        future._result.__dict__["_userlock_place"] = place
 
 
 def _hook_queries(handler: Handler) -> None:
@@ -130,7 +111,6 @@ def _hook_queries(handler: Handler) -> None:
     iterator_class = _datastore_query._QueryIteratorImpl
     begin = iterator_class.__init__
     next_batch = iterator_class._next_batch
-    make_entity = _datastore_query._Result.entity
 
     @functools.wraps(begin)
     def begin_noting_place(self: Any, query: Any, raw: bool = False) -> None:
@@ -139,32 +119,29 @@ def _hook_queries(handler: Handler) -> None:
 
     @functools.wraps(next_batch)
     def next_batch_noting_origin(self: Any) -> Any:
-        asked = handler.origin(), self._userlock_place
+        origin, place = handler.origin(), self._userlock_place
         future = next_batch(self)
 
         def note(done: Any) -> None:
-            if done._exception is None:
-                for result in self._batch:
-                    result._userlock_asked = asked
+            if done._exception is not None:
+                return
+            for result in self._batch:
+                result_pb = result.result_pb._pb
+                version = result_pb.version
+                if not version and result.result_type == _datastore_query.RESULT_TYPE_FULL:
+                    version = fingerprint(result_pb.entity)
+                message = Entity.wrap(result_pb.entity)
+                message.__dict__.update(
+                    _userlock_version=version, _userlock_origin=origin, _userlock_place=place
+                )
+                # In the way of the message that would be wrapped each time it is asked for.
+                result.result_pb.__dict__["entity"] = message
 
         future.add_done_callback(note)
         return future
 
-    @functools.wraps(make_entity)
-    def entity_as_asked_for(self: Any) -> Any:
-        origin, place = self.__dict__.get("_userlock_asked", (None, None))
-        version = self.result_pb._pb.version
-        if not version and self.result_type == _datastore_query.RESULT_TYPE_FULL:
-            version = fingerprint(self.result_pb._pb.entity)
-        token = _result.set((version, origin, place))
-        try:
-            return make_entity(self)
-        finally:
-            _result.reset(token)
-
     iterator_class.__init__ = begin_noting_place
     iterator_class._next_batch = next_batch_noting_origin
-    _datastore_query._Result.entity = entity_as_asked_for
 
 
 def hook_caches(handler: Handler) -> None:

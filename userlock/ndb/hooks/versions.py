@@ -4,8 +4,8 @@ A look-up's answer carries each entity and its version side by side, but ndb
 passes on the entity alone. The version is therefore put into the Entity
 message itself, as a field that Datastore's schema does not know; protobuf
 keeps unknown fields, also through ndb's global cache. Entities that are put
-are built anew and never carry it. (A query's results stay whole until an
-entity is made of them, so theirs need no such thing: see `reading`.)
+are built anew and never carry it. (A query's results come together with their
+versions, and are not cached, so theirs need no such thing: see `reading`.)
 
 Where Datastore tells no version (an eventually consistent read, some
 emulators) a fingerprint of the content stands for it: a number below zero.

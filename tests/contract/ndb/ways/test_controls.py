@@ -27,7 +27,6 @@ MAKING: Points = ((ndb_model, "_entity_from_protobuf"),)
 SENDING: Points = ((_LOOKUP_BATCH, "idle_callback"), (_LOOKUP_BATCH, "lookup_callback"))
 ASKING: Points = ((_datastore_api, "lookup"),)
 ITERATING: Points = ((_QUERY, "__init__"), (_QUERY, "_next_batch"))
-TAKING: Points = ((_datastore_query._Result, "entity"),)
 PUTTING: Points = ((_MODEL, "_put_async"), (_MODEL, "put_async"))
 DELETING: Points = ((key.Key, "delete_async"),)
 
@@ -35,7 +34,7 @@ DELETING: Points = ((key.Key, "delete_async"),)
 #: overridden.
 POINTS: dict[Hook, Points] = {
     Hook.LOOKUP: SENDING + ASKING,
-    Hook.QUERY: ITERATING + TAKING,
+    Hook.QUERY: ITERATING,
     Hook.CONTEXT_CACHE: ((_cache.ContextCache, "get_and_validate"),),
     Hook.GLOBAL_CACHE: ASKING,
     Hook.COPY: ((_MODEL, "__copy__"), (_MODEL, "__deepcopy__")),
@@ -73,9 +72,8 @@ def test_without_its_hook_a_way_out_fails(way_out: WayOut, monkeypatch: pytest.M
         (SENDING, lookups.get),
         (ASKING, lookups.get),
         (ITERATING, queries.fetch),
-        (TAKING, queries.fetch),
     ],
-    ids=["making", "sending", "asking", "iterating", "taking"],
+    ids=["making", "sending", "asking", "iterating"],
 )
 def test_each_part_of_a_hook_is_needed(
     points: Points, read: Any, monkeypatch: pytest.MonkeyPatch
