@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,17 @@ from google.cloud import ndb
 import emulator
 import userlock
 from emulator import memcache
+from sample_app.__main__ import main
+from sample_app.lab import command
+from tests.documents import Page
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+PAGE = Page("README.md")
+LAB = PAGE.take("console", "sample_app lab")
+HANDLER = PAGE.take("python", "# points.py")
+#: Run by `tests/system/test_installed.py`, with the library as it is installed.
+IN_A_TERMINAL = PAGE.take("sh", "flask --app points run")
+VIOLATION = PAGE.take("text", "PutWithoutLock")
+OTHERS = PAGE.take_all("python")
 
 
 @pytest.fixture
@@ -37,27 +46,26 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_the_handler_works_when_pasted_into_a_file(run: Any) -> None:
-    names = run(BLOCKS[0])
+    names = run(HANDLER.text)
     client = names["app"].test_client()
     assert client.post("/users/ann/exercise-finished").get_json() == {"points": 5}
     assert client.post("/users/ann/exercise-finished").get_json() == {"points": 10}
 
 
 def test_without_its_lock_it_fails_as_the_readme_shows(run: Any) -> None:
-    names = run(BLOCKS[0])
+    names = run(HANDLER.text)
     app = names["app"]
     app.testing = True
     app.test_client().post("/users/ann/exercise-finished")
-    without = re.sub(r"^    with userlock.*\n((?:        .*\n)+)", _dedent, BLOCKS[0], flags=re.M)
+    without = re.sub(
+        r"^    with userlock.*\n((?:        .*\n)+)", _dedent, HANDLER.text, flags=re.M
+    )
     assert "global_lock" not in without
     app = run(without)["app"]
     app.testing = True
     with pytest.raises(userlock.PutWithoutLock) as caught:
         app.test_client().post("/users/ann/exercise-finished")
-    shown = re.search(r"^    userlock\.errors\.(PutWithoutLock: .*?\n\n)", README, re.DOTALL | re.M)
-    assert shown is not None
-    expected = re.sub(r"^    ", "", shown[1], flags=re.MULTILINE).strip()
-    assert f"PutWithoutLock: {caught.value}" == expected
+    assert f"userlock.errors.PutWithoutLock: {caught.value}\n" == VIOLATION.text
 
 
 def _dedent(match: re.Match[str]) -> str:
@@ -65,10 +73,10 @@ def _dedent(match: re.Match[str]) -> str:
 
 
 def test_the_other_snippets_work_too(run: Any) -> None:
-    names = run(BLOCKS[0])
+    names = run(HANDLER.text)
     names["ndb"] = ndb
-    for block in BLOCKS[1:]:
-        run(block, names)
+    for block in OTHERS:
+        block.run(names)
     with ndb.Client().context(), userlock.scope(names["service"]):
         with userlock.global_lock("ann"):
             names["User"](id="ann", points=150).put()
@@ -78,6 +86,27 @@ def test_the_other_snippets_work_too(run: Any) -> None:
 
 
 def test_it_names_the_two_commands() -> None:
-    assert len(BLOCKS) == 3
-    assert "make run" in README
-    assert "make test" in README
+    assert len(OTHERS) == 2
+    assert "make run" in PAGE.text
+    assert "make test" in PAGE.text
+
+
+def test_the_lab_prints_such_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the figures that are shown; what it measures is tested in tests/system/test_lab.py."""
+    ((line, shown),) = LAB.commands()
+    rows = [re.findall(r"[\d.,]+$|[\d.,]+(?=  )", each) for each in shown.splitlines()[3:]]
+    runs = [
+        {
+            key: float(cell.replace(",", ""))
+            for (_, key, _), cell in zip(command._ROWS, column, strict=True)
+        }
+        for column in zip(*rows, strict=True)
+    ]
+    monkeypatch.setattr(command, "_run", lambda _plan, _options: {"outcome": runs.pop(0)})
+    program, *arguments = shlex.split(line)
+    assert (program, arguments[:2]) == (".venv/bin/python", ["-m", "sample_app"])
+    monkeypatch.setattr(sys, "argv", arguments[1:])
+    assert main() == 0
+    assert capsys.readouterr().out == shown

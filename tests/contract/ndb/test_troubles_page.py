@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -14,12 +13,10 @@ from google.cloud import ndb
 
 from emulator.datastore import locks
 from emulator.datastore.server import CONCURRENCY_MODES
+from tests.documents import Page
 
-PAGE = (Path(__file__).parents[3] / "docs" / "troubles.md").read_text()
-#: Code, and what the page says after it.
-(SETUP, _), *EXAMPLES = re.findall(
-    r"^```python\n(.*?)^```$(.*?)(?=^```python$|\Z)", PAGE, re.DOTALL | re.MULTILINE
-)
+PAGE = Page("docs/troubles.md")
+SETUP, *EXAMPLES = PAGE.take_all("python")
 
 
 def said(text: str, mode: str) -> list[str]:
@@ -38,7 +35,7 @@ def test_it_prints_what_the_page_says(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, text = EXAMPLES[example]
+    code = EXAMPLES[example].text
     monkeypatch.setattr(sys, "argv", ["tried.py", mode])
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
@@ -47,14 +44,15 @@ def test_it_prints_what_the_page_says(
     names: dict[str, Any] = {"__name__": "tried"}
     with mock.patch.dict(os.environ):
         try:
-            exec(compile(SETUP + code, "tried.py", "exec"), names)  # noqa: S102 (our own page)
+            exec(compile(SETUP.text + code, "tried.py", "exec"), names)  # noqa: S102 (our own page)
         finally:
             names["datastore"].stop()
-    assert capsys.readouterr().out.splitlines() == said(text, mode)
+    assert capsys.readouterr().out.splitlines() == said(EXAMPLES[example].below, mode)
 
 
 def test_the_modes_differ_where_the_page_says_so() -> None:
     """The control: another mode's lines are other lines."""
-    differ = [len({tuple(said(text, mode)) for mode in CONCURRENCY_MODES}) for _, text in EXAMPLES]
+    tables = [example.below for example in EXAMPLES]
+    differ = [len({tuple(said(text, mode)) for mode in CONCURRENCY_MODES}) for text in tables]
     assert differ == [2, 1, 3, 2, 2, 1]
-    assert all(said(text, mode) for _, text in EXAMPLES for mode in CONCURRENCY_MODES)
+    assert all(said(text, mode) for text in tables for mode in CONCURRENCY_MODES)

@@ -6,7 +6,6 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-import django
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -16,6 +15,7 @@ from django.urls import path
 from google.cloud import ndb
 
 import userlock
+from tests.contract.web.djangos import django_client
 from userlock.contrib.django import UserLockMiddleware
 
 
@@ -77,17 +77,12 @@ urls.urlpatterns = [  # type: ignore[attr-defined]
 
 @pytest.fixture
 def client(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Client]:
-    if not settings.configured:
-        settings.configure(
-            ALLOWED_HOSTS=["testserver"], LOGGING_CONFIG=None, SECRET_KEY="for tests"
-        )
-        django.setup()
-    with override_settings(
+    with django_client(
         ROOT_URLCONF=urls,
         MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
         USERLOCK={"client": ndb_client, "service": service, "batch_prefixes": ["/tasks/"]},
-    ):
-        yield Client(raise_request_exception=False)
+    ) as client:
+        yield client
 
 
 def test_a_view_locks_gets_modifies_and_puts(client: Client, service: userlock.LockService) -> None:

@@ -1,37 +1,105 @@
-"""docs/web.md: its example works as it stands, and its problem document is what clients get."""
+"""docs/web.md: its examples work as they stand, and its problem document is what clients get."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import re
-from pathlib import Path
+import types
+from collections.abc import Iterator
 from typing import Any
 
+import flask
 import pytest
+import werkzeug.test
 from google.cloud import ndb
 
 import userlock
 from emulator import memcache
+from tests.contract.web.djangos import django_client
+from tests.documents import Block, Page
+from userlock.contrib.flask import UserLock
 from userlock.contrib.problems import problem_of
+from userlock.events import LISTENERS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "web.md").read_text()
+PAGE = Page("docs/web.md")
+FLASK = PAGE.take("python", "import flask")
+DJANGO = PAGE.take("python", "# settings.py")
+WSGI = PAGE.take("python", "userlock.contrib.wsgi")
+INSPECTOR = PAGE.take("python", "inspector=")
+ANSWER = PAGE.take("http")
 
 
-def test_the_example(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = re.search(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    assert example is not None
+@pytest.fixture
+def run(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Run an example where the emulator and a memcached are."""
+    # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
-    names: dict[str, Any] = {"__name__": "wallets", "__file__": "/app/wallets.py"}
     with memcache.start() as server:
-        code = example[1].replace("127.0.0.1:11211", server.address)
-        exec(compile(code, "/app/wallets.py", "exec"), names)  # noqa: S102 (our own page)
-        client = names["app"].test_client()
-        assert client.post("/wallets/ann/points").get_json() == {"points": 5}
-        assert client.post("/wallets/ann/points").get_json() == {"points": 10}
+
+        def execute(block: Block, **names: Any) -> dict[str, Any]:
+            code = block.text.replace("127.0.0.1:11211", server.address)
+            return dataclasses.replace(block, text=code).run({"__name__": "wallets", **names})
+
+        yield execute
+
+
+def test_flask(run: Any) -> None:
+    client = run(FLASK)["app"].test_client()
+    assert client.post("/wallets/ann/points").get_json() == {"points": 5}
+    assert client.post("/wallets/ann/points").get_json() == {"points": 10}
+
+
+def scope_and_lock() -> str:
+    """What a handler finds around it."""
+    scope = userlock.current_scope()
+    assert scope is not None
+    with userlock.global_lock("ann"):
+        return f"{scope.priority.value} {scope.request}"
+
+
+def test_django(run: Any) -> None:
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import path
+
+    def tell(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(scope_and_lock())
+
+    urls = types.ModuleType("urls_of_the_page")
+    urls.urlpatterns = [path("tasks/a", tell), path("a", tell)]  # type: ignore[attr-defined]
+    settings = {name: value for name, value in run(DJANGO).items() if name.isupper()}
+    assert set(settings) == {"MIDDLEWARE", "USERLOCK"}
+    with django_client(ROOT_URLCONF=urls, **settings) as client:
+        assert client.get("/a").content == b"interactive GET /a"
+        assert client.get("/tasks/a").content == b"batch GET /tasks/a"
+
+
+def test_wsgi(run: Any, service: userlock.LockService) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [scope_and_lock().encode()]
+
+    wrapped = run(WSGI, app=app, ndb=ndb, service=service)["app"]
+    client = werkzeug.test.Client(wrapped)
+    assert client.get("/tasks/a").text == "batch GET /tasks/a"
+
+
+def test_the_inspector(
+    run: Any, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LISTENERS, "_listeners", LISTENERS._listeners)  # it adds one, for good
+    app = flask.Flask("of_the_page")
+    names = {"ndb": ndb, "service": service, "UserLock": UserLock}
+    run(INSPECTOR, app=app, operator_of=lambda request: request.args.get("me"), **names)
+    client = app.test_client()
+    assert client.get("/userlock/locks.json").status_code == 403
+    assert client.get("/userlock/locks.json?me=olga").status_code == 200
 
 
 def test_the_problem_document() -> None:
-    shown = re.search(r'^    (\{"title".*?\})\n\n', PAGE, re.DOTALL | re.MULTILINE)
-    assert shown is not None
+    head, _, body = ANSWER.text.partition("\n\n")
+    status, *headers = head.splitlines()
     error = userlock.LockTimeout(lock_id="ann", waited_seconds=5.0021, holder=None)
-    assert json.loads(shown[1]) == json.loads(problem_of(error).body)
+    problem = problem_of(error)
+    assert status == f"HTTP/1.1 {problem.status} {problem.title}"
+    assert dict(each.split(": ") for each in headers) == problem.headers
+    assert json.loads(body) == json.loads(problem.body)

@@ -6,12 +6,14 @@ import io
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from unittest import mock
 
 from userlock.cli.console import Console
 from userlock.cli.entry import main
 from userlock.clock import Clock
 from userlock.events import Listeners
-from userlock.lock.lease import Holder, Lease
+from userlock.lock import service as service_module
+from userlock.lock.lease import Holder, Lease, process_label
 from userlock.lock.record import joining
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
@@ -95,13 +97,23 @@ class Terminal:
 
     # --- the scene --------------------------------------------------------------------------
 
-    def hold(self, lock_id: str, request: str = "POST /answers") -> Lease:
-        """Somebody has the lock."""
-        return self.service.acquire(lock_id, wait_timeout=0, request=request)
+    def hold(self, lock_id: str, request: str = "POST /answers", process: str = "") -> Lease:
+        """Somebody has the lock: this process, or one that is named."""
+        label = process or process_label()
+        with mock.patch.object(service_module, "process_label", return_value=label):
+            return self.service.acquire(lock_id, wait_timeout=0, request=request)
 
-    def wait(self, lock_id: str, token: str, request: str, priority: str = "interactive") -> None:
+    def wait(
+        self,
+        lock_id: str,
+        token: str,
+        request: str,
+        priority: str = "interactive",
+        process: str = "",
+    ) -> None:
         """Somebody stands in line, since now."""
-        holder = Holder(token, priority, self.clock.wall(), 60.0, f"web-{token}/7", request)
+        label = process or f"web-{token}/7"
+        holder = Holder(token, priority, self.clock.wall(), 60.0, label, request)
         assert self.store.append(lock_id, joining(holder)) is not None
 
     def memory(self) -> MemoryStore:

@@ -1,19 +1,37 @@
-"""docs/cli.md says what there is."""
+"""docs/cli.md says what there is, and what it prints."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
 import shlex
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from tests.documents import Block, Page
+from tests.unit.cli.terminal import Outcome, Terminal
 from userlock.cli import command
 from userlock.cli.entry import COMMANDS, _parser
 
-DOCS = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
-EXAMPLES = re.findall(r"(?:^    \$ |`)userlock ([a-z][^`\n]*)", DOCS, re.MULTILINE)
+PAGE = Page("docs/cli.md")
+SETTING = PAGE.take("sh", "export USERLOCK_STORE")
+HOLDER = PAGE.take("console", "holder ann")
+NOBODY = PAGE.take("console", "holder nobody")
+BREAK = PAGE.take("console", "break ann")
+WATCH = PAGE.take("console", "watch")
+#: Run by `tests/contract/cli/test_docs.py`, on a real memcached and an emulator.
+DOCTOR = PAGE.take("console", "doctor\n")
+DOCTOR_OF_DATASTORE = PAGE.take("console", "doctor --datastore")
+BENCH = PAGE.take("console", "bench")
+CHECK = PAGE.take("console", "baseline check")
+WRITE = PAGE.take("console", "baseline write")
+
+DOCS = PAGE.text
+EXAMPLES = re.findall(r"(?:^\$ |`|\| )userlock ([a-z][^`\n]*)", DOCS, re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
@@ -66,3 +84,111 @@ def test_each_option_is_there() -> None:
 def _help_of(name: str) -> str:
     choices = (getattr(action, "choices", None) or {} for action in _parser()._actions)
     return next(str(each[name].format_help()) for each in choices if name in each)
+
+
+# --- what it prints -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def scene(terminal: Terminal) -> Terminal:
+    """What the page looks at: three locks, and those who wait for two of them."""
+    terminal.environ |= dict(
+        each.split("=", 1) for each in shlex.split(SETTING.text) if "=" in each
+    )
+    began = terminal.clock.now()
+    today = datetime.datetime.now().astimezone().replace(hour=13, minute=38, second=50)
+    terminal.clock._wall = today.timestamp() - began
+
+    def at(seconds: float) -> None:
+        terminal.clock.advance(began + seconds - terminal.clock.now())
+
+    lease = terminal.hold("ann", "POST /answers", "web-1/77")
+    terminal.hold("carl")
+    at(5.2)
+    terminal.wait("ann", "j", "nightly award-badges", "batch", process="jobs-1/9")
+    at(12.2)
+    terminal.wait("ann", "w", "GET /badges", process="web-2/12")
+    at(13.6)
+    terminal.hold("bob@example.com", "POST /videos", "web-2/12")
+    at(13.8)
+    terminal.wait("bob@example.com", "v", "GET /profile", process="web-1/77")
+    at(13.9)
+    terminal.wait("ann", "x", "POST /answers", process="web-1/78")
+    at(15)
+    terminal.service.extend(lease, 60)
+    return terminal
+
+
+def run(terminal: Terminal, block: Block, **options: Any) -> tuple[Outcome, str]:
+    """Run the one command of a block; also what the page says that it prints."""
+    ((line, shown),) = block.commands()
+    program, *arguments = shlex.split(line.rpartition(" | ")[2])
+    assert program == "userlock"
+    return terminal.run(*arguments, **options), shown
+
+
+@pytest.mark.parametrize("block", [HOLDER, NOBODY, BREAK], ids=str)
+def test_it_prints_what_is_shown(scene: Terminal, block: Block) -> None:
+    outcome, shown = run(scene, block)
+    assert outcome.err == ""
+    assert outcome.out == shown
+
+
+def test_watch_draws_what_is_shown(scene: Terminal) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    scene.clock.advance(1)
+    scene.clock.after(0.1, interrupt)
+    outcome, shown = run(scene, WATCH, tty=True)
+    drawn = re.sub(r"\x1b\[[?0-9]*[A-Za-z]", "", outcome.out)
+    assert drawn == shown
+
+
+def test_the_address_is_that_of_the_environment(scene: Terminal) -> None:
+    run(scene, HOLDER)
+    assert scene.urls[-1] == "memcache://127.0.0.1:11211?prefix=learn"
+
+
+# --- put sites ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: a project of which 41 put sites are known."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("app/points.py", "app/badges.py", "app/learners.py", "app/exports.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    lines = [f"app/points.py::old{each} PutWithoutLock Learner\n" for each in range(40)]
+    lines.append("app/badges.py::award ReadWithoutLock Learner\n")
+    (tmp_path / "userlock-baseline.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def sighting(file: str, function: str, violation: str, kind: str) -> str:
+    """What a log has of a put site."""
+    facts = {
+        "violation": violation,
+        "kind": kind,
+        "put": {"file": file, "line": 22, "function": function},
+        "read": {"file": "app/learners.py", "line": 31, "function": "load"},
+    }
+    return json.dumps({"message": "a put", "userlock_site": facts}) + "\n"
+
+
+def test_baseline_check(terminal: Terminal, project: Path) -> None:
+    seen = [*(f"old{each}" for each in range(40)), "finish"]
+    (project / "report.jsonl").write_text(
+        "".join(sighting("app/points.py", each, "PutWithoutLock", "Learner") for each in seen)
+    )
+    outcome, shown = run(terminal, CHECK)
+    assert (outcome.out, outcome.code) == (shown, command.NO)
+
+
+def test_baseline_write_from_the_log(terminal: Terminal, project: Path) -> None:
+    # In production the project lies elsewhere.
+    site = sighting("/srv/app/exports.py", "nightly", "PutAfterRelease", "Report")
+    outcome, shown = run(terminal, WRITE, typed=site)
+    assert (outcome.out, outcome.code) == (shown, command.FINE)

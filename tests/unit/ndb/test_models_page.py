@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
+import sys
+import types
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.documents import Page
 
-PAGE = (Path(__file__).parents[3] / "docs" / "models.md").read_text()
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = Page("docs/models.md")
+POLICIES = PAGE.take("python", "class VideoLog")
+TEST = PAGE.take("python", "def test_each_model_has_a_write_policy")
+WARNINGS = PAGE.take("python", "userlock.configure")
 
 
 def first_column(after: str) -> set[str]:
     """The code in the first column of the table below a heading."""
-    table = PAGE.split(after, 1)[1].split("\n\n|", 1)[1].split("\n\n", 1)[0]
+    table = PAGE.text.split(after, 1)[1].split("\n\n|", 1)[1].split("\n\n", 1)[0]
     cells = [
         line.split("|")[0 if index == 0 else 1] for index, line in enumerate(table.split("\n"))
     ]
@@ -29,7 +33,7 @@ def test_each_policy_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
     names: dict[str, Any] = {"ndb": ndb, "userlock": userlock, "__name__": "app"}
-    exec(EXAMPLES[0], names)  # noqa: S102 (our own page)
+    POLICIES.run(names)
     shown = {
         value._write_policy.name
         for value in names.values()
@@ -66,8 +70,23 @@ def test_each_setting_of_a_reaction_is_in_its_table() -> None:
     }
     assert first_column("## Warnings") == set(settings)
     for name, default in settings.items():
-        assert f"| `{name}` | `{default}` |" in PAGE
+        assert f"| `{name}` | `{default}` |" in PAGE.text
 
 
 def test_the_settings_are_set_as_it_says() -> None:
-    exec(EXAMPLES[-1], {"userlock": userlock})  # noqa: S102 (our own page)
+    WARNINGS.run({"userlock": userlock})
+
+
+def test_the_test_holds_a_code_base_to_having_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    # ndb knows one class per kind in a process; the page's are its own.
+    monkeypatch.setattr(ndb.Model, "_kind_map", {})
+    app, models = types.ModuleType("app"), types.ModuleType("app.models")
+    for module in (app, models):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    POLICIES.run(vars(models) | {"ndb": ndb, "userlock": userlock})
+    test = TEST.run({"userlock": userlock})["test_each_model_has_a_write_policy"]
+    test()
+    forgotten = type("Forgotten", (ndb.Model,), {"__module__": "app.models"})
+    with pytest.raises(AssertionError):
+        test()
+    forgotten.__module__ = "of_a_test"  # ndb keeps it

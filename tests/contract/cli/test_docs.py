@@ -1,0 +1,52 @@
+"""What docs/cli.md shows of servers: the same lines, with the figures of here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import emulator
+from tests.contract.cli.conftest import Scene
+from tests.contract.cli.process import Cli, Outcome
+from tests.documents import Block
+from tests.unit.cli.test_docs import BENCH, DOCTOR, DOCTOR_OF_DATASTORE
+
+
+def run(cli: Cli, block: Block, *more: str) -> tuple[Outcome, str]:
+    """Run the one command of a block; also what the page says that it prints."""
+    ((line, shown),) = block.commands()
+    program, *arguments = shlex.split(line)
+    assert program == "userlock"
+    return cli.run(*arguments, *more), shown
+
+
+def checks(text: str) -> list[str]:
+    """What was looked at, in its order."""
+    return re.findall(r"^  (?:ok|warning|wrong) +(\S+(?: \S+)*?)  ", text + " ", re.MULTILINE)
+
+
+def test_doctor(on_memcached: Scene) -> None:
+    outcome, shown = run(on_memcached.cli, DOCTOR)
+    assert checks(outcome.out) == checks(shown)
+    assert len(checks(shown)) == 14
+
+
+def test_doctor_of_datastore(datastore: emulator.Emulator) -> None:
+    cli = Cli("", datastore.env)
+    del cli.env["USERLOCK_STORE"]  # none is needed
+    outcome, shown = run(cli, DOCTOR_OF_DATASTORE)
+    # One check more: that it is an emulator.
+    assert [each for each in checks(outcome.out) if each in checks(shown)] == checks(shown)
+    told = re.findall(r"^  ok +(?:versions|inserts|base_version) .*(?:\n {9,}.*)*", shown, re.M)
+    assert len(told) == 3
+    out = " ".join(outcome.out.split())  # a pipe has no width to be folded to
+    assert all(" ".join(each.split()) in out for each in told)
+
+
+def test_bench(on_memcached: Scene) -> None:
+    outcome, shown = run(on_memcached.cli, BENCH, "--seconds", "0.5")
+
+    def words(text: str) -> list[str]:
+        return re.sub(r"[\d.,]+|\S+://\S+", " ", text).split()
+
+    assert words(outcome.out) == words(shown)

@@ -1,0 +1,121 @@
+"""No code in the documentation that is not tried: README.md, docs/ and the other pages."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import tomllib
+
+import pytest
+
+from tests.documents import ROOT, Block, Page, pages
+
+#: The module of tests that takes the blocks of a page, as its `PAGE`.
+RUN_BY = {
+    "README.md": "tests.contract.test_readme",
+    "docs/adoption.md": "tests.contract.pytest_plugin.test_adoption",
+    "docs/cli.md": "tests.unit.cli.test_docs",
+    "docs/emulator.md": "tests.contract.emulator.test_docs",
+    "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
+    "docs/models.md": "tests.unit.ndb.test_models_page",
+    "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
+    "docs/troubles.md": "tests.contract.ndb.test_troubles_page",
+    "docs/web.md": "tests.contract.web.test_docs",
+}
+
+#: What is not run, by its page and its first line, with the reason.
+NOT_RUN: dict[tuple[str, str], str] = {}
+
+#: Pictures, and what programs print: nothing that could be run.
+NO_CODE = {"text"}
+
+
+def first_line(block: Block) -> str:
+    return block.text.split("\n", 1)[0]
+
+
+def only_make(block: Block) -> bool:
+    """Whether all that it says is which targets there are."""
+    return block.language == "sh" and all(
+        line.startswith("make ") for line in block.text.splitlines()
+    )
+
+
+def left_over(page: str) -> list[Block]:
+    """The blocks of a page that nobody runs."""
+    module = importlib.import_module(RUN_BY[page]) if page in RUN_BY else None
+    blocks = Page(page).blocks if module is None else module.PAGE.left()
+    return [
+        block
+        for block in blocks
+        if block.language not in NO_CODE
+        and not only_make(block)
+        and (page, first_line(block)) not in NOT_RUN
+    ]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_each_block_is_run(page: str) -> None:
+    left = [str(block) for block in left_over(page)]
+    assert not left, (
+        "blocks that no test runs. Take them in the page's module of tests (see RUN_BY and "
+        "tests/documents.py), or say in NOT_RUN why they cannot be run"
+    )
+
+
+@pytest.mark.parametrize("page", pages())
+def test_each_block_says_its_language(page: str) -> None:
+    assert [str(block) for block in Page(page).blocks if not block.language] == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_what_looks_like_a_command_is_not_taken_for_a_picture(page: str) -> None:
+    for block in Page(page).blocks:
+        if block.language in NO_CODE:
+            assert not re.search(r"^(\$|make|python|import|curl) ", block.text, re.M), str(block)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_data_can_be_read(page: str) -> None:
+    readers = {"json": json.loads, "toml": tomllib.loads}
+    for block in Page(page).blocks:
+        if block.language in readers:
+            readers[block.language](block.text)
+
+
+TARGETS = sorted(
+    {
+        line.split("#")[0].strip()
+        for page in pages()
+        for block in Page(page).blocks
+        if block.language == "sh"
+        for line in block.text.splitlines()
+        if line.startswith("make ")
+    }
+)
+
+
+@pytest.mark.parametrize("line", TARGETS)
+def test_make_knows_the_target(line: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", line.replace("make ", "make --dry-run ", 1)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_lists_are_of_what_there_is() -> None:
+    assert set(RUN_BY) <= set(pages())
+    there = {(page, first_line(block)) for page in pages() for block in Page(page).blocks}
+    assert set(NOT_RUN) <= there
+
+
+def test_a_block_that_nobody_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    monkeypatch.delitem(RUN_BY, "docs/web.md")
+    assert [block.language for block in left_over("docs/web.md")].count("python") >= 1
