@@ -2,6 +2,7 @@
 # make test   everything that is tested: some twenty minutes on two cores
 # make check  what is quick: lint, types, unit tests
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
+# make simulation   a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q
@@ -72,6 +73,10 @@ servers:
 .PHONY: bench
 bench: $(VENV)/.ready-bench
 	@$(PY) -m benchmarks $(ARGS)
+
+.PHONY: simulation
+simulation: $(VENV)/.ready-dev
+	@$(PY) -m tools.traffic $(ARGS)
 
 .PHONY: format
 format: $(VENV)/.ready-dev

@@ -1,0 +1,181 @@
+"""All users' days: each of them, or a sample that stands for all.
+
+The sample is stratified: users are sorted into strata by how much they do, and
+those who do much are drawn more often, since most of what happens is theirs.
+Each counts as often as it stands for. Those who do not come at all are not
+drawn: the sweep finds their locks free.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from random import Random
+from statistics import NormalDist
+from typing import NamedTuple
+
+from tools.traffic.line import Line
+from tools.traffic.people import People
+from tools.traffic.profile import Profile
+from tools.traffic.tally import PART_SECONDS, PARTS, Tally
+
+#: Where the strata end, as shares of the users who come.
+_EDGES = (0.0, 0.5, 0.8, 0.95, 0.99, 0.999, 1.0)
+#: The sample is counted in so many parts, whose differences tell how exact it is.
+_GROUPS = 20
+
+
+class Sweep(NamedTuple):
+    """The nightly job over all users.
+
+    Attributes:
+        users: whom it visits.
+        workers: how many work at it side by side.
+        seconds: what it takes when nobody is in its way.
+    """
+
+    users: int
+    workers: int
+    seconds: float
+
+
+class _Drawn(NamedTuple):
+    """One user of the sample: how active, standing for how many, counted in which part."""
+
+    activity: float
+    weight: float
+    group: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """A day of a site.
+
+    Attributes:
+        profile: what was assumed.
+        users: how many it has.
+        drawn: how many days of theirs were played.
+        sweep: as it was planned.
+        tally: what was counted, or is estimated from the sample.
+        parts: the same from each part of the sample; together they make up `tally`.
+    """
+
+    profile: Profile
+    users: int
+    drawn: int
+    sweep: Sweep
+    tally: Tally
+    parts: list[Tally]
+
+    def error(self, figure: Callable[[Tally], float]) -> float:
+        """The standard error of a ratio, a share or a quantile: from the parts' differences."""
+        return statistics.stdev(map(figure, self.parts)) / math.sqrt(len(self.parts))
+
+    @property
+    def sampled(self) -> bool:
+        """Whether it is an estimate."""
+        return self.drawn < round(self.users * self.profile.active_share)
+
+    @property
+    def sweep_seconds(self) -> float:
+        """How long the sweep took, with its waits."""
+        between = self.tally.visits * self.profile.sweep_between
+        return (self.tally.sweep_seconds + between) / self.sweep.workers
+
+
+def plan(profile: Profile, users: int) -> Sweep:
+    """So many workers that the sweep is done in its hours."""
+    visited = round(users * profile.sweep_share)
+    work = visited * profile.visit_seconds
+    workers = max(1, math.ceil(work / (profile.sweep_hours * 3600)))
+    return Sweep(visited, workers, work / workers)
+
+
+def play(profile: Profile, users: int, *, seed: int, sample: int | None) -> Result:
+    """A day of so many users.
+
+    Args:
+        profile: what they do.
+        users: how many there are.
+        seed: the same gives the same.
+        sample: of those who come, how many days are played at most (some more, so that each
+            stratum has its part); None: each.
+    """
+    random = Random(seed)
+    people, line, sweep = People(profile, random), Line(profile, random), plan(profile, users)
+    active = round(users * profile.active_share)
+    if sample is None or active <= sample:
+        drawn = list(_everybody(active, random))
+    else:
+        drawn = list(_sample(profile, active, sample, random))
+    parts = [Tally() for _ in range(_GROUPS)]
+    for activity, weight, group in drawn:
+        tally = parts[group]
+        requests, arrivals = people.day(activity)
+        if random.random() < profile.sweep_share:
+            arrivals.append(people.visit(profile.sweep_starts + sweep.seconds * random.random()))
+            arrivals.sort()
+        kept = line.record_seconds
+        served = line.serve(arrivals)
+        tally.users += weight
+        tally.requests += requests * weight
+        tally.record_seconds += (line.record_seconds - kept) * weight
+        tally.count(served, weight)
+    total = Tally()
+    for tally in parts:
+        absent = (users - active) / _GROUPS
+        tally.users += absent
+        _sweep_absent(profile, sweep, absent * profile.sweep_share, tally)
+        total.add(tally)
+    return Result(
+        profile=profile,
+        users=users,
+        drawn=len(drawn),
+        sweep=sweep,
+        tally=total,
+        parts=parts,
+    )
+
+
+def _everybody(active: int, random: Random) -> Iterator[_Drawn]:
+    for number in range(active):
+        yield _Drawn(_within(0.0, 1.0, random), 1.0, number % _GROUPS)
+
+
+def _sample(profile: Profile, active: int, sample: int, random: Random) -> Iterator[_Drawn]:
+    for low, high in pairwise(_EDGES):
+        share = _actions_below(profile, high) - _actions_below(profile, low)
+        count = _GROUPS * max(1, math.ceil(share * sample / _GROUPS))
+        weight = active * (high - low) / count
+        for number in range(count):
+            yield _Drawn(_within(low, high, random), weight, number % _GROUPS)
+
+
+def _within(low: float, high: float, random: Random) -> float:
+    """Between them, and neither 0 nor 1."""
+    return low + (high - low) * min(max(random.random(), 1e-9), 1 - 1e-9)
+
+
+def _actions_below(profile: Profile, activity: float) -> float:
+    """The share of all actions that is theirs who are this active or less."""
+    if not 0 < activity < 1:
+        return activity
+    normal = NormalDist()
+    return normal.cdf(normal.inv_cdf(activity) - profile.actions.sigma)
+
+
+def _sweep_absent(profile: Profile, sweep: Sweep, visits: float, tally: Tally) -> None:
+    """The sweep visits users who do not come: nobody is in its way."""
+    section, trip = profile.sweep_section.mean, profile.round_trip
+    tally.visits += visits
+    tally.sweep_seconds += visits * (section + (1 + profile.sweep_steps) * trip)
+    tally.record_seconds += visits * (section + profile.sweep_steps * trip)
+    for part in range(PARTS):
+        begins = max(part * PART_SECONDS, profile.sweep_starts)
+        ends = min((part + 1) * PART_SECONDS, profile.sweep_starts + sweep.seconds)
+        if ends > begins:
+            share = (ends - begins) / sweep.seconds
+            tally.operations[part] += visits * share * (1 + profile.sweep_steps)
