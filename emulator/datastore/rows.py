@@ -42,6 +42,8 @@ _COUNT = "SELECT count(*) FROM (SELECT 1 FROM index_rows WHERE {range} LIMIT ?)"
 # Above every encoded value and every encoded key.
 TOP = b"\xff\xff"
 
+# So many rows a commit removes at most, or more if it has superseded as many itself: else
+# commits of many entities would outrun what is removed.
 _PRUNE_ROWS = 1000
 
 
@@ -212,6 +214,7 @@ class Writer:
         self.version = version
         self.changed = False
         self.index_updates = 0
+        self._superseded = 0
 
     def get(self, partition: int, key: bytes) -> StoredEntity | None:
         """The entity as it is now, this commit's own changes included."""
@@ -276,6 +279,7 @@ class Writer:
         self._drop_entries(self._entries(partition, kind, key, old[1]))
 
     def _supersede(self, partition: int, key: bytes, old: StoredEntity) -> None:
+        self._superseded += 1
         # What this same commit wrote was never visible to anybody.
         if old.version < self.version:
             self._execute(
@@ -305,6 +309,7 @@ class Writer:
         if not entries:
             return
         self.index_updates += len(entries)
+        self._superseded += len(entries)
         history = [(self.version, *entry, self.version) for entry in entries]
         self._executemany(
             "INSERT INTO index_history SELECT scope, value, key, since, ? FROM index_rows"
@@ -339,25 +344,26 @@ class Writer:
         self._execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, number))
 
     def prune(self, before: int) -> bool:
-        """Remove up to some thousand rows that were superseded before a time.
+        """Remove a bounded number of rows that were superseded before a time.
 
         Returns whether that was all of them.
         """
         finished = True
+        limit = max(_PRUNE_ROWS, 2 * self._superseded)
         for statement in (
             'DELETE FROM entity_history WHERE ("partition", key, version) IN (SELECT "partition",'
             " key, version FROM entity_history WHERE until < ? ORDER BY until LIMIT ?)",
             "DELETE FROM index_history WHERE (scope, value, key, since) IN (SELECT scope, value,"
             " key, since FROM index_history WHERE until < ? ORDER BY until LIMIT ?)",
         ):
-            finished &= self._execute(statement, (before, _PRUNE_ROWS)).rowcount < _PRUNE_ROWS
+            finished &= self._execute(statement, (before, limit)).rowcount < limit
         row = self._execute(
             "SELECT max(version), count(*) FROM (SELECT version FROM deletions WHERE version < ?"
             " ORDER BY version LIMIT ?)",
-            (before, _PRUNE_ROWS),
+            (before, limit),
         ).fetchone()
         if row[0] is not None:
             self._execute("DELETE FROM deletions WHERE version <= ?", (row[0],))
             self.write_meta("forgotten_until", row[0])
-            finished &= row[1] < _PRUNE_ROWS
+            finished &= row[1] < limit
         return finished

@@ -35,6 +35,8 @@ FILE_NAME = "datastore.sqlite3"
 
 # The service reads at most one hour into the past ("ReadOptions.read_time").
 HISTORY_SECONDS = 3600
+# A read-only transaction that began at the oldest time reads on for as long as it lives.
+_LEEWAY_SECONDS = 300
 
 
 class Storage:
@@ -166,24 +168,32 @@ class Storage:
         The block runs alone; wrap it in `writer_lock` to do something under the
         same exclusion before or after it.
         """
+        with self._committing() as version:
+            writer = Writer(self._connection, self.catalog, version)
+            yield writer
+            if writer.changed:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO meta VALUES ('last_version', ?)", (version,)
+                )
+                self._prune(writer)
+
+    @contextmanager
+    def _committing(self) -> Iterator[int]:
+        """The statements in the block stand together or not at all; gives their version."""
         with self.writer_lock:
             connection = self._connection
             version = self.clock.start_commit()
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    writer = Writer(connection, self.catalog, version)
-                    yield writer
-                    if writer.changed:
-                        connection.execute(
-                            "INSERT OR REPLACE INTO meta VALUES ('last_version', ?)", (version,)
-                        )
-                        self._prune(writer)
+                    yield version
+                    connection.execute("COMMIT")
                 except BaseException:
-                    connection.execute("ROLLBACK")
+                    # Where the disk is full SQLite has rolled back by itself, or has not.
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
                     self.catalog.rolled_back()
                     raise
-                connection.execute("COMMIT")
                 self.catalog.committed()
             finally:
                 self.clock.finish_commit()
@@ -193,7 +203,7 @@ class Storage:
         now = self.clock.now()
         if now < self._next_prune:
             return
-        finished = writer.prune(now - self._history)
+        finished = writer.prune(now - self._history - _LEEWAY_SECONDS * 1_000_000)
         # An unfinished job goes on with the next commit.
         self._next_prune = now + 10_000_000 if finished else now
 
@@ -204,23 +214,16 @@ class Storage:
 
     def reset(self) -> None:
         """Forget all entities, of every project. Versions keep growing."""
-        with self.writer_lock:
-            connection = self._connection
-            version = self.clock.start_commit()
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                for table in (
-                    "entities", "entity_history", "deletions", "index_rows", "index_history",
-                    "reserved_ids",
-                ):  # fmt: skip
-                    connection.execute(f"DELETE FROM {table}")  # noqa: S608 - fixed names
-                connection.executemany(
-                    "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-                    [("last_version", version), ("forgotten_until", version)],
-                )
-                connection.execute("COMMIT")
-            finally:
-                self.clock.finish_commit()
+        with self._committing() as version:
+            for table in (
+                "entities", "entity_history", "deletions", "index_rows", "index_history",
+                "reserved_ids",
+            ):  # fmt: skip
+                self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - fixed names
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                [("last_version", version), ("forgotten_until", version)],
+            )
 
     def close(self) -> None:
         """Close all connections. The storage cannot be used afterwards."""

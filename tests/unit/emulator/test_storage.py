@@ -7,12 +7,14 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from emulator.datastore.errors import StorageError
 from emulator.datastore.protos import (
     AllocateIdsRequest,
+    BeginTransactionRequest,
     LookupRequest,
     Mutation,
     QueryPb,
@@ -20,11 +22,13 @@ from emulator.datastore.protos import (
     RunQueryRequest,
 )
 from emulator.datastore.storage import FILE_NAME, Storage
-from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key
+from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
 from tests.unit.emulator.waiting import Started
 
 KEY = key("K", 1)
+# An hour, and as long as a transaction may go on that reads what was then.
+FORGOTTEN_MICROSECONDS = 3_901_000_000
 
 
 @pytest.fixture
@@ -163,7 +167,7 @@ class TestHistory:
         timed.delete(key("K", 2))
         assert rows(timed, "entity_history") == 10
         assert rows(timed, "index_history") == 10
-        clock[0] += 3_601_000_000
+        clock[0] += FORGOTTEN_MICROSECONDS
         timed.put(entity(KEY, n=10))
         assert rows(timed, "entity_history") == 1
         assert rows(timed, "index_history") == 1
@@ -174,7 +178,7 @@ class TestHistory:
     ) -> None:
         version = timed.put(entity(KEY, n=1)).mutation_results[0].version
         timed.delete(KEY)
-        clock[0] += 3_601_000_000
+        clock[0] += FORGOTTEN_MICROSECONDS
         timed.put(entity(key("K", 2)))
         assert rows(timed, "deletions") == 0
         stale = Mutation(upsert=entity(KEY, n=2), base_version=version)
@@ -182,10 +186,36 @@ class TestHistory:
         fresh = Mutation(upsert=entity(KEY, n=2), base_version=timed.lookup(KEY).missing[0].version)
         assert not timed.commit(fresh).mutation_results[0].conflict_detected
 
+    def test_a_transaction_reads_on_at_the_oldest_time(
+        self, timed: Subject, clock: list[int]
+    ) -> None:
+        timed.put(entity(KEY, n=1))
+        request = BeginTransactionRequest(project_id=PROJECT)
+        request.transaction_options.read_only.read_time.FromMicroseconds(clock[0])
+        clock[0] += 1_000_000
+        timed.put(entity(KEY, n=2))
+        clock[0] += 3_599_000_000
+        transaction = timed.engine.begin_transaction(request).transaction
+        clock[0] += 269_000_000
+        timed.put(entity(KEY, n=3))
+        (found,) = timed.lookup(KEY, transaction=transaction).found
+        assert found.entity == entity(KEY, n=1)
+
+    def test_large_commits_do_not_outrun_what_is_removed(
+        self, timed: Subject, clock: list[int]
+    ) -> None:
+        """Each supersedes 1200 index entries; an hour and five minutes have seven of them."""
+        for step in range(15):
+            numbers = [f"{step}.{i}" for i in range(3)]
+            timed.commit(*(Mutation(upsert=entity(key("K", i + 1), n=numbers)) for i in range(400)))
+            clock[0] += 600_000_000
+        assert rows(timed, "entity_history") == 7 * 400
+        assert rows(timed, "index_history") == 7 * 1200
+
     def test_one_commit_removes_a_bounded_number(self, timed: Subject, clock: list[int]) -> None:
         for step in range(2):
             timed.commit(*(Mutation(upsert=entity(key("K", i + 1), n=step)) for i in range(2500)))
-        clock[0] += 3_601_000_000
+        clock[0] += FORGOTTEN_MICROSECONDS
         timed.put(entity(key("Other", 1)))
         assert rows(timed, "entity_history") == 1500
         timed.put(entity(key("Other", 2)))
@@ -293,6 +323,47 @@ class TestCost:
 
 
 class TestAtomicity:
+    def test_a_full_disk_leaves_the_database_as_it_was(self, tmp_path: Path) -> None:
+        storage = Storage(tmp_path)
+        engine = Subject(storage)
+        engine.put(entity(KEY, n=1))
+        pages = storage._connection.execute("PRAGMA page_count").fetchone()[0]
+        storage._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+        huge = value(b"x" * 1_000_000, indexed=False)
+        for _ in range(2):
+            with pytest.raises(sqlite3.OperationalError, match="full"):
+                engine.put(entity(key("New", 2), a=1, huge=huge))
+        assert not engine.lookup(key("New", 2)).found
+        assert engine.lookup(KEY).found[0].entity == entity(KEY, n=1)
+        storage._connection.execute("PRAGMA max_page_count = 100000")
+        engine.put(entity(key("New", 3), a=1))
+        assert engine.identifiers(query("New", where(("a", "=", 1)))) == [3]
+        storage.close()
+
+    def test_a_commit_that_fails_at_its_end_leaves_nothing(
+        self, timed: Subject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Unable:
+            """A connection that cannot commit."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(connection, name)
+
+            def execute(self, statement: str, *arguments: Any) -> Any:
+                if statement == "COMMIT":
+                    raise sqlite3.OperationalError("disk I/O error")
+                return connection.execute(statement, *arguments)
+
+        connection = timed.storage._connection
+        with monkeypatch.context() as patched:
+            patched.setattr(timed.storage, "_connection", Unable())
+            with pytest.raises(sqlite3.OperationalError):
+                timed.put(entity(KEY, n=1))
+            with pytest.raises(sqlite3.OperationalError):
+                timed.storage.reset()
+        timed.put(entity(key("K", 2), n=2))
+        assert timed.identifiers(query(orders=("n",))) == [2]
+
     def test_a_failing_commit_leaves_nothing(self, timed: Subject) -> None:
         class Failure(Exception):
             pass
