@@ -49,7 +49,9 @@ class Revision:
     mask: Mask | None
     transforms: tuple[Message, ...]
 
-    def apply(self, old: StoredEntity | None, time: int, result: Message) -> Content:
+    def apply(
+        self, old: StoredEntity | None, partition: Partition, time: int, result: Message
+    ) -> Content:
         """The revised entity; the results of transforms go into `result`.
 
         Raises:
@@ -64,7 +66,7 @@ class Revision:
             self.mask.overwrite(entity, self.entity)
         for transform in self.transforms:
             result.transform_results.append(apply_transform(transform, entity, time))
-        validation.check_entity(entity)
+        validation.check_entity(entity, partition)
         return _content(entity)
 
 
@@ -135,7 +137,7 @@ def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutat
     )
     content: Content | Revision | None = None
     if entity is not None:
-        validation.check_entity(entity)
+        validation.check_entity(entity, partition)
         # The key is stored once, as the row's key.
         kept_key = Key()
         kept_key.CopyFrom(key)
@@ -145,7 +147,7 @@ def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutat
         if mask is None and not mutation.property_transforms:
             content = _content(entity)
         else:
-            check_transforms(mutation.property_transforms)
+            check_transforms(mutation.property_transforms, partition)
             content = Revision(entity, mask, tuple(mutation.property_transforms))
     return PreparedMutation(
         operation=operation,
@@ -220,6 +222,7 @@ class CommitApplier:
         if mutation.encoded is None:
             encoded = self._complete(mutation, partition)
             result.key.CopyFrom(mutation.key)
+            validation.complete_key(result.key, mutation.partition)
         else:
             encoded = mutation.encoded
         entity_id = (mutation.partition, encoded)
@@ -248,7 +251,7 @@ class CommitApplier:
         writer = self._writer
         content = mutation.content
         if isinstance(content, Revision):
-            content = content.apply(old, writer.version, result)
+            content = content.apply(old, mutation.partition, writer.version, result)
         if content is None and old is None:
             result.version = writer.version
             return

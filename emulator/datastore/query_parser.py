@@ -250,6 +250,7 @@ def _operands(name: str, value: ValuePb, partition: Partition) -> list[bytes]:
 def _operand(name: str, value: ValuePb, partition: Partition) -> bytes:
     if name == KEY:
         return _operand_key(value, partition)
+    validation.check_value(name, value, partition, indexed=False)
     return encode_value(value)
 
 

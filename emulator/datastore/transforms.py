@@ -7,6 +7,8 @@ replaced keeps its `exclude_from_indexes`, about which the comments say nothing.
 import math
 from collections.abc import Iterable
 
+from emulator.datastore import validation
+from emulator.datastore.catalog import Partition
 from emulator.datastore.errors import invalid
 from emulator.datastore.masks import PropertyPath, embedded_entity, parse_path
 from emulator.datastore.protos import (
@@ -23,16 +25,17 @@ MAX_TRANSFORMS = 500
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 _MILLISECOND = 1000
 _NUMERIC = ("increment", "maximum", "minimum")
+_ARRAYS = ("append_missing_elements", "remove_all_from_array")
 _NUMBERS = ("integer_value", "double_value")
 
 
-def check_transforms(transforms: list[Message]) -> None:
-    """Check the transforms of one mutation.
+def check_transforms(transforms: list[Message], partition: Partition) -> None:
+    """Check the transforms of one mutation of an entity in this partition.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
     """
-    if len(transforms) > MAX_TRANSFORMS:
+    if sum(map(_weight, transforms)) > MAX_TRANSFORMS:
         raise invalid(f"An entity may have at most {MAX_TRANSFORMS} transforms.")
     for transform in transforms:
         parse_path(transform.property)
@@ -44,6 +47,15 @@ def check_transforms(transforms: list[Message]) -> None:
             raise invalid("A property transform has no server value.")
         if which in _NUMERIC and operand.WhichOneof("value_type") not in _NUMBERS:
             raise invalid(f"The operand of {which} must be an integer or a double.")
+        if which in _ARRAYS:
+            for element in operand.values:
+                validation.check_value(transform.property, element, partition, indexed=False)
+
+
+def _weight(transform: Message) -> int:
+    """How much a transform counts: one, or "each array element"."""
+    which = transform.WhichOneof("transform_type")
+    return max(1, len(getattr(transform, which).values)) if which in _ARRAYS else 1
 
 
 def apply_transform(transform: Message, entity: EntityPb, time: int) -> ValuePb:

@@ -19,6 +19,11 @@ MAX_UNINDEXED_BYTES = 1_048_487
 MAX_NESTING = 20
 MAX_INDEX_ENTRIES = 20_000
 MAX_LOOKUP_KEYS = 1000
+MAX_COMMIT_BYTES = 10 * 1024 * 1024
+
+# "Timestamp": from the beginning of the year 1 to the end of the year 9999.
+_SECONDS = range(-62_135_596_800, 253_402_300_800)
+_NANOS = range(1_000_000_000)
 
 _RESERVED = re.compile(r"__.*__", re.DOTALL)
 _DIMENSION = re.compile(r"[A-Za-z\d.\-_]{1,100}")
@@ -114,25 +119,44 @@ def check_query_kind(kind: str) -> None:
     check_name("kind", kind, allow_reserved=True)
 
 
-def check_entity(entity: EntityPb) -> None:
-    """The properties of an entity that is to be written.
+def complete_key(key: KeyPb, partition: Partition) -> None:
+    """Say in a key which names no project that it is of the request's, in place.
 
-    Dates are rounded down to microseconds in place, as the service stores them.
+    The service does so with all keys, those in values included, except empty ones.
+    """
+    where = key.partition_id
+    if where.project_id or not (key.path or where.database_id or where.namespace_id):
+        return
+    where.project_id = partition.project
+    where.database_id = where.database_id or partition.database
+
+
+def check_entity(entity: EntityPb, partition: Partition) -> None:
+    """The properties of an entity that is to be written in this partition.
+
+    What the service stores in another form is changed in place: see `check_value`.
     """
     if entity.ByteSize() > MAX_ENTITY_BYTES:
         raise invalid(
             f"The entity is larger than {MAX_ENTITY_BYTES} bytes ({entity.ByteSize()} bytes)."
         )
-    _check_properties(entity, indexed=True, depth=0)
+    _check_properties(entity, partition, indexed=True, depth=0)
 
 
-def _check_properties(entity: EntityPb, *, indexed: bool, depth: int) -> None:
+def _check_properties(entity: EntityPb, partition: Partition, *, indexed: bool, depth: int) -> None:
     for name, value in entity.properties.items():
         check_name("property name", name, allow_reserved=False)
-        _check_value(name, value, indexed=indexed, depth=depth)
+        check_value(name, value, partition, indexed=indexed, depth=depth)
 
 
-def _check_value(name: str, value: ValuePb, *, indexed: bool, depth: int) -> None:
+def check_value(
+    name: str, value: ValuePb, partition: Partition, *, indexed: bool, depth: int = 0
+) -> None:
+    """The value of a property, or what such values are compared with.
+
+    As the service stores them, dates are rounded down to microseconds and keys
+    completed, in place.
+    """
     indexed = indexed and not value.exclude_from_indexes
     which = value.WhichOneof("value_type")
     if which == "string_value":
@@ -140,22 +164,32 @@ def _check_value(name: str, value: ValuePb, *, indexed: bool, depth: int) -> Non
     elif which == "blob_value":
         _check_length(name, value.blob_value, indexed=indexed)
     elif which == "timestamp_value":
-        excess = value.timestamp_value.nanos % 1000
-        if excess:
-            value.timestamp_value.nanos -= excess
+        _check_timestamp(name, value.timestamp_value)
+    elif which == "key_value":
+        complete_key(value.key_value, partition)
     elif which == "array_value":
         for element in value.array_value.values:
             if element.WhichOneof("value_type") == "array_value":
                 raise invalid(f'The array in property "{name}" contains another array.')
-            _check_value(name, element, indexed=indexed, depth=depth)
+            check_value(name, element, partition, indexed=indexed, depth=depth)
     elif which == "entity_value":
         if depth >= MAX_NESTING:
             raise invalid(f"Values are nested more than {MAX_NESTING} levels deep.")
-        _check_properties(value.entity_value, indexed=indexed, depth=depth + 1)
+        if value.entity_value.HasField("key"):
+            complete_key(value.entity_value.key, partition)
+        _check_properties(value.entity_value, partition, indexed=indexed, depth=depth + 1)
     elif which == "geo_point_value":
         point = value.geo_point_value
         if not (-90 <= point.latitude <= 90 and -180 <= point.longitude <= 180):
             raise invalid(f'The geo point in property "{name}" is out of range.')
+
+
+def _check_timestamp(name: str, timestamp: Message) -> None:
+    if timestamp.seconds not in _SECONDS or timestamp.nanos not in _NANOS:
+        raise invalid(f'The timestamp in property "{name}" is out of range.')
+    excess = timestamp.nanos % 1000
+    if excess:
+        timestamp.nanos -= excess
 
 
 def _check_length(name: str, text: str | bytes, *, indexed: bool) -> None:

@@ -41,6 +41,8 @@ class Writes:
     def commit(self, request: Message) -> Message:
         """Commit."""
         database = database_of(request)
+        if request.ByteSize() > validation.MAX_COMMIT_BYTES:
+            raise invalid("datastore transaction or write too big.")
         transactional = request.mode != CommitRequest.NON_TRANSACTIONAL
         prepared = prepare(request.mutations, *database, transactional=transactional)
         transaction = self._committing(request, database, transactional=transactional)
@@ -72,6 +74,7 @@ class Writes:
                 number = writer.catalog.intern_partition(partition)
                 key = response.keys.add()
                 key.CopyFrom(asked)
+                validation.complete_key(key, partition)
                 while True:
                     key.path[-1].id = self._ids.allocate(writer)
                     if not writer.is_taken(number, encode_path(key.path)):

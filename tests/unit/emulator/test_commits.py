@@ -269,7 +269,7 @@ def test_entities_come_back_as_they_were_sent(engine: Subject) -> None:
         hidden=value("y" * 5000, indexed=False),
     )
     sent.properties["number"].meaning = 7
-    sent.properties["nested"].entity_value.key.path.add(kind="Incomplete")
+    sent.properties["nested"].entity_value.key.CopyFrom(key("Incomplete"))
     engine.put(sent)
     (found,) = engine.lookup(sent.key).found
     assert found.entity == sent

@@ -7,6 +7,7 @@ import pytest
 
 from emulator.datastore.errors import Code, DatastoreError
 from emulator.datastore.protos import (
+    ArrayValue,
     EntityPb,
     Message,
     Mutation,
@@ -14,7 +15,7 @@ from emulator.datastore.protos import (
     ValuePb,
     microseconds,
 )
-from tests.unit.emulator.builders import entity, key, value
+from tests.unit.emulator.builders import Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query
 
 KEY = key("K", 1)
@@ -182,6 +183,7 @@ def _with(*transforms: Message) -> Message:
         (_with(transform("__n__", "increment", 1)), "reserved"),
         (_with(transform("n", "append_missing_elements", [["x"]])), "another array"),
         (_with(*[transform("n", "increment", 1)] * 501), "500"),
+        (_with(transform("n", "append_missing_elements", list(range(501)))), "500"),
         (
             Mutation(delete=KEY, property_transforms=[transform("n", "increment", 1)]),
             "deletion",
@@ -202,3 +204,18 @@ def test_an_entity_may_not_grow_beyond_its_limits(engine: Subject) -> None:
     with pytest.raises(DatastoreError, match="20000 index entries"):
         engine.commit(more)
     assert len(stored(engine).properties["tags"].array_value.values) == 20_000
+
+
+def test_elements_are_compared_as_they_are_stored(engine: Subject) -> None:
+    """A key without its project, and nanoseconds, are what an earlier request stored."""
+    unfinished = key("K", 2)
+    unfinished.ClearField("partition_id")
+    at = value(Timestamp(5))
+    at.timestamp_value.nanos += 1
+    elements = ArrayValue(values=[value(unfinished), at])
+    append = PropertyTransform(property="seen", append_missing_elements=elements)
+    for _ in range(2):
+        apply(engine, append, seen=[key("K", 2), Timestamp(5)])
+        assert stored(engine) == entity(KEY, seen=[key("K", 2), Timestamp(5)])
+    apply(engine, PropertyTransform(property="seen", remove_all_from_array=elements))
+    assert stored(engine) == entity(KEY, seen=[])

@@ -5,9 +5,19 @@ from typing import Any
 import pytest
 
 from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.protos import Key, KeyPb, LookupRequest, Message, Mutation
+from emulator.datastore.protos import (
+    AllocateIdsRequest,
+    Key,
+    KeyPb,
+    LookupRequest,
+    Message,
+    Mutation,
+    PartitionId,
+    Value,
+    ValuePb,
+)
 from tests.unit.emulator.builders import PROJECT, GeoPoint, entity, key, value
-from tests.unit.emulator.subject import Subject
+from tests.unit.emulator.subject import Subject, query, where
 
 KEY = key("K", 1)
 
@@ -22,6 +32,12 @@ def bare(*path: dict[str, Any]) -> KeyPb:
     message = Key()
     for element in path:
         message.path.add(**element)
+    return message
+
+
+def dated(seconds: int, nanos: int = 0) -> ValuePb:
+    message = Value()
+    message.timestamp_value.seconds, message.timestamp_value.nanos = seconds, nanos
     return message
 
 
@@ -85,6 +101,11 @@ def test_reserved_keys_can_be_read_but_not_written(engine: Subject, reserved: Ke
         ({"b": value(b"x" * 1_048_488, indexed=False)}, "longer than 1048487"),
         ({"a": [[1]]}, "another array"),
         ({"g": GeoPoint((91.0, 0.0))}, "out of range"),
+        ({"at": dated(253_402_300_800)}, "out of range"),
+        ({"at": dated(-62_135_596_801)}, "out of range"),
+        ({"at": dated(2**62)}, "out of range"),
+        ({"at": dated(0, -1)}, "out of range"),
+        ({"at": dated(0, 1_000_000_000)}, "out of range"),
         ({"many": list(range(20_001))}, "20000 index entries"),
     ],
 )
@@ -100,6 +121,8 @@ def test_allowed_extremes(engine: Subject) -> None:
             unindexed=value(b"x" * 1_000_000, indexed=False),
             inside=value({"text": "x" * 1501}, indexed=False),
             nested=_nested(20),
+            first=dated(-62_135_596_800),
+            last=dated(253_402_300_799, 999_999_999),
         )
     )
 
@@ -111,6 +134,21 @@ def test_nesting_is_limited(engine: Subject) -> None:
 def test_entities_are_limited(engine: Subject) -> None:
     halves = {name: value(b"x" * 600_000, indexed=False) for name in ("a", "b")}
     refused(engine, Mutation(upsert=entity(KEY, **halves)), "larger than 1048572")
+
+
+def test_filters_are_checked_as_values_are(engine: Subject) -> None:
+    filters = where(("at", "<", 0))
+    filters.composite_filter.filters[0].property_filter.value.CopyFrom(dated(2**62))
+    with pytest.raises(DatastoreError, match="out of range"):
+        engine.run(query(filters=filters))
+
+
+def test_commits_are_limited(engine: Subject) -> None:
+    megabyte = value(b"x" * 1_048_000, indexed=False)
+    engine.commit(*(Mutation(upsert=entity(key("K", i + 1), b=megabyte)) for i in range(10)))
+    with pytest.raises(DatastoreError, match="too big") as caught:
+        engine.commit(*(Mutation(upsert=entity(key("K", i + 1), b=megabyte)) for i in range(11)))
+    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 def _nested(levels: int) -> dict[str, Any]:
@@ -138,3 +176,30 @@ def test_databases_and_projects_are_kept_apart(engine: Subject) -> None:
 
 def bare_key() -> KeyPb:
     return bare({"kind": "K", "id": 1})
+
+
+def test_keys_in_values_are_completed(engine: Subject) -> None:
+    """Clients leave the project out, or not: both are the same key."""
+    incomplete = bare_key()
+    foreign = key("K", 1, project="another")
+    inner = value({"in": incomplete})
+    inner.entity_value.key.CopyFrom(incomplete)
+    many = [incomplete, foreign, bare()]
+    engine.put(entity(KEY, one=incomplete, many=many, inner=inner))
+    expected = value({"in": KEY})
+    expected.entity_value.key.CopyFrom(KEY)
+    stored = entity(KEY, one=KEY, many=[KEY, foreign, bare()], inner=expected)
+    assert engine.lookup(KEY).found[0].entity == stored
+    for asked in (incomplete, KEY):
+        assert engine.identifiers(query(filters=where(("one", "=", asked)))) == [1]
+        assert engine.identifiers(query(filters=where(("inner.in", "in", [asked])))) == [1]
+    assert engine.identifiers(query(filters=where(("one", "=", foreign)))) == []
+
+
+def test_keys_that_are_allocated_are_complete(engine: Subject) -> None:
+    unfinished = bare({"kind": "K"})
+    (result,) = engine.commit(Mutation(insert=entity(unfinished))).mutation_results
+    request = AllocateIdsRequest(project_id=PROJECT, database_id="named", keys=[unfinished])
+    (allocated,) = engine.engine.allocate_ids(request).keys
+    assert result.key.partition_id == PartitionId(project_id=PROJECT)
+    assert allocated.partition_id == PartitionId(project_id=PROJECT, database_id="named")
