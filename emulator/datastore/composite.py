@@ -8,6 +8,7 @@ properties are those with equalities first and then the ones that are ordered. A
 equality may also be answered by another index with the same orders (merge join).
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -119,6 +120,8 @@ def _quoted(name: str) -> str:
     plain = name.replace("_", "a").replace(".", "a").isalnum() and not name[0].isdigit()
     if plain and name.isascii() and name.lower() not in _YAML_WORDS:
         return name
+    if not name.isprintable():
+        return json.dumps(name)
     return "'" + name.replace("'", "''") + "'"
 
 

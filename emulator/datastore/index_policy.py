@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
-from emulator.datastore import index_file
 from emulator.datastore.composite import CompositeIndex, requirements
 from emulator.datastore.errors import Code, DatastoreError, StorageError
 from emulator.datastore.query import ParsedQuery
@@ -65,7 +65,7 @@ class IndexPolicy:
                     f"no matching index found. recommended index is:\n{missing[0]}\n",
                 )
             assert self._path is not None
-            index_file.add(self._path, missing)
+            _files().add(self._path, missing)
             self._read()
 
     def _missing(self, query: ParsedQuery, aggregated: Sequence[str]) -> list[CompositeIndex]:
@@ -90,5 +90,12 @@ class IndexPolicy:
     def _read(self) -> None:
         assert self._path is not None
         stamp = self._current_stamp()
-        self._defined = index_file.read(self._path)
+        self._defined = _files().read(self._path)
         self._stamp = stamp
+
+
+def _files() -> ModuleType:
+    # PyYAML takes 15 ms to import, for which a start without an index file need not wait.
+    from emulator.datastore import index_file
+
+    return index_file

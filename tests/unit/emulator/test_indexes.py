@@ -131,7 +131,9 @@ class TestFile:
 
     def test_what_is_written_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "index.yaml"
-        odd = CompositeIndex("yes", False, (Order("a b"), Order("it's", True), Order("x.y")))
+        odd = CompositeIndex(
+            "yes", False, (Order("a b"), Order("it's", True), Order("x.y"), Order("n\n"))
+        )
         index_file.add(path, [odd])
         index_file.add(path, [index("a", "-b"), odd])
         assert sorted(index_file.read(path)) == sorted([odd, index("a", "-b")])
@@ -148,12 +150,20 @@ class TestFile:
     @pytest.mark.parametrize(
         ("text", "complaint"),
         [
-            ("indexes:\n- kind: K\n  properties: [{name: a}]\n", "line 3: not understood"),
-            ("indexes:\n- kind: K\n  colour: red\n", "line 3: not understood"),
+            ("indexes:\n- kind: K\n  colour: red\n", "line 3: not understood: colour"),
             ("indexes:\n- kind: K\n  properties:\n  - name: a\n    direction: up\n", "line 5"),
-            ("indexes:\n  kind: K\n", "line 2: not within an index"),
+            ("indexes:\n- kind: K\n  ancestor: 1\n  properties: [{name: a}]\n", "line 3"),
+            ("indexes:\n  kind: K\n", "line 2: not understood"),
             ("nonsense", "line 1: not understood"),
-            ("indexes:\n- kind: K\n", "needs a kind and properties"),
+            ("indexes:\n- K\n", "line 2: not understood"),
+            ("indexes:\n- kind: K\n", "line 2: an index needs a kind and properties"),
+            ("indexes:\n- kind: K\n  properties: []\n", "line 3: an index needs properties"),
+            ("indexes:\n- kind: K\n  properties:\n  - direction: asc\n", "line 4: .*a name"),
+            ("indexes:\n- kind: [K]\n  properties:\n  - name: a\n", "line 2: .*text of kind"),
+            ("indexes:\n- kind: 'K\n", "line 3: found unexpected end of stream"),
+            ("indexes:\n- kind: K\n properties:\n", "line 3: "),
+            ("a: 1\n---\nb: 2\n", "line 2: "),
+            ("indexes:\n- kind: \x00\n", "not allowed"),
         ],
     )
     def test_what_is_not_understood(self, tmp_path: Path, text: str, complaint: str) -> None:
@@ -162,6 +172,37 @@ class TestFile:
         with pytest.raises(StorageError, match=complaint) as caught:
             index_file.read(path)
         assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("text", ["", "indexes:\n", "indexes: []\n", "---\nindexes:\n# none\n"])
+    def test_no_indexes(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "index.yaml"
+        path.write_text(text)
+        assert index_file.read(path) == []
+
+    def test_all_of_yaml(self, tmp_path: Path) -> None:
+        path = tmp_path / "index.yaml"
+        path.write_text(
+            "indexes: [{kind: K, properties: &both [{name: a}, {name: b, direction: DESC}]},"
+            ' {kind: "x\\ny", ancestor: True, properties: *both}]\n'
+        )
+        assert index_file.read(path) == [
+            index("a", "-b"),
+            CompositeIndex("x\ny", True, (Order("a"), Order("b", True))),
+        ]
+
+    def test_what_is_added_stands_in_the_column_of_the_others(self, tmp_path: Path) -> None:
+        path = tmp_path / "index.yaml"
+        path.write_text("indexes:\n    -   kind: K\n        properties:\n        - name: a\n")
+        index_file.add(path, [index("b", "c")])
+        index_file.add(path, [index("b", "d")])
+        assert index_file.read(path) == [index("a"), index("b", "c"), index("b", "d")]
+
+    def test_where_nothing_can_be_added_the_file_stays(self, tmp_path: Path) -> None:
+        path = tmp_path / "index.yaml"
+        path.write_text("indexes: []\n")
+        with pytest.raises(StorageError, match=r"an index cannot be added \(line 5: "):
+            index_file.add(path, [index("b", "c")])
+        assert path.read_text() == "indexes: []\n"
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=r"cannot use .*index\.yaml"):
