@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 
+from emulator.datastore.http_body import BodyError, read_body
 from emulator.datastore.http_rpcs import Reply
 
 #: Method, path, content type and body to reply.
@@ -110,16 +111,16 @@ class _Handler(BaseHTTPRequestHandler):
         return expected
 
     def _answer(self) -> Reply:
-        length = self.headers.get("Content-Length", "0")
-        chunked = "Transfer-Encoding" in self.headers
-        if chunked or not length.isdecimal() or int(length) > MAX_REQUEST_BYTES:
-            self.close_connection = True
-            return Reply(
-                HTTPStatus.BAD_REQUEST,
-                "text/plain",
-                b"the body must have a Content-Length of at most 16 MiB\n",
+        try:
+            body = read_body(
+                self.rfile,
+                MAX_REQUEST_BYTES,
+                coding=self.headers.get("Transfer-Encoding"),
+                length=self.headers.get("Content-Length"),
             )
-        body = self.rfile.read(int(length))
+        except BodyError as error:
+            self.close_connection = True
+            return Reply(HTTPStatus.BAD_REQUEST, "text/plain", f"{error}\n".encode())
         method = "GET" if self.command == "HEAD" else self.command
         content_type = self.headers.get("Content-Type", "")
         try:

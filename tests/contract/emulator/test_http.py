@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,15 +160,35 @@ class TestProtobuf:
         assert response.status == 200
         assert len(CommitResponse.FromString(response.read()).mutation_results) == 9_000
 
-    @pytest.mark.parametrize(
-        "headers", [{"Content-Length": str(2**30)}, {"Transfer-Encoding": "chunked"}]
-    )
-    def test_bodies_without_a_length_or_too_long(
-        self, connection: http.client.HTTPConnection, headers: dict[str, str]
+    def test_a_body_in_chunks(self, connection: http.client.HTTPConnection) -> None:
+        """As programs send what they do not know the length of; twice on one connection."""
+        body = commit_request(Mutation(upsert=entity(KEY, n=1))).SerializeToString()
+        for _ in range(2):
+            path = f"/v1/projects/{PROJECT}:commit"
+            pieces = (body[i : i + 7] for i in range(0, len(body), 7))
+            connection.request("POST", path, pieces, {"Content-Type": PROTOBUF})
+            response = connection.getresponse()
+            assert response.status == 200
+            assert len(CommitResponse.FromString(response.read()).mutation_results) == 1
+
+    def test_half_a_body_is_not_carried_out(
+        self, connection: http.client.HTTPConnection, server: emulator.Emulator
     ) -> None:
+        """The client has gone, or was killed, where a shorter commit would have ended."""
+        first = commit_request(Mutation(upsert=entity(KEY, n=1))).SerializeToString()
         connection.putrequest("POST", f"/v1/projects/{PROJECT}:commit")
-        for name, value in headers.items():
-            connection.putheader(name, value)
+        connection.putheader("Content-Type", PROTOBUF)
+        connection.putheader("Content-Length", str(len(first) + 100))
+        connection.endheaders(first)
+        connection.sock.shutdown(socket.SHUT_WR)
+        assert connection.sock.recv(1) == b""
+        connection.close()
+        _, found = call(connection, "lookup", LookupRequest(keys=[KEY]))
+        assert LookupResponse.FromString(found).missing
+
+    def test_a_body_that_is_too_long(self, connection: http.client.HTTPConnection) -> None:
+        connection.putrequest("POST", f"/v1/projects/{PROJECT}:commit")
+        connection.putheader("Content-Length", str(2**30))
         connection.endheaders()
         response = connection.getresponse()
         assert response.status == 400

@@ -21,7 +21,7 @@ FLOORS = [
     ["aggregation"],
     ["reads", "queries", "writes"],
     ["engine"],
-    ["rpcs", "relay", "transfer"],
+    ["rpcs", "relay", "transfer", "http_body"],
     ["servicer", "http_rpcs", "front"],
     ["control", "web"],
     ["server"],
