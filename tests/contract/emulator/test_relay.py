@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import signal
 import socket
@@ -13,9 +14,12 @@ from collections.abc import Iterator
 import pytest
 
 import emulator
+from emulator.datastore import relay
 from emulator.datastore.front import Front
+from emulator.datastore.protos import BeginTransactionRequest
 from emulator.sockets import listen
 from sample_app.stack import ports
+from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import ROOT, EmulatorProcess
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
@@ -152,10 +156,48 @@ def test_nor_do_its_files_stay_with_a_program_that_ends() -> None:
         assert process.process.stdout.read().endswith("\n")  # it returns at all
 
 
-def test_when_it_dies_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def replace(front: Front) -> None:
+    """Kill the relay, and wait until there is another one."""
+    killed = front._process
+    killed.kill()
+    wait_until(lambda: front._process is not killed)
+
+
+def test_when_it_is_killed_another_one_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:
     with emulator.start() as running:
-        running._front._process.kill()
-        wait_until(lambda: "no client can connect" in caplog.text)
+        stub = Stub(running.host)
+        for _ in range(2):
+            replace(running._front)
+            stub.call("BeginTransaction", BeginTransactionRequest(project_id="p"))
+            connection = http.client.HTTPConnection(running.host, timeout=10)
+            connection.request("GET", "/")
+            assert connection.getresponse().status == 200
+            connection.close()
+        stub.close()
+        address = running._front._listener.getsockname()
+    assert caplog.text.count("has ended (signal 9): starting it again") == 2
+    assert ports.is_free(address[1])
+
+
+def test_who_connects_meanwhile_is_served(behind: Behind) -> None:
+    """Its connection waits in the listening socket for the next relay."""
+    with behind.front._lock:  # the next one cannot be started yet
+        behind.front._process.kill()
+        behind.front._process.wait()
+        client = behind.connect(PREFACE)
+    with client, behind.accept() as server:
+        assert receive(server, len(PREFACE)) == PREFACE
+
+
+def test_when_it_cannot_be_started_clients_are_sent_away(
+    behind: Behind, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(relay, "__file__", "/missing")
+    behind.front._process.kill()
+    wait_until(lambda: "no client can connect" in caplog.text)
+    behind.front._thread.join()
+    with pytest.raises(ConnectionRefusedError):
+        behind.connect()
 
 
 FORKS = """
