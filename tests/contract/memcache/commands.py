@@ -68,6 +68,7 @@ _bad_words = st.sampled_from(
 _cas_numbers = st.sampled_from(
     [b"@1", b"@1", b"@4", b"@4", b"@5", b"@6", b"@7", b"@8", b"0", b"1", b"999999999", b"abc"]
 )
+_lengths = st.sampled_from([b"0", b"1", b"2", b"3"])
 _noreply = st.sampled_from([b"", b"", b"", b" noreply"])
 
 
@@ -155,10 +156,10 @@ _rare = st.sampled_from(
 )
 
 _letters = {
-    b"mg": b"b c f h k l O q s t u v N R T".split(),
-    b"ms": b"b c k q C F I M O T".split(),
-    b"md": b"b k q C I O T".split(),
-    b"ma": b"b c k q t v C D J M N O T".split(),
+    b"mg": b"b c f h k l E O q s t u v N R T".split(),
+    b"ms": b"b c k q s C E F I M O S T".split(),
+    b"md": b"b k q x C E I O T".split(),
+    b"ma": b"b c k q t v C D E J M N O T".split(),
 }
 _numeric_modes = [b"MI", b"MD", b"M+", b"M-", b"MX", b"M"]
 _store_modes = [b"ME", b"ME", b"MA", b"MP", b"MR", b"MS", b"MX", b"M", b"MEE"]
@@ -168,8 +169,10 @@ _store_modes = [b"ME", b"ME", b"MA", b"MP", b"MR", b"MS", b"MX", b"M", b"MEE"]
 def _meta_flag(draw: st.DrawFn, name: bytes) -> bytes:
     letter = draw(st.sampled_from(_letters[name]))
     match letter:
-        case b"C":
+        case b"C" | b"E":
             return letter + draw(_cas_numbers)
+        case b"S":
+            return letter + draw(st.one_of(_lengths, _bad_words))
         case b"T" | b"N" | b"R":
             return letter + draw(st.one_of(_exptimes, _exptimes, _exptimes, _bad_words))
         case b"D" | b"J":
