@@ -18,11 +18,12 @@ class Remote:
     """A running emulator.
 
     Args:
-        host: "HOST:PORT", as in DATASTORE_EMULATOR_HOST.
+        host: "HOST:PORT", as in DATASTORE_EMULATOR_HOST; "http://" may stand before it, as
+            some clients want it.
     """
 
     def __init__(self, host: str) -> None:
-        self._host = host
+        self._host = host.removeprefix("http://").rstrip("/")
 
     def reset(self) -> None:
         """Forget everything: see `Emulator.reset`.
@@ -56,7 +57,10 @@ class Remote:
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> Iterator[bytes]:
         """The lines of the answer."""
-        connection = http.client.HTTPConnection(self._host, timeout=_TIMEOUT_SECONDS)
+        try:
+            connection = http.client.HTTPConnection(self._host, timeout=_TIMEOUT_SECONDS)
+        except http.client.InvalidURL as error:
+            raise RemoteError(f"not HOST:PORT: {self._host!r} ({error})") from None
         try:
             connection.request(method, path, body)
             response = connection.getresponse()

@@ -206,6 +206,10 @@ class TestReset:
 
     def test_where_no_emulator_is(self) -> None:
         refused(run_to_end("reset", "--host", "127.0.0.1:1"), "127.0.0.1:1", "no emulator answers")
+        refused(run_to_end("reset", "--host", "127.0.0.1:x"), "not HOST:PORT: '127.0.0.1:x'")
+
+    def test_the_address_as_some_clients_want_it(self, server: emulator.Emulator) -> None:
+        assert run_to_end("reset", "--host", f"http://{server.host}/").returncode == 0
 
 
 class TestEnv:
