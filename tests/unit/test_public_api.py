@@ -30,6 +30,7 @@ PUBLIC = {
     "LockError",
     "LockIdChanged",
     "LockIdError",
+    "LockIdMissing",
     "LockNotHeld",
     "LockOutOfOrder",
     "LockPolicy",

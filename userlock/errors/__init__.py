@@ -21,6 +21,7 @@
     │   ├── CreatedWithoutLock          a new entity was put without the lock
     │   ├── DeletedWithoutLock          an entity was deleted without the lock
     │   ├── LockIdChanged               its lock is another one than when it was read
+    │   ├── LockIdMissing               nothing says which; a LockIdError too
     │   ├── InternalStomp               an older object of an entity put after a newer one
     │   ├── WriteAfterCommit            a write in an on-commit callback, which ndb would drop
     │   ├── PartialEntityPut            an entity of a projection query was put
@@ -77,6 +78,7 @@ from userlock.errors.violations import (
     LeaseRanOut,
     LeaseWasLost,
     LockIdChanged,
+    LockIdMissing,
     NeverWrittenWritten,
     NotInTransaction,
     PartialEntityPut,
@@ -107,6 +109,7 @@ __all__ = [
     "LockError",
     "LockIdChanged",
     "LockIdError",
+    "LockIdMissing",
     "LockNotHeld",
     "LockOutOfOrder",
     "LockServiceUnavailable",

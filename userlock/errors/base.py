@@ -42,3 +42,6 @@ class NoScope(ConfigurationError):
 
 class LockIdError(ConfigurationError):
     """A model cannot say which lock guards an entity."""
+
+    #: Why not, as a sentence part.
+    reason = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from userlock.errors.base import UserLockError
+from userlock.errors.base import LockIdError, UserLockError
 
 
 class WriteViolation(UserLockError):
@@ -160,6 +160,17 @@ class LockIdChanged(WriteViolation):
         "read it and put it under `with userlock.global_locks([old_lock_id, new_lock_id]):`; or "
         "if it was not meant to move, leave alone what names its lock"
     )
+
+
+class LockIdMissing(WriteViolation, LockIdError):
+    """An entity that does not say which lock guards it was put or deleted."""
+
+    problem = "does not say which lock guards it"
+    remedy = "see that what names its lock is set before it is put, or take that from elsewhere"
+
+    def __init__(self, *, detail: str = "", **facts: Any) -> None:
+        super().__init__(detail=detail, **facts)
+        self.reason = detail
 
 
 class NotInTransaction(WriteViolation):

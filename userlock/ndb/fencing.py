@@ -37,7 +37,7 @@ from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks, server
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.lastputs import last_puts, note_put
+from userlock.ndb.lastputs import LastPut, last_puts, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.stamps import DELETED, Stamp, stamp_of
@@ -138,6 +138,7 @@ class FencedPut(_FencedWrite):
     __slots__ = (
         "_entity",
         "_held",
+        "_key",
         "_last_puts",
         "_lock_id",
         "_put_at",
@@ -158,14 +159,13 @@ class FencedPut(_FencedWrite):
     ) -> None:
         super().__init__(stamp, tenures, now)
         self._entity = entity
+        #: What it is stored under; None while Datastore is still to allocate the id.
+        self._key = hooks.key_of(entity) if hooks.is_complete(hooks.key_of(entity)) else None
         self._held = now.held
         self._lock_id = lock_id
         self._stamp = stamp
         self._put_at = put_at
-        where: tuple[Tenure | None, ...] = tenures
-        if not tenures and now.transaction is not None:
-            where = (None,)
-        self._last_puts = [note_put(entity, tenure, put_at, now.transaction) for tenure in where]
+        self._last_puts: list[LastPut] = []
         reaction = self._reaction_to_overwriting(now)
         self.must_be_new = reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
@@ -177,7 +177,7 @@ class FencedPut(_FencedWrite):
         It must not for a new object with a key of its own.
         """
         new = self._stamp is None or self._stamp.version == DELETED
-        if not new or not now.fenced or not hooks.is_complete(self._entity._key):
+        if not new or not now.fenced or self._key is None:
             return Reaction.OFF
         cls = type(self._entity)
         if cls._write_policy is WritePolicy.WRITE_ONCE:
@@ -187,17 +187,35 @@ class FencedPut(_FencedWrite):
     def begun(self, future: Any) -> None:
         """It is on its way."""
         if (self.must_be_new or self.by_comparison) and not future.done():
-            hooks.note_in_flight(self._entity._key, future)
-        for last in self._last_puts:
-            last.future = future
+            hooks.note_in_flight(self._key, future)
+        if self._key is None:
+            future.add_done_callback(self._take_key)
+        # Where ndb could not even make a message of it, nothing has been put.
+        if not hooks.has_failed(future):
+            self._note_put(future)
         super().begun(future)
+
+    def _note_put(self, future: Any) -> None:
+        transaction = self.begun_in.transaction
+        where: tuple[Tenure | None, ...] = self._tenures
+        if not where and transaction is not None:
+            where = (None,)
+        for tenure in where:
+            last = note_put(self._entity, tenure, self._put_at, transaction)
+            last.future = future
+            self._last_puts.append(last)
+        self._entity.__dict__["_userlock_put_in"] = transaction
+
+    def _take_key(self, future: Any) -> None:
+        """The id has been allocated, and the application has not changed the key again yet."""
+        if not hooks.has_failed(future):
+            self._key = hooks.key_of(self._entity)
+            stamp_of(self._entity)  # which then learns it, too
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
-        key = hooks.key_of(self._entity)
-        known = key if hooks.is_complete(key) else None
         self._entity._userlock_stamp = Stamp(
-            known, self._held, version, place=self._put_at, lock_id=self._lock_id
+            self._key, self._held, version, place=self._put_at, lock_id=self._lock_id
         )
         for last in self._last_puts:
             last.version = version

@@ -77,7 +77,10 @@ class ModelHandler:
         cls: Any = hooks.model_of(ndb_key.kind())
         if cls._write_policy is not WritePolicy.USER_LOCK:
             return True
-        lock_id = lock_id_of_key(cls, ndb_key)
+        try:
+            lock_id = lock_id_of_key(cls, ndb_key)
+        except Exception:
+            return False  # as above
         return lock_id is not None and lock_id not in scope.held
 
     def bypass_global_cache(self) -> bool:
@@ -93,12 +96,12 @@ class ModelHandler:
     def deleting(self, ndb_key: Any) -> FencedDelete:
         deleted_at = here()
         cls: Any = hooks.model_of(ndb_key.kind())
-        lock_id = lock_id_of_key(cls, ndb_key)
         now = Moment(deleted_at, hooks.current_context())
-        tenure = check_delete(cls, ndb_key, lock_id, deleted_at, now)
         cached = hooks.cached_entity(ndb_key)
-        if isinstance(cached, self.tracked):
-            cached._userlock_wait_for_last_put()  # type: ignore[attr-defined]
-        else:
+        if not isinstance(cached, self.tracked):
             cached = None
+        stamp = None if cached is None else stamp_of(cached)
+        lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
+        if cached is not None:
+            cached._userlock_wait_for_last_put()
         return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at, now)

@@ -53,6 +53,11 @@ def lock_rule_of(cls: Any) -> LockRule:
                 f"{cls.__name__}._lock_id = {rule!r} names no property of {cls.__name__}"
             )
         return LockRule(hooks.reader_of(prop), f"its property {rule!r}", by_key=False)
+    if cls._lock_id_from_key is not None and not callable(cls._lock_id_from_key):
+        raise ConfigurationError(
+            f"{cls.__name__}._lock_id_from_key must be a function of a key, such as "
+            f"userlock.key_id, or a class method, not {cls._lock_id_from_key!r:.200}"
+        )
     if rule is None:
         if cls._lock_id_from_key is None:
             raise ConfigurationError(
@@ -62,12 +67,16 @@ def lock_rule_of(cls: Any) -> LockRule:
                 f"`_write_policy = userlock.WritePolicy.ABSTRACT` if it is a base class without "
                 f"entities of its own"
             )
-        return LockRule(_from_key, f"{cls.__name__}._lock_id_from_key()", by_key=True)
+        return LockRule(_from_key, _by_its_key(cls), by_key=True)
     if not callable(rule):
         raise ConfigurationError(
             f"{cls.__name__}._lock_id must be the name of a property or a method, not {rule!r}"
         )
     return LockRule(_from_method, f"{cls.__name__}._lock_id()", by_key=False)
+
+
+def _by_its_key(cls: Any) -> str:
+    return f"{cls.__name__}._lock_id_from_key()"
 
 
 def _from_key(entity: Any) -> object:
@@ -76,13 +85,7 @@ def _from_key(entity: Any) -> object:
 
 
 def _from_method(entity: Any) -> object:
-    try:
-        return entity._lock_id()
-    except Exception as error:
-        raise LockIdError(
-            f"{_what(entity)} has no lock id: {type(entity).__name__}._lock_id() failed "
-            f"({type(error).__name__}: {error})"
-        ) from error
+    return entity._lock_id()
 
 
 def lock_id_of(entity: Any) -> str:
@@ -109,17 +112,33 @@ def lock_id_for_put(entity: Any) -> str | None:
         LockIdError: as `lock_id_of`.
     """
     rule: LockRule = entity._userlock_rule
-    value = rule.read(entity)
+    try:
+        value = rule.read(entity)
+    except Exception as error:
+        raise _failed(_what(entity), rule.source, error) from error
     if type(value) is str and value:
         return value
     if value is None and rule.by_key and not hooks.is_complete(entity._key):
         return None
+    return _checked(value, _what(entity), rule.source)
+
+
+def _checked(value: object, what: str, source: str) -> str:
     try:
         return check_lock_id(value)
     except (TypeError, ValueError) as error:
-        raise LockIdError(
-            f"{_what(entity)} has no lock id: {rule.source} gives {value!r}"
-        ) from error
+        gives = f"{source} gives {value!r:.200}, not a non-empty string or a number"
+        raise _no_lock_id(what, gives) from error
+
+
+def _failed(what: str, source: str, error: Exception) -> LockIdError:
+    return _no_lock_id(what, f"{source} failed ({type(error).__name__}: {error})")
+
+
+def _no_lock_id(what: str, reason: str) -> LockIdError:
+    error = LockIdError(f"{what} has no lock id: {reason}")
+    error.reason = reason
+    return error
 
 
 def _what(entity: Any) -> str:
@@ -130,8 +149,14 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
     """The lock id that a bare key tells, or None when it does not.
 
     `cls` is the model class of its kind.
+
+    Raises:
+        LockIdError: what should tell it fails, or gives something else.
     """
     if cls._write_policy is not WritePolicy.USER_LOCK or cls._lock_id_from_key is None:
         return None
-    value = cls._lock_id_from_key(key)
-    return None if value is None else check_lock_id(value)
+    try:
+        value = cls._lock_id_from_key(key)
+    except Exception as error:
+        raise _failed(repr(key), _by_its_key(cls), error) from error
+    return None if value is None else _checked(value, repr(key), _by_its_key(cls))

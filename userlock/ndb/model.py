@@ -23,7 +23,7 @@ from userlock.ndb import hooks
 from userlock.ndb.enforcement import Moment
 from userlock.ndb.fencing import FencedPut
 from userlock.ndb.handler import ModelHandler
-from userlock.ndb.lockids import LockRule, lock_id_for_put, lock_id_of, lock_rule_of
+from userlock.ndb.lockids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.places import here
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import check_put, check_put_of_policy, check_whole
@@ -90,8 +90,8 @@ class Model(ndb.Model):
         """Write this entity as its policy says. As in ndb, and checked and fenced.
 
         Raises:
-            WriteViolation: the policy does not allow it here and now.
-            LockIdError: the entity does not say which lock guards it.
+            WriteViolation: the policy does not allow it here and now; `LockIdMissing` when the
+                entity does not say which lock guards it.
 
         The future raises `StaleWriteError` when the entity changed in
         Datastore since it was read, and `EntityExistsError` when it is new
@@ -145,11 +145,9 @@ class Model(ndb.Model):
         lock_id = None
         tenures: tuple[Any, ...] = ()
         if self._userlock_rule is not None:
-            lock_id = lock_id_for_put(self)
-            tenures = check_put(self, lock_id, stamp, put_at, now)
+            lock_id, tenures = check_put(self, stamp, put_at, now)
         else:
             check_put_of_policy(self, self._write_policy, stamp, put_at, now)
-        self.__dict__["_userlock_put_in"] = now.transaction
         self.__dict__["_userlock_write"] = FencedPut(self, lock_id, stamp, tenures, put_at, now)
         if now.settings.stale_objects is not Reaction.OFF:
             watch_uses(Model)  # of the objects that are out of date from now on
@@ -238,8 +236,9 @@ class UserModel(Model):
             def _lock_id_from_key(cls, key) -> str: ...
 
     `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, where
-    there is only a key; without it a delete is allowed under any lock. A
-    method is also called when an entity is read under a lock, to see that its
+    there is only a key; without it a delete is held to what the object says
+    that was read under a lock held now, if there is one, and is else allowed
+    under any lock. A method is also called when an entity is read under a lock, to see that its
     owner does not change until it is put, so it should read nothing but the
     entity.
 

@@ -17,6 +17,8 @@ from userlock.errors import (
     LeaseRanOut,
     LeaseWasLost,
     LockIdChanged,
+    LockIdError,
+    LockIdMissing,
     PartialEntityPut,
     PutAfterRelease,
     PutWithoutLock,
@@ -25,7 +27,7 @@ from userlock.errors import (
 )
 from userlock.lock.tenure import Tenure
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.lockids import lock_id_for_put
+from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.policy_checks import Finding, finding_of_delete, finding_of_put, stomp
@@ -33,28 +35,34 @@ from userlock.ndb.stamps import Stamp
 
 
 def check_put(
-    entity: Any, lock_id: str | None, stamp: Stamp | None, put_at: Place | None, now: Moment
-) -> tuple[Tenure, ...]:
+    entity: Any, stamp: Stamp | None, put_at: Place | None, now: Moment
+) -> tuple[str | None, tuple[Tenure, ...]]:
     """Check a put of an entity under the user's lock, before it begins.
 
     Args:
         entity: the entity object.
-        lock_id: the lock that guards it; None when it cannot be locked yet because Datastore
-            is still to allocate the id that names the lock, so that nobody else can know it.
         stamp: where the object comes from; None for a new one.
         put_at: where it is being put.
         now: what holds now.
 
     Returns:
-        The tenures under which the put runs: of its lock, and of the lock that it was under
-        when it was read, if that was another one. None where it runs under none, and that
-        is allowed.
+        The lock that guards it; None when it cannot be locked yet because Datastore is still
+        to allocate the id that names the lock, so that nobody else can know it. And the
+        tenures under which the put runs: of its lock, and of the lock that it was under when
+        it was read, if that was another one. None where it runs under none, and that is
+        allowed.
 
     Raises:
         WriteViolation: the put must not be, and enforcement is on.
     """
+    try:
+        lock_id = lock_id_for_put(entity)
+    except LockIdError as error:
+        lock_id = None
+        if now.checked:
+            _report_put(entity, (LockIdMissing, error.reason), None, stamp, put_at)
     if lock_id is None:
-        return ()
+        return None, ()
     held = now.held
     tenure = held.get(lock_id)
     before = None
@@ -68,8 +76,8 @@ def check_put(
         if finding is not None:
             _report_put(entity, finding, lock_id, stamp, put_at)
     if before is None:
-        return () if tenure is None else (tenure,)
-    return tuple(held[each] for each in (lock_id, before) if each in held)
+        return lock_id, () if tenure is None else (tenure,)
+    return lock_id, tuple(held[each] for each in (lock_id, before) if each in held)
 
 
 def _finding(
@@ -95,8 +103,13 @@ def _finding(
 
 def _lock_id_before(value: object, lock_id: str) -> str | None:
     """The lock id that an entity had when it was read, if that was another one."""
-    before = str(value) if isinstance(value, str | int) else ""
-    return before if before not in ("", lock_id) else None
+    before = _as_lock_id(value)
+    return before if before != lock_id else None
+
+
+def _as_lock_id(value: object) -> str | None:
+    """A lock id as a stamp has it."""
+    return str(value) or None if isinstance(value, str | int) else None
 
 
 def _finding_of_move(
@@ -181,34 +194,29 @@ def _report_put(
 
 
 def check_delete(
-    cls: Any, ndb_key: Any, lock_id: str | None, deleted_at: Place | None, now: Moment
-) -> Tenure | None:
+    cls: Any, ndb_key: Any, stamp: Stamp | None, deleted_at: Place | None, now: Moment
+) -> tuple[str | None, Tenure | None]:
     """Check a delete that is about to begin.
 
     Args:
         cls: the model class of the key's kind.
         ndb_key: what is being deleted.
-        lock_id: the lock that guards it; None when the key alone does not tell. Then any
-            lock will do.
+        stamp: of the object that the context cache has of it, if any.
         deleted_at: where it is being deleted.
         now: what holds now.
 
     Returns:
-        The tenure under which the delete runs, if any.
+        The lock that guards it; None when neither the key nor the object tells. Then any lock
+        will do. And the tenure under which the delete runs, if any.
 
     Raises:
         WriteViolation: it must not be, and enforcement is on.
     """
-    locked = cls._write_policy is WritePolicy.USER_LOCK
-    tenure = _tenure_for(now.held, lock_id) if locked else None
-    if not now.checked:
-        return tenure
-    finding: Finding | None
-    if locked:
-        finding = (DeletedWithoutLock, "") if tenure is None else _ran_out(tenure)
+    if cls._write_policy is WritePolicy.USER_LOCK:
+        lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, stamp, now)
     else:
-        finding = finding_of_delete(cls._write_policy)
-    if finding is not None:
+        lock_id, tenure, finding = None, None, finding_of_delete(cls._write_policy)
+    if finding is not None and now.checked:
         kind, detail = finding
         report(
             kind(
@@ -222,10 +230,24 @@ def check_delete(
                 deleting=True,
             )
         )
-    return tenure
+    return lock_id, tenure
 
 
-def _tenure_for(held: Mapping[str, Tenure], lock_id: str | None) -> Tenure | None:
-    if lock_id is not None:
-        return held.get(lock_id)
-    return next(iter(held.values()), None)
+def _finding_of_delete(
+    cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
+) -> tuple[str | None, Tenure | None, Finding | None]:
+    """The lock of what is being deleted, its tenure, and what is wrong."""
+    try:
+        lock_id = lock_id_of_key(cls, ndb_key) or _lock_id_as_read(stamp, now.held)
+    except LockIdError as error:
+        return None, None, (LockIdMissing, error.reason)
+    any_of_them = next(iter(now.held.values()), None)
+    tenure = any_of_them if lock_id is None else now.held.get(lock_id)
+    return lock_id, tenure, (DeletedWithoutLock, "") if tenure is None else _ran_out(tenure)
+
+
+def _lock_id_as_read(stamp: Stamp | None, held: Mapping[str, Tenure]) -> str | None:
+    """The lock id that an entity had when it was read (or put) under what is held still."""
+    if stamp is None or not any(held.get(each) is tenure for each, tenure in stamp.held.items()):
+        return None
+    return _as_lock_id(stamp.lock_id)

@@ -73,6 +73,8 @@ class Stamp:
     def is_for(self, key: Any) -> bool:
         """Whether this is about the entity of that key: an object's key can be changed."""
         if self.key is None:
+            if not hooks.is_complete(key):
+                return False
             self.key = key
         return self.key is key or self.key == key
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
+from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
@@ -15,6 +16,16 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("context")
+
+
+class Signed(Learner):
+    """Not to be stored without its signature."""
+
+    signature = ndb.StringProperty(required=True)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedSigned"
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +112,36 @@ class TestWhatIsAllowed:
             first.points = 3
             first.put()
         assert stored_points() == 3
+
+    def test_after_a_put_that_ndb_refuses_in_a_transaction(self) -> None:
+        """Nothing was put, so no other object is the older one."""
+
+        def put_both() -> None:
+            first, second = (Signed.get_by_id("ann", use_cache=False) for _ in range(2))
+            second.signature = None
+            with pytest.raises(BadValueError):
+                second.put()
+            first.points = 3
+            first.put()
+
+        with userlock.global_lock("ann"):
+            Signed(id="ann", signature="Ann").put()
+            ndb.transaction(put_both)
+        assert Signed.get_by_id("ann", use_cache=False).points == 3
+
+    def test_what_was_put_before_a_put_that_ndb_refuses_counts(self) -> None:
+        def put_both() -> None:
+            first, second = (Signed.get_by_id("ann", use_cache=False) for _ in range(2))
+            first.put()
+            first.signature = None
+            with pytest.raises(BadValueError):
+                first.put()
+            second.put()
+
+        with userlock.global_lock("ann"):
+            Signed(id="ann", signature="Ann").put()
+            with pytest.raises(userlock.InternalStomp):
+                ndb.transaction(put_both)
 
     def test_what_a_transaction_rolled_back_is_not_read_from_the_cache(self) -> None:
         def change_and_fail() -> None:

@@ -32,6 +32,10 @@ class TestDefinition:
         with pytest.raises(userlock.ConfigurationError, match="name of a property or a method"):
             type("Wrong", (userlock.UserModel,), {"_lock_id": 17})
 
+    def test_a_rule_for_keys_that_is_no_function_is_refused(self) -> None:
+        with pytest.raises(userlock.ConfigurationError, match="must be a function of a key"):
+            type("Wrong", (userlock.UserModel,), {"_lock_id_from_key": "key_id"})
+
     def test_a_model_that_names_no_policy_is_refused(self) -> None:
         with pytest.raises(userlock.ConfigurationError, match="names no write policy") as caught:
             type("NoPolicy", (userlock.Model,), {"points": ndb.IntegerProperty()})

@@ -10,6 +10,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
+from tests.contract.ndb.servers import Wire
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -262,6 +263,38 @@ class TestNothingIsLost:
             with pytest.raises(userlock.EntityExistsError):
                 cid.put()
         assert stored_points("dee") == 77
+
+    @pytest.mark.parametrize("name", ["another", None])
+    def test_so_is_one_whose_key_was_changed_after_its_id_was_allocated(
+        self, name: str | None, wire: Wire
+    ) -> None:
+        """Several entities made of one object: each is a creation, not a change of the first."""
+        with userlock.global_lock("ann"):
+            log = VideoLog(learner_id="ann", seconds=1)
+            first = log.put()
+            log.key = None if name is None else ndb.Key(VideoLog, name)
+            second = log.put()
+            log.seconds = 2
+            log.put()
+        assert [each.get(use_cache=False).seconds for each in (first, second)] == [1, 2]
+        commits = [request for rpc, request in wire.rpcs if rpc == "commit"]
+        matched = [bool(commit.mutations[0].base_version) for commit in commits]
+        assert matched == [False, False, True]
+
+    def test_and_one_whose_key_is_changed_in_the_transaction_that_allocates_it(
+        self, wire: Wire
+    ) -> None:
+        log = VideoLog(learner_id="ann")
+
+        def put_and_make_another_of_it() -> None:
+            log.put()
+            log.key = None
+
+        with userlock.global_lock("ann"):
+            ndb.transaction(put_and_make_another_of_it)
+            log.put()
+        assert VideoLog.query().count() == 2
+        assert not wire.rpcs[-2][1].mutations[0].base_version
 
     def test_a_value_in_the_global_cache_that_has_no_version_is_not_taken(
         self, ndb_client: ndb.Client, elsewhere: Elsewhere

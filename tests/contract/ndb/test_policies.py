@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
+from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, Put, arranged, check_policy_message
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("context")
 class Receipt(userlock.Model):
     _write_policy = userlock.WritePolicy.WRITE_ONCE
     _overwrites = True  # which has no say here
-    cents = ndb.IntegerProperty(default=0)
+    cents = ndb.IntegerProperty(default=0, required=True)
 
 
 class Imported(userlock.Model):
@@ -85,6 +86,17 @@ class TestWriteOnce:
 
         with pytest.raises(userlock.InternalStomp):
             ndb.transaction(twice)
+
+    def test_after_a_put_that_ndb_refuses_in_a_transaction(self) -> None:
+        def mend_and_put() -> None:
+            receipt = Receipt(id="r1", cents=None)
+            with pytest.raises(BadValueError):
+                receipt.put()
+            receipt.cents = 5
+            receipt.put()
+
+        ndb.transaction(mend_and_put)
+        assert Receipt.get_by_id("r1", use_cache=False).cents == 5
 
     def test_a_retried_transaction_may_put_its_object_again(self) -> None:
         receipt = Receipt(id="r1")

@@ -10,6 +10,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.models import Learner, Note, Plain, VideoLog
 from userlock.events import Event, Violation
 from userlock.testing import ManualClock
@@ -251,6 +252,33 @@ class TestAllowed:
             key.delete()
         with userlock.global_lock("ann"):
             key.delete()
+
+    def test_what_was_read_under_the_lock_tells_which_one_it_needs(self) -> None:
+        with userlock.global_lock("bob"):
+            key = VideoLog(learner_id="bob").put()
+        ndb.get_context().clear_cache()
+        with userlock.global_lock("ann"):
+            key.get()
+            with pytest.raises(userlock.DeletedWithoutLock) as caught:
+                key.delete()
+            assert caught.value.lock_id == "bob"
+            with userlock.global_lock("bob"):
+                key.delete()
+        assert key.get(use_cache=False) is None
+
+    def test_what_was_read_before_may_be_anothers_by_now(self, elsewhere: Elsewhere) -> None:
+        def give_to_ann() -> None:
+            with userlock.global_locks(["ann", "bob"]):
+                log = key.get()
+                log.learner_id = "ann"
+                log.put()
+
+        with userlock.global_lock("bob"):
+            key = VideoLog(learner_id="bob").put()
+        elsewhere(give_to_ann)
+        with userlock.global_lock("ann"):
+            key.delete()
+        assert key.get(use_cache=False) is None
 
     def test_the_root_of_the_key_may_name_the_lock(self) -> None:
         with userlock.global_lock("ann"):

@@ -20,7 +20,7 @@ check_points()
 from userlock.ndb.hooks.attributes import watch_attributes
 from userlock.ndb.hooks.commits import hook_plain_commits
 from userlock.ndb.hooks.creating import Creator
-from userlock.ndb.hooks.futures import observe, untold_error
+from userlock.ndb.hooks.futures import has_failed, observe, untold_error
 from userlock.ndb.hooks.reading import hook_caches, hook_loading
 from userlock.ndb.hooks.runtime import (
     cached_entity,
@@ -50,6 +50,7 @@ __all__ = [
     "current_context",
     "current_transaction",
     "forget_cached",
+    "has_failed",
     "id_of",
     "in_transaction",
     "install",

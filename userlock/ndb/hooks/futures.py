@@ -43,6 +43,11 @@ def observe(future: Any) -> None:
     future.__class__ = _observed(kind)
 
 
+def has_failed(future: Any) -> bool:
+    """Whether it has ended with an error. Asking does not count as being told of it."""
+    return future.done() and future._exception is not None
+
+
 def untold_error(future: Any) -> BaseException | None:
     """The error of an observed future that is done, while nobody has been told of it."""
     error: BaseException | None = None if future._userlock_told else future._exception

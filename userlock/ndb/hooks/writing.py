@@ -51,10 +51,25 @@ def hook_putting(handler: Handler) -> None:
         return ds_entity
 
     model._entity_to_ds_entity = entity_to_ds_entity
+    _hook_base_class(tracked)
     _datastore_api.helpers = _Helpers(_datastore_api.helpers)
     # This one first: its `delete` calls the other's.
     _hook_transactional_batch(_datastore_api._TransactionalCommitBatch)
     _hook_plain_batch(_datastore_api._NonTransactionalCommitBatch)
+
+
+def _hook_base_class(tracked: Any) -> None:
+    """`ndb.Model.put_async(entity)`, past the method of the entity's own class, is its put too."""
+    put_async = model.Model._put_async
+    put_checked = tracked._put_async
+
+    @functools.wraps(put_async)
+    def put_as_its_class_does(self: Any, **kwargs: Any) -> Any:
+        if isinstance(self, tracked) and "_userlock_putting" not in self.__dict__:
+            return put_checked(self, **kwargs)
+        return put_async(self, **kwargs)
+
+    model.Model._put_async = model.Model.put_async = put_as_its_class_does
 
 
 def _hook_plain_batch(batch_class: Any) -> None:

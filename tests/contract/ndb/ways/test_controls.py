@@ -27,7 +27,10 @@ MAKING: Points = ((ndb_model, "_entity_from_protobuf"),)
 SENDING: Points = ((_LOOKUP_BATCH, "idle_callback"), (_LOOKUP_BATCH, "lookup_callback"))
 ASKING: Points = ((_datastore_api, "lookup"),)
 ITERATING: Points = ((_QUERY, "__init__"), (_QUERY, "_next_batch"))
-PUTTING: Points = ((_MODEL, "_put_async"), (_MODEL, "put_async"))
+PUTTING: Points = (
+    *((_MODEL, "_put_async"), (_MODEL, "put_async")),
+    *((ndb_model.Model, "_put_async"), (ndb_model.Model, "put_async")),
+)
 DELETING: Points = ((key.Key, "delete_async"),)
 
 #: What each consists of: functions of ndb that are replaced, methods of its model that are

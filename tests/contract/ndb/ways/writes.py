@@ -24,6 +24,11 @@ def put_async_and_forget(entity: Any) -> None:
     entity.put_async()
 
 
+@way_out("put_async of ndb.Model")
+def put_async_of_the_base_class(entity: Any) -> Any:
+    return ndb.Model.put_async(entity)
+
+
 @way_out("put_multi", "ndb.put_multi")
 def put_multi(entity: Any) -> Any:
     return ndb.put_multi([entity])
