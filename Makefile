@@ -1,6 +1,7 @@
 # make run    the sample app with all that it needs, on this machine
 # make test   everything that is tested: some twenty minutes on two cores
 # make check  what is quick: lint, types, unit tests
+# make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make simulation   a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
@@ -60,11 +61,15 @@ test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
 		-m 'not slow' $(OLDEST)
 
-# Random programs in four processes, and faults: a minute of it is part of `test-slow`.
-#   make test-random SECONDS_RANDOM=300 SEED=7
-.PHONY: test-random
-test-random: $(VENV)/.ready-dev servers
-	$(PYTEST) -s tests/system/test_random_programs.py
+# Random programs in several processes, and everything that may fail fails; a checker says whether
+# what was promised was kept. A short form, and its negative controls, are part of `test-slow`.
+#   make torture DURATION=3600 SEED=7
+DURATION := 300
+SEED :=
+OUT := .run/torture
+.PHONY: torture
+torture: $(VENV)/.ready-dev servers
+	@$(PY) -m tests.trial --seconds $(DURATION) --seed "$(SEED)" --out $(OUT)
 
 .PHONY: servers
 servers:

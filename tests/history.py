@@ -8,11 +8,13 @@ times are in seconds on one clock.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 
 @dataclasses.dataclass
@@ -108,41 +110,54 @@ def _check_exclusion(history: Sequence[Attempt]) -> None:
 
 
 def _check_order(history: Sequence[Attempt], ages_after: float | None) -> None:
-    """At each grant, look at those who stood in line before it began."""
-    moments: list[tuple[float, int, Attempt, Callable[[Attempt], None]]] = []
-    waiting: dict[int, Attempt] = {}
+    for attempt, other in overtakings(history, ages_after):
+        raise Unfair(f"{attempt} was granted the lock at {attempt.granted:.4f}, before {other}")
 
-    def stands(attempt: Attempt) -> None:
-        waiting[id(attempt)] = attempt
 
-    def ends(attempt: Attempt) -> None:
-        waiting.pop(id(attempt), None)
+A = TypeVar("A", bound=Attempt)
 
+
+def overtakings(history: Sequence[A], ages_after: float | None) -> Iterator[tuple[A, A]]:
+    """Who was granted one lock before whom, and should not have been.
+
+    At each grant, look at those who stood in line before it began.
+
+    Args:
+        history: all attempts at the lock. Those that are excused may be passed.
+        ages_after: when batch ranks with people, in seconds; None: never.
+    """
+    waiting: dict[int, A] = {}
     freed = -math.inf  # when the last one began to release it
+    for _, number, attempt, what in sorted(_moments(history), key=lambda moment: moment[:2]):
+        if what is _Moment.STANDS:
+            waiting[number] = attempt
+            continue
+        waiting.pop(number, None)
+        if what is _Moment.GETS_IT:
+            for other in waiting.values():
+                if _may_not_pass(attempt, other, ages_after) or _must_stand_back(
+                    attempt, other, freed, ages_after
+                ):
+                    yield attempt, other
+            freed = -math.inf if attempt.released is None else attempt.released
 
-    def gets_it(attempt: Attempt) -> None:
-        nonlocal freed
-        ends(attempt)
-        for other in waiting.values():
-            if _may_not_pass(attempt, other, ages_after) or _must_stand_back(
-                attempt, other, freed, ages_after
-            ):
-                raise Unfair(
-                    f"{attempt} was granted the lock at {attempt.granted:.4f}, before {other}"
-                )
-        freed = -math.inf if attempt.released is None else attempt.released
 
+class _Moment(enum.Enum):
+    STANDS = enum.auto()
+    GETS_IT = enum.auto()
+    ENDS = enum.auto()
+
+
+def _moments(history: Sequence[A]) -> Iterator[tuple[float, int, A, _Moment]]:
     for number, attempt in enumerate(history):
         if attempt.stood is not None and not attempt.excused:
-            moments.append((attempt.stood, number, attempt, stands))
+            yield attempt.stood, number, attempt, _Moment.STANDS
         if attempt.granted is not None:
-            moments.append((attempt.granted, number, attempt, gets_it))
+            yield attempt.granted, number, attempt, _Moment.GETS_IT
         elif attempt.gave_up is not None:
             # It may have stood in line no longer for its whole time.
             last = min(attempt.gave_up, attempt.began + attempt.timeout)
-            moments.append((last, number, attempt, ends))
-    for _, _, attempt, what in sorted(moments, key=lambda moment: moment[:2]):
-        what(attempt)
+            yield last, number, attempt, _Moment.ENDS
 
 
 def _may_not_pass(attempt: Attempt, other: Attempt, ages_after: float | None) -> bool:

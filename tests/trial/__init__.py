@@ -1,11 +1,15 @@
-"""A trial by random programs: nothing that was accepted is lost, nothing that was refused is there.
+"""A trial by random programs and by everything that may fail: `make torture`.
 
-programs    what each process is to do, made of a seed
-operations  does it, and notes each write before and after it
-record      the notes: one line a write and its outcome, of several processes
-checker     what the notes and the final state together say; pure
-nemesis     faults of the emulator, in their time
-worker      a process that carries out its program
-crew        several of them, of which some are killed
-processes   all of it together, with the servers
+programs    what each thread is to do, made of a seed
+operations  does it, and notes what it reads and writes
+worker      a process that carries out programs; gauges: what it uses
+watched     its lock service, which notes what it is asked and what it answers
+record      the notes, as they are made; history: as they are read
+crew        several processes, of which some are stopped or killed
+stage       the servers: memcached behind a bad network (`network`), the emulator on disk
+nemesis     does harm to all of it, by a seed
+writes, tenures, waits, verdict  what is checked, pure; findings: what is found
+mutations   negative controls: rules of the library that are taken out
+processes   all of it together
+report      what it has shown
 """

@@ -2,101 +2,162 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
+from tests.trial.findings import Finding, Kind
+from tests.trial.record import Recorder
 from tests.trial.worker import Config
 
 _ROOT = Path(__file__).parents[2]
+#: Of what a process has said last.
+_SAID_CHARACTERS = 4000
+
+
+class _Member:
+    """One process."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._said = Path(config.out) / f"{config.name}.err"
+        with self._said.open("w") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.trial.worker", json.dumps(vars(config))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                cwd=_ROOT,
+                text=True,
+            )
+
+    def wait_until_ready(self) -> None:
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline() == "ready\n"
+        assert ready, f"a process did not start:\n{self.said()}"
+
+    def go(self, seconds: float) -> None:
+        """Let it begin; it is ready."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.close()
+
+    def said(self) -> str:
+        return self._said.read_text(errors="replace")[-_SAID_CHARACTERS:]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 class Crew:
-    """So many processes, each with a program of its own. Use `gathered`.
+    """Several processes, each with programs of its own. Use `gathered`. Thread-safe.
 
     Attributes:
         notes: the files with the notes of all, of those that were killed as well.
-        killed: how many were.
     """
 
     def __init__(self, config: Config, stack: ExitStack) -> None:
         self.notes: list[Path] = []
-        self.killed = 0
         self._config = config
         self._stack = stack
-        self._processes: list[subprocess.Popen[str]] = []
+        self._members: list[_Member] = []
+        self._mutex = threading.Lock()
 
-    def enlist(self) -> None:
-        """One more, that is ready to begin."""
-        number = len(self.notes)
-        notes = Path(self._config.out) / f"{number}.jsonl"
-        config = dataclasses.replace(self._config, process=number, out=str(notes))
-        process = self._stack.enter_context(_process(config))
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n", "a process did not start"
-        self.notes.append(notes)
-        self._processes.append(process)
+    def enlist(self, mix: str, threads: int, outage: str) -> _Member:
+        """One more, that will soon be ready to begin. See `Config`."""
+        with self._mutex:
+            config = dataclasses.replace(
+                self._config,
+                name=f"{mix.replace(', ', '-').replace(' ', '-')}-{len(self.notes)}",
+                mix=mix,
+                threads=threads,
+                outage=outage,
+            )
+            self.notes.append(config.notes)
+            member = _Member(config)
+            self._stack.callback(member.close)
+            self._members.append(member)
+        return member
+
+    def wait_until_ready(self) -> None:
+        """Wait for those who have just been enlisted."""
+        for member in self._members:
+            member.wait_until_ready()
 
     def go(self, seconds: float) -> None:
-        """Let those begin that have not: they begin new operations for so long."""
-        for process in self._processes:
-            assert process.stdin is not None
-            if not process.stdin.closed:
-                process.stdin.write(f"{seconds}\n")
-                process.stdin.close()
+        """Let all of them begin: they begin new operations for so long."""
+        for member in self._members:
+            member.go(seconds)
 
-    def kill(self, random: Random) -> None:
-        """Kill one of them."""
-        process = self._processes.pop(random.randrange(len(self._processes)))
-        process.kill()
-        process.wait()
-        self.killed += 1
+    def kill(self, random: Random, recorder: Recorder, until: float) -> None:
+        """Kill one of them; another takes its place, and goes on until then (`time.monotonic`)."""
+        with self._mutex:
+            member = self._members.pop(random.randrange(len(self._members)))
+        config = member.config
+        with recorder.span("process killed", who=config.name):
+            member.close()
+        new = self.enlist(config.mix, config.threads, config.outage)
+        new.wait_until_ready()
+        new.go(max(0.0, until - time.monotonic()))
 
-    def finish(self, patience: float) -> Counter[str]:
-        """Wait for those who are left; how many of their operations ended how.
+    def stop(self, random: Random, recorder: Recorder, seconds: float) -> None:
+        """Let one of them stand still for so long."""
+        with self._mutex:
+            member = random.choice(self._members)
+        with recorder.span("process stopped", who=member.config.name):
+            os.kill(member.process.pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(member.process.pid, signal.SIGCONT)
+
+    def finish(self, patience: float) -> list[Finding]:
+        """Wait for those who are left; which of them did not end as they should.
 
         Args:
             patience: for how long to wait, in seconds.
         """
-        operations: Counter[str] = Counter()
-        for process in self._processes:
-            assert process.wait(patience) == 0, "a process has failed"
-            assert process.stdout is not None
-            operations.update(json.loads(process.stdout.read()))
-        return operations
+        deadline = time.monotonic() + patience
+        findings = []
+        for member in self._members:
+            name = member.config.name
+            try:
+                code = member.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                member.process.send_signal(signal.SIGABRT)
+                member.process.wait()
+                findings.append(Finding(Kind.STUCK, name, f"it stood at\n{member.said()}"))
+            else:
+                if code != 0:
+                    detail = f"exit code {code}\n{member.said()}"
+                    findings.append(Finding(Kind.CRASHED, name, detail))
+        return findings
 
 
-@contextmanager
-def gathered(config: Config, count: int) -> Iterator[Crew]:
+@contextlib.contextmanager
+def gathered(config: Config, members: Sequence[tuple[str, int, str]]) -> Iterator[Crew]:
     """A crew that is ready to begin; none of it is left afterwards.
 
     Args:
-        config: of each, but for its number. Its `out` is the folder for their notes.
-        count: how many there are.
+        config: of each, but for what is its own. Its `out` is the folder for their notes.
+        members: of each the mix of its programs, its threads and its outage policy.
     """
     with ExitStack() as stack:
         crew = Crew(config, stack)
-        for _ in range(count):
-            crew.enlist()
+        for mix, threads, outage in members:
+            crew.enlist(mix, threads, outage)
+        crew.wait_until_ready()
         yield crew
-
-
-@contextmanager
-def _process(config: Config) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.trial.worker", json.dumps(vars(config))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=_ROOT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()

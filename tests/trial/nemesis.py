@@ -1,17 +1,34 @@
-"""Faults of the emulator: one after the other, which and when by a seed."""
+"""What goes wrong, and when: by a seed, noted as it happens.
+
+There are four who do harm, each in its own time, so that several things go wrong at once.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import enum
 import threading
-import urllib.request
-from collections import Counter
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Any
 
-#: What is planted, and how often beside the others.
+from tests.trial.crew import Crew
+from tests.trial.network import Trouble, Weather
+from tests.trial.record import Recorder
+from tests.trial.stage import Stage
+from tests.trial.watched import WallClockOffset
+
+#: After these memcached may have lost any record.
+LOSSES = frozenset(
+    {"memcached restarted", "memcached restarted twice", "memcached down", "memcached filled"}
+)
+#: These are the network's and memcached's as well, but nothing is lost.
+TROUBLES = frozenset({"memcached stopped", *(trouble.value for trouble in Trouble)})
+#: Of one process.
+STOPS = frozenset({"process stopped", "process killed"})
+
 _FAULTS: tuple[tuple[Mapping[str, Any], int], ...] = (
     ({"fault": "drop_reply"}, 4),
     ({"fault": "abort"}, 3),
@@ -22,50 +39,165 @@ _FAULTS: tuple[tuple[Mapping[str, Any], int], ...] = (
     ({"fault": "deadline_exceeded", "rpc": "Commit"}, 1),
     ({"fault": "delay", "seconds": 0.2, "rpc": "Commit"}, 2),
 )
-_SECONDS_BETWEEN = (0.02, 0.3)
+
+
+class Harm(enum.Enum):
+    """Who does harm, and how often: least and most seconds in between."""
+
+    MEMCACHED = (1.5, 5.0)
+    NETWORK = (0.5, 3.0)
+    PROCESSES = (0.6, 3.0)
+    DATASTORE = (0.02, 0.3)
+    EMULATOR = (8.0, 20.0)
 
 
 class Nemesis:
-    """Plants faults for as long as the block is not left.
+    """Does harm until its time is over.
 
     Args:
-        url: of the faults of an emulator.
-        seed: of what is planted.
-
-    Attributes:
-        planted: how many of each.
+        stage: the servers.
+        crew: the processes.
+        offset: by how much their wall clock is wrong.
+        out: for notes of what it does.
+        seed: of what it does.
+        kills: whether processes are killed, beside being stopped.
     """
 
-    def __init__(self, url: str, seed: int) -> None:
-        self.planted: Counter[str] = Counter()
-        self._url = url
-        self._random = Random(f"{seed}/nemesis")
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        faults, weights = zip(*_FAULTS, strict=True)
-        while not self._over.wait(self._random.uniform(*_SECONDS_BETWEEN)):
-            (fault,) = self._random.choices(faults, weights)
-            self._ask("POST", fault)
-            self.planted[fault["fault"]] += 1
-
-    def _ask(self, method: str, body: Mapping[str, Any] | None = None) -> None:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url, data, method=method)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=10):  # noqa: S310 (loopback)
-            pass
-
-    def __enter__(self) -> Nemesis:
-        self._thread.start()
-        return self
-
-    def __exit__(
+    def __init__(
         self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
+        stage: Stage,
+        crew: Crew,
+        offset: WallClockOffset,
+        out: Path,
+        *,
+        seed: str,
+        kills: bool,
     ) -> None:
-        self._over.set()
-        self._thread.join()
-        self._ask("DELETE")
+        self._stage = stage
+        self._crew = crew
+        self._offset = offset
+        self._recorder = Recorder(out)
+        self._seed = seed
+        self._kills = kills
+        self._until = 0.0
+        self._trouble: list[BaseException] = []
+
+    def run(self, harms: frozenset[Harm], seconds: float) -> None:
+        """Do harm for so long, and leave everything well again.
+
+        memcached is restarted from the thread that calls this, because it is to end with that.
+        """
+        self._until = time.monotonic() + seconds
+        actions = {
+            Harm.MEMCACHED: self._harm_memcached,
+            Harm.NETWORK: self._harm_network,
+            Harm.PROCESSES: self._harm_processes,
+            Harm.DATASTORE: self._harm_datastore,
+            Harm.EMULATOR: self._harm_emulator,
+        }
+        threads = [
+            threading.Thread(target=self._guarded, args=(harm, actions[harm]))
+            for harm in sorted(harms - {Harm.MEMCACHED}, key=lambda harm: harm.name)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            if Harm.MEMCACHED in harms:
+                self._again_and_again(Harm.MEMCACHED, actions[Harm.MEMCACHED])
+        finally:
+            for thread in threads:
+                thread.join()
+            self._offset.set(0.0)
+            self._stage.clear_faults()
+            self._recorder.close()
+        if self._trouble:
+            raise self._trouble[0]
+
+    def _guarded(self, harm: Harm, act: Callable[[Random], None]) -> None:
+        try:
+            self._again_and_again(harm, act)
+        except BaseException as trouble:  # told by whoever runs the trial
+            self._trouble.append(trouble)
+
+    def _again_and_again(self, harm: Harm, act: Callable[[Random], None]) -> None:
+        random = Random(f"{self._seed}/{harm.name}")
+        while True:
+            pause = random.uniform(*harm.value)
+            left = self._until - time.monotonic()
+            time.sleep(max(0.0, min(pause, left)))
+            if pause >= left:
+                return
+            act(random)
+
+    @contextlib.contextmanager
+    def _noted(self, kind: str) -> Iterator[None]:
+        with self._recorder.span(kind):
+            yield
+
+    # --- the lease store --------------------------------------------------------------------
+
+    def _harm_memcached(self, random: Random) -> None:
+        memcached = self._stage.memcached
+        what = random.choices(("restart", "twice", "down", "stop", "fill"), (3, 1, 2, 4, 2))[0]
+        seconds = random.uniform(0.2, 1.0) if random.random() < 0.6 else random.uniform(1.0, 4.5)
+        if what == "restart":
+            with self._noted("memcached restarted"):
+                memcached.restart()
+        elif what == "twice":
+            # Few changes in between, so that the numbers of versions come again.
+            with self._noted("memcached restarted twice"):
+                memcached.restart()
+                time.sleep(random.uniform(0.0, 0.2))
+                memcached.restart()
+        elif what == "down":
+            with self._noted("memcached down"):
+                memcached.kill()
+                time.sleep(seconds)
+                memcached.start()
+        elif what == "stop":
+            with self._noted("memcached stopped"), memcached.paused():
+                time.sleep(seconds)
+        else:
+            with self._noted("memcached filled"):
+                assert self._stage.fill_memcached() > 0, "nothing was thrown out"
+
+    # --- what is between, and the clock -----------------------------------------------------
+
+    def _harm_network(self, random: Random) -> None:
+        if random.random() < 0.15:
+            seconds = random.choice((-1, 1)) * random.choice((0.3, 5.0, 120.0, 86400.0))
+            with self._noted("wall clock set"):
+                self._offset.set(seconds)
+            return
+        trouble = random.choice(list(Trouble))
+        weather = Weather(
+            trouble,
+            share=random.choice((0.05, 0.3, 1.0)),
+            seconds=random.choice((0.05, 0.25, 0.6)),
+        )
+        with self._noted(trouble.value), self._stage.network.weather(weather):
+            if trouble is Trouble.CUT and random.random() < 0.5:
+                self._stage.network.cut()
+            time.sleep(random.uniform(0.1, 1.5))
+
+    # --- the processes ----------------------------------------------------------------------
+
+    def _harm_processes(self, random: Random) -> None:
+        what = random.choices(("moment", "past lease", "kill"), (4, 3, 2 if self._kills else 0))[0]
+        if what == "kill":
+            self._crew.kill(random, self._recorder, self._until)
+        else:
+            seconds = random.uniform(*((0.1, 0.9) if what == "moment" else (1.2, 7.0)))
+            seconds = min(seconds, max(0.1, self._until - time.monotonic()))
+            self._crew.stop(random, self._recorder, seconds)
+
+    # --- Datastore --------------------------------------------------------------------------
+
+    def _harm_datastore(self, random: Random) -> None:
+        (fault,) = random.choices(*zip(*_FAULTS, strict=True))
+        self._stage.plant(fault)
+        self._recorder.note("planted", fault=fault["fault"])
+
+    def _harm_emulator(self, random: Random) -> None:
+        with self._noted("emulator killed"):
+            self._stage.kill_emulator(random.uniform(0.0, 1.0))

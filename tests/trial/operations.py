@@ -6,25 +6,33 @@ import contextlib
 import copy
 import itertools
 import time
-from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 from pymemcache.client.base import Client as MemcacheClient
+from pymemcache.exceptions import MemcacheError
 
 import userlock
 from tests.trial.models import Entry, key_of, model_of, user_key
 from tests.trial.programs import Accident, Guard, Operation, Read, Way
 from tests.trial.record import Outcome, Recorder, Write
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.scope import current_scope
 
 LEASE_SECONDS = 1.0
 _PAST_LEASE_SECONDS = 1.2
-_WAIT_SECONDS = 3.0
+#: With the time by which memcached may be late.
+_PAST_RECORD_SECONDS = LEASE_SECONDS + 5.0
 _TRIES = 5
 
 _LOCKED = (Guard.LOCK, Guard.HEARTBEAT, Guard.EXTENSION, Guard.LOGGED_LOCK)
+
+#: Within that time a server that was stopped goes on, and does what it was asked meanwhile.
+_LATE_SECONDS = 6.0
+#: What ndb lets through when its global cache does not answer. It asks before it writes, and after.
+_CACHE_TROUBLE = (OSError, MemcacheError, ndb.MemcacheCache.KeyNotSet)
 
 Found = tuple[str, Any]
 
@@ -43,9 +51,16 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return Outcome.UNKNOWN
     if isinstance(error, (userlock.WriteViolation, userlock.LockError, google_errors.Aborted)):
         return Outcome.REFUSED
-    if isinstance(error, google_errors.GoogleAPIError):
+    if isinstance(error, (google_errors.GoogleAPIError, *_CACHE_TROUBLE)):
         return Outcome.UNKNOWN
     raise error
+
+
+def _token_for(entity: str) -> str | None:
+    """Of the lease under which this thread reads or writes an entity; None: under none."""
+    scope = current_scope()
+    tenure = None if scope is None else scope.held.get(entity.partition("/")[0])
+    return None if tenure is None else tenure.lease.token
 
 
 def _error_of(action: Callable[[], object]) -> Exception | None:
@@ -63,11 +78,8 @@ class Worker:
         client: for Datastore.
         service: for locks.
         memcached: the server of the locks, which is also ndb's global cache.
-        recorder: is told of each write.
+        recorder: is told of each write, and of what is read under locks.
         fencing: whether writes are fenced.
-
-    Attributes:
-        tally: how many operations ended how.
     """
 
     def __init__(
@@ -79,7 +91,6 @@ class Worker:
         *,
         fencing: bool,
     ) -> None:
-        self.tally: Tally[str] = Tally()
         self._client = client
         self._service = service
         self._memcached = memcached
@@ -94,26 +105,43 @@ class Worker:
             enforcement=userlock.Enforcement.LOG if logs else userlock.Enforcement.RAISE,
             fencing=self._fencing,
         )
+        ended = "done"
         with (
             self._client.context(global_cache=self._cache),
-            userlock.scope(self._service, settings=settings),
+            userlock.scope(
+                self._service,
+                settings=settings,
+                priority="batch" if operation.batch else "interactive",
+            ),
         ):
             one = _Request(operation, self._recorder, self._befall)
             try:
                 with one.suppressed():
                     one.run()
-                self.tally["done"] += 1
-            except (userlock.LockError, google_errors.GoogleAPIError) as error:
+            except (userlock.LockError, google_errors.GoogleAPIError, *_CACHE_TROUBLE) as error:
                 # Before a write: it was not allowed to begin, or could not read.
-                self.tally[type(error).__name__] += 1
+                ended = type(error).__name__
+        self._recorder.note("operation", kind=operation.way.name, ended=ended)
 
     def _befall(self, accident: Accident, user: str) -> None:
-        if accident is Accident.BROKEN:
-            self._service.break_lock(user)
-        elif accident is Accident.EVICTED:
-            self._memcached.flush_all(noreply=False)
-        elif accident is Accident.PAST_LEASE:
+        if accident is Accident.PAST_LEASE:
             time.sleep(_PAST_LEASE_SECONDS)
+        elif accident is Accident.PAST_RECORD:
+            time.sleep(_PAST_RECORD_SECONDS)
+        elif accident in (Accident.BROKEN, Accident.EVICTED):
+            self._lose(accident, user)
+
+    def _lose(self, accident: Accident, user: str) -> None:
+        """A lease is lost; or may be later, where the server has stopped and goes on."""
+        kind, lock = ("broken", user) if accident is Accident.BROKEN else ("flushed", None)
+        with self._recorder.span(kind, lock=lock):
+            try:
+                if accident is Accident.BROKEN:
+                    self._service.break_lock(user)
+                else:
+                    self._memcached.flush_all(noreply=False)
+            except (userlock.LockError, *_CACHE_TROUBLE):
+                self._recorder.note("late", kind=kind, lock=lock, lasts=_LATE_SECONDS)
 
 
 class _Request:
@@ -129,6 +157,7 @@ class _Request:
         #: Of a transaction: which attempt it is, and its writes.
         self._attempt: str | None = None
         self._attempted: list[Write] = []
+        self._tenures: Sequence[userlock.Tenure] = ()
 
     @contextlib.contextmanager
     def suppressed(self) -> Iterator[None]:
@@ -152,15 +181,20 @@ class _Request:
         if guard not in _LOCKED:
             yield
             return
+        if self._operation.read is Read.EARLIER:
+            for name in self._operation.entities:
+                key_of(name).get()
+            time.sleep(self._operation.pause)
         with userlock.global_locks(
             self._operation.users,
-            wait_timeout=_WAIT_SECONDS,
+            wait_timeout=self._operation.wait,
             lock_timeout=LEASE_SECONDS,
             heartbeat=guard is Guard.HEARTBEAT,
         ) as tenures:
             if guard is Guard.EXTENSION:
                 for tenure in tenures:
                     tenure.extend(2 * LEASE_SECONDS)
+            self._tenures = tenures
             yield
 
     # --- reading ----------------------------------------------------------------------------
@@ -172,10 +206,19 @@ class _Request:
             time.sleep(self._operation.pause)
         self._befall(self._operation.accident, self._operation.users[0])
         if self._operation.read is Read.AGAIN:
-            found = [(name, key_of(name).get()) for name, _ in found]
+            found = [(name, self._read_one(name)) for name, _ in found]
         return found
 
     def _read_one(self, name: str) -> Any:
+        began, token = SYSTEM_CLOCK.now(), _token_for(name)
+        entity = self._fetched(name)
+        # A transaction may show what there was when it began, which is before a lock inside it.
+        if token is not None and self._operation.way is not Way.LOCK_INSIDE:
+            found = None if entity is None else entity.last
+            self._recorder.note("read", entity=name, found=found, token=token, began=began)
+        return entity
+
+    def _fetched(self, name: str) -> Any:
         key = key_of(name)
         if self._operation.read is Read.QUERY:
             user = user_key(name.partition("/")[0])
@@ -194,6 +237,7 @@ class _Request:
             before=None if entity is None else entity.last,
             deletes=deletes,
             together=self._attempt,
+            token=None if name is None else _token_for(name),
         )
         self._recorder.about_to(write)
         if self._attempt is not None:
@@ -247,6 +291,16 @@ class _Request:
         for name, entity in self._read():
             if entity is not None:
                 self._told(self._write(name, entity, deletes=True), entity.key.delete)
+
+    def _put_and_yield(self) -> None:
+        """A long job: each step reads anew, and people may pass in between."""
+        for name in self._operation.entities:
+            for tenure in self._tenures:
+                tenure.yield_to_waiters(wait_timeout=self._operation.wait)
+            entity = self._read_one(name)
+            time.sleep(self._operation.pause)
+            changed, write = self._changed(name, entity)
+            self._told(write, changed.put)
 
     def _put_entry(self) -> None:
         entry, write = self._entry()
@@ -307,6 +361,7 @@ _WAYS: dict[Way, Callable[[_Request], None]] = {
     Way.TWICE: _Request._put_twice,
     Way.DELETE: _Request._delete,
     Way.ENTRY: _Request._put_entry,
+    Way.JOB: _Request._put_and_yield,
     Way.TRANSACTION: lambda one: one._transact(one._change),
     Way.READ_BEFORE: _Request._change_what_was_read_before,
     Way.DELETE_IN_TRANSACTION: lambda one: one._transact(one._delete_all),

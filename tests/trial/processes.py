@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from random import Random
-from unittest import mock
 
 from google.cloud import ndb
 
 from sample_app.stack.ports import LOOPBACK
-from tests.contract.emulator.process import EmulatorProcess
-from tests.servers import Memcached
-from tests.trial.checker import Finding, Kind, check
-from tests.trial.crew import Crew, gathered
+from tests.trial.crew import gathered
+from tests.trial.history import History, read
 from tests.trial.models import stored_counters, stored_entries
-from tests.trial.nemesis import Nemesis
-from tests.trial.record import Outcome, Write, read
+from tests.trial.mutations import Mutation
+from tests.trial.nemesis import Harm, Nemesis
+from tests.trial.stage import set_up
+from tests.trial.verdict import Verdict, judge
 from tests.trial.worker import Config
 
-_PROJECT = "trial"
 #: For the last operation of each, and its end.
 _PATIENCE = 60.0
-_SECONDS_BETWEEN_KILLS = (3.0, 6.0)
-_KILLS_BEFORE_END = 8.0
+
+#: Of each process the mix of its programs, its threads and its outage policy.
+MEMBERS = (
+    ("people", 2, "optimistic"),
+    ("people", 2, "optimistic"),
+    ("people", 2, "fail"),
+    ("batch", 2, "optimistic"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,113 +36,70 @@ class Result:
     """What has happened.
 
     Attributes:
-        writes: all that were made.
-        findings: what is wrong.
-        operations: how many ended how, as the processes say.
-        faults: how many were planted of each.
-        killed: how many processes were; what they did is not among the operations.
+        history: all that was noted.
+        verdict: what is wrong with it.
+        notes: the files that it was noted in.
+        seconds: how long it took.
     """
 
-    writes: list[Write]
-    findings: list[Finding]
-    operations: Counter[str]
-    faults: Counter[str]
-    killed: int
-
-    def told(self, outcome: Outcome) -> int:
-        """How many writes were told that."""
-        return sum(write.outcome is outcome for write in self.writes)
-
-    def found(self, kind: Kind) -> list[Finding]:
-        """What is wrong in that way."""
-        return [finding for finding in self.findings if finding.kind is kind]
-
-    def __str__(self) -> str:
-        told = ", ".join(f"{self.told(outcome)} {outcome.value}" for outcome in Outcome)
-        unsaid = {Outcome.REFUSED: "run again", Outcome.UNKNOWN: "killed"}
-        errors = Counter(
-            f"{write.outcome.value}: {write.error or unsaid[write.outcome]}"
-            for write in self.writes
-            if write.outcome is not Outcome.ACCEPTED
-        )
-        found = ", ".join(f"{len(self.found(kind))} {kind.value}" for kind in Kind)
-        return (
-            f"{len({write.operation for write in self.writes})} operations that wrote "
-            f"(of the processes that lived: {_listed(self.operations)})\n"
-            f"{len(self.writes)} writes: {told} ({_listed(errors)})\n"
-            f"{self.faults.total()} faults ({_listed(self.faults)}), {self.killed} killed\n"
-            f"{found}"
-        )
-
-
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in counts.most_common())
+    history: History
+    verdict: Verdict
+    notes: Sequence[Path]
+    seconds: float
 
 
 def run(
-    memcached: Memcached,
     folder: Path,
     *,
-    seed: int,
+    seed: str,
     seconds: float,
-    processes: int = 4,
+    members: Sequence[tuple[str, int, str]] = MEMBERS,
     concurrency_mode: str = "optimistic",
-    kills: bool = False,
-    fencing: bool = True,
+    harms: frozenset[Harm] = frozenset(Harm),
+    mutation: Mutation = Mutation.NONE,
 ) -> Result:
     """Let random programs run, and compare what they were told with what is there in the end.
 
     Args:
-        memcached: for the locks and for ndb's global cache. It is flushed now and then.
-        folder: for the notes of the processes.
+        folder: for notes, logs and data; an empty one.
         seed: of the programs and the faults.
         seconds: for how long operations are begun.
-        processes: how many there are at a time.
+        members: the processes; see `MEMBERS`.
         concurrency_mode: of the emulator.
-        kills: whether processes are killed now and then. The locks of a transaction that one has
-            left stay for up to a minute in the pessimistic mode; hardly anything else happens
-            meanwhile.
-        fencing: whether writes are fenced.
+        harms: who does harm. Processes are only killed in the optimistic mode: in the pessimistic
+            one the locks of a transaction that one has left stay for up to a minute, and hardly
+            anything else happens meanwhile.
+        mutation: what is taken out of the library.
 
     Raises:
-        AssertionError: a process has failed, or does not end.
+        Exception: the trial itself has failed.
     """
-    config = Config(
-        seed=seed,
-        url=memcached.url("trial"),
-        memcached=(LOOPBACK, memcached.port),
-        out=str(folder),
-        fencing=fencing,
-    )
-    with _datastore(concurrency_mode) as faults_url:
-        with gathered(config, processes) as crew, Nemesis(faults_url, seed) as nemesis:
+    began = time.monotonic()
+    with set_up(folder, concurrency_mode, seed) as stage:
+        config = Config(
+            seed=seed,
+            url=stage.url,
+            memcached=(LOOPBACK, stage.memcached.port),
+            ports=(stage.network.port, stage.memcached.port),
+            out=str(folder),
+            mutation=mutation.value,
+        )
+        offset = config.wall_clock
+        harm_noted = folder / "nemesis.jsonl"
+        with gathered(config, members) as crew:
+            nemesis = Nemesis(
+                stage,
+                crew,
+                offset,
+                harm_noted,
+                seed=seed,
+                kills=concurrency_mode != "pessimistic",
+            )
             crew.go(seconds)
-            if kills:
-                _kill_some(crew, Random(f"{seed}/crew"), seconds)
-            operations = crew.finish(seconds + _PATIENCE)
-        writes = read(crew.notes)
+            nemesis.run(harms, seconds)
+            ends = crew.finish(_PATIENCE)
+            notes = [*crew.notes, harm_noted]
+        history = read(notes)
         with ndb.Client().context():
-            findings = check(writes, stored_counters(), stored_entries())
-    return Result(writes, findings, operations, nemesis.planted, crew.killed)
-
-
-def _kill_some(crew: Crew, random: Random, seconds: float) -> None:
-    """Now and then a process dies, and another takes its place; not at the very end."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end - _KILLS_BEFORE_END:
-        time.sleep(random.uniform(*_SECONDS_BETWEEN_KILLS))
-        crew.kill(random)
-        crew.enlist()
-        crew.go(end - time.monotonic())
-
-
-@contextlib.contextmanager
-def _datastore(concurrency_mode: str) -> Iterator[str]:
-    """An emulator in a process of its own, which clients find; gives where to plant faults."""
-    with EmulatorProcess("--concurrency-mode", concurrency_mode) as emulator:
-        environment = {
-            "DATASTORE_EMULATOR_HOST": emulator.host,
-            "GOOGLE_CLOUD_PROJECT": _PROJECT,
-        }
-        with mock.patch.dict(os.environ, environment):
-            yield f"http://{emulator.host}/faults"
+            verdict = judge(history, stored_counters(), stored_entries(), ends)
+    return Result(history, verdict, notes, time.monotonic() - began)

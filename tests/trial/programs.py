@@ -1,10 +1,10 @@
-"""What each process is to do: random operations, the same for the same seed."""
+"""What each thread is to do: random operations, the same for the same seed."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ class Way(enum.Enum):
     DELETE_IN_TRANSACTION = "delete in a transaction"
     ENTRY = "a new entity under an automatic id"
     ENTRY_IN_TRANSACTION = "the same in a transaction, beside a counter"
+    JOB = "put, one after the other, and people may pass in between"
 
 
 class Guard(enum.Enum):
@@ -48,6 +49,7 @@ class Read(enum.Enum):
     AGAIN = "get, and get again after the pause"
     UNCACHED = "get past the context cache, so from the global cache where that is asked"
     QUERY = "query"
+    EARLIER = "get before the lock is taken, and get again under it"
 
 
 class Accident(enum.Enum):
@@ -56,6 +58,7 @@ class Accident(enum.Enum):
     NOTHING = "nothing"
     PAUSE = "a pause"
     PAST_LEASE = "a pause longer than the lease"
+    PAST_RECORD = "a pause longer than the store keeps the lease"
     BROKEN = "an operator breaks the lock"
     EVICTED = "memcached forgets everything"
 
@@ -68,6 +71,8 @@ class Operation:
         name: no other has it.
         entities: those that it writes: "user/counter".
         pause: for how long it works between the read and the write, in seconds.
+        wait: for how long it waits for each lock at most, in seconds.
+        batch: its priority.
     """
 
     name: str
@@ -77,6 +82,8 @@ class Operation:
     read: Read
     accident: Accident
     pause: float
+    wait: float
+    batch: bool
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -84,49 +91,106 @@ class Operation:
         return tuple(sorted({entity.partition("/")[0] for entity in self.entities}))
 
 
-_WAYS = {
-    Way.PUT: 20,
-    Way.BATCH: 15,
-    Way.TWICE: 8,
-    Way.TRANSACTION: 12,
-    Way.LOCK_INSIDE: 8,
-    Way.READ_BEFORE: 8,
-    Way.DELETE: 6,
-    Way.DELETE_IN_TRANSACTION: 4,
-    Way.ENTRY: 6,
-    Way.ENTRY_IN_TRANSACTION: 6,
-}
-_GUARDS = {
-    Guard.LOCK: 40,
-    Guard.HEARTBEAT: 10,
-    Guard.EXTENSION: 5,
-    Guard.LOGGED_LOCK: 15,
-    Guard.LOGGED: 10,
-    Guard.SUPPRESSED: 20,
-}
-_READS = {Read.GET: 50, Read.AGAIN: 15, Read.UNCACHED: 20, Read.QUERY: 15}
+@dataclass(frozen=True)
+class Mix:
+    """How often there is what in a program.
+
+    Attributes:
+        ways, guards, reads, accidents: each with its weight.
+        waits: for how long to wait for a lock, each as often as the others.
+        longest_pause: between a read and a write, in seconds.
+        users: whose entities.
+        batch: the priority.
+    """
+
+    ways: Mapping[Way, int]
+    guards: Mapping[Guard, int] = field(default_factory=lambda: {Guard.LOCK: 1})
+    reads: Mapping[Read, int] = field(default_factory=lambda: {Read.GET: 1})
+    accidents: Mapping[Accident, int] = field(default_factory=lambda: {Accident.PAUSE: 1})
+    waits: tuple[float, ...] = (3.0,)
+    longest_pause: float = 0.03
+    users: tuple[str, ...] = USERS
+    batch: bool = False
+
+
+_READS = {Read.GET: 45, Read.AGAIN: 15, Read.UNCACHED: 15, Read.QUERY: 15, Read.EARLIER: 10}
 _ACCIDENTS = {
     Accident.NOTHING: 60,
     Accident.PAUSE: 30,
     Accident.PAST_LEASE: 1,
-    Accident.BROKEN: 6,
-    Accident.EVICTED: 3,
+    Accident.BROKEN: 3,
+    Accident.EVICTED: 1,
+}
+
+#: What each process does. Those after the first two are for negative controls: what makes one
+#: error likely, and little else.
+MIXES = {
+    "people": Mix(
+        ways={
+            Way.PUT: 20,
+            Way.BATCH: 15,
+            Way.TWICE: 8,
+            Way.TRANSACTION: 12,
+            Way.LOCK_INSIDE: 8,
+            Way.READ_BEFORE: 8,
+            Way.DELETE: 6,
+            Way.DELETE_IN_TRANSACTION: 4,
+            Way.ENTRY: 6,
+            Way.ENTRY_IN_TRANSACTION: 6,
+        },
+        guards={
+            Guard.LOCK: 40,
+            Guard.HEARTBEAT: 15,
+            Guard.EXTENSION: 5,
+            Guard.LOGGED_LOCK: 10,
+            Guard.LOGGED: 10,
+            Guard.SUPPRESSED: 20,
+        },
+        reads=_READS,
+        accidents=_ACCIDENTS,
+        waits=(0.0, 0.5, 3.0, 3.0, 3.0),
+    ),
+    "batch": Mix(
+        ways={Way.JOB: 12, Way.PUT: 3, Way.BATCH: 3, Way.TRANSACTION: 3, Way.LOCK_INSIDE: 1},
+        guards={Guard.LOCK: 2, Guard.HEARTBEAT: 3, Guard.EXTENSION: 1},
+        reads=_READS,
+        accidents=_ACCIDENTS,
+        waits=(0.0, 2.0, 6.0, 6.0),
+        batch=True,
+    ),
+    "beyond their leases": Mix(
+        ways={Way.PUT: 1},
+        accidents={Accident.PAUSE: 7, Accident.PAST_RECORD: 1},
+        waits=(8.0,),
+        longest_pause=0.7,
+        users=USERS[:2],
+    ),
+    "read before the lock": Mix(ways={Way.PUT: 1}, reads={Read.EARLIER: 1}, users=USERS[:1]),
+    "locks in transactions": Mix(ways={Way.LOCK_INSIDE: 1, Way.PUT: 1}, users=USERS[:1]),
+    "one lock": Mix(ways={Way.PUT: 1}, users=USERS[:1]),
+    "one lock, batch": Mix(ways={Way.PUT: 1}, users=USERS[:1], batch=True),
 }
 
 
-def program(seed: int, process: int) -> Iterator[Operation]:
-    """All that a process does, without an end."""
-    random = Random(f"{seed}/{process}")
+def program(seed: str, performer: str, mix: Mix) -> Iterator[Operation]:
+    """All that one thread does, without an end.
+
+    Args:
+        seed: of the trial.
+        performer: which thread of which process; no other has that name.
+        mix: how often there is what.
+    """
+    random = Random(f"{seed}/{performer}")
     number = 0
     while True:
         number += 1
-        yield _operation(random, f"{process}.{number}")
+        yield _operation(random, f"{performer}.{number}", mix)
 
 
-def _operation(random: Random, name: str) -> Operation:
-    way = _one(random, _WAYS)
-    guard = _one(random, _GUARDS)
-    read = _one(random, _READS)
+def _operation(random: Random, name: str, mix: Mix) -> Operation:
+    way = _one(random, mix.ways)
+    guard = _one(random, mix.guards)
+    read = _one(random, mix.reads)
     if way in (Way.DELETE, Way.DELETE_IN_TRANSACTION):
         # A delete carries a version only of what the context cache has.
         read = Read.GET
@@ -134,21 +198,23 @@ def _operation(random: Random, name: str) -> Operation:
         guard = Guard.LOGGED_LOCK  # and only of what was read under the lock
     return Operation(
         name=name,
-        entities=_entities(random),
+        entities=_entities(random, mix.users),
         way=way,
         guard=guard,
         read=read,
-        accident=_one(random, _ACCIDENTS),
-        pause=random.uniform(0.001, 0.03),
+        accident=_one(random, mix.accidents),
+        pause=random.uniform(0.001, mix.longest_pause),
+        wait=random.choice(mix.waits),
+        batch=mix.batch,
     )
 
 
-def _entities(random: Random) -> tuple[str, ...]:
+def _entities(random: Random, among: tuple[str, ...]) -> tuple[str, ...]:
     """Mostly some of one user, sometimes of two."""
-    users = random.sample(USERS, 2 if random.random() < 0.1 else 1)
+    users = random.sample(among, 2 if len(among) > 1 and random.random() < 0.1 else 1)
     each = [f"{user}/{counter}" for user in users for counter in COUNTERS]
     return tuple(random.sample(each, random.choice((1, 1, 2, 3))))
 
 
-def _one(random: Random, weights: dict[_T, int]) -> _T:
+def _one(random: Random, weights: Mapping[_T, int]) -> _T:
     return random.choices(list(weights), list(weights.values()))[0]

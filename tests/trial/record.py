@@ -1,15 +1,23 @@
-"""What became of each write: noted by the process that makes it, before and after.
+"""What happened, as each process notes it: a line before and a line after.
 
-A process that dies leaves what it knew: a write without an outcome may have landed or not.
+The files are only appended to, a whole line at a time, so a process that is
+killed leaves what it knew: a write without an outcome may have landed or not.
+Times are in seconds on the machine's clock that goes on whatever happens
+(CLOCK_BOOTTIME), which is the same one in all processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
+import itertools
 import json
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+
+from userlock.clock import SYSTEM_CLOCK
 
 
 class Outcome(enum.Enum):
@@ -31,8 +39,11 @@ class Write:
         before: the id of the write that was read, on which this one builds; None: there was none.
         deletes: whether it deletes the entity.
         together: writes of which this says the same land all or none.
+        token: of the lease under which it is made; None: under none.
         outcome: as it was told.
         error: by which it was told, if by one.
+        made: when it was about to be sent.
+        told: when its outcome was known, if it was.
     """
 
     id: str
@@ -41,8 +52,11 @@ class Write:
     before: str | None
     deletes: bool = False
     together: str | None = None
+    token: str | None = None
     outcome: Outcome = Outcome.UNKNOWN
     error: str = ""
+    made: float = 0.0
+    told: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,44 +68,46 @@ class Stored:
 
 
 class Recorder:
-    """Notes writes in a file.
+    """Notes what happens in a file. Thread-safe.
 
     Args:
         path: of the file; of this recorder alone.
     """
 
     def __init__(self, path: Path) -> None:
-        self._out = path.open("w")
+        self._out = path.open("a")
+        self._mutex = threading.Lock()
+        self._numbers = itertools.count(1)
+
+    def note(self, what: str, **facts: object) -> None:
+        """Something has happened just now."""
+        line = json.dumps({"what": what, "at": SYSTEM_CLOCK.now(), **facts}) + "\n"
+        with self._mutex:
+            self._out.write(line)
+            self._out.flush()
 
     def about_to(self, write: Write) -> None:
         """It is about to be sent: whoever reads a note of its outcome knows what it was."""
-        self._note(**{**vars(write), "outcome": write.outcome.value})
+        facts = dataclasses.asdict(write)
+        for unknown in ("outcome", "error", "made", "told"):
+            del facts[unknown]
+        self.note("write", **facts)
 
     def ended(self, write: Write, outcome: Outcome, error: BaseException | None = None) -> None:
         """Its outcome is known as far as it will be."""
         write.outcome = outcome
         write.error = "" if error is None else type(error).__name__
-        self._note(id=write.id, outcome=outcome.value, error=write.error)
+        self.note("outcome", id=write.id, outcome=outcome.value, error=write.error)
 
-    def _note(self, **facts: object) -> None:
-        self._out.write(json.dumps(facts) + "\n")
-        self._out.flush()
+    @contextlib.contextmanager
+    def span(self, kind: str, **facts: object) -> Iterator[None]:
+        """Something goes on for a while. One that is never ended may go on for ever."""
+        number = next(self._numbers)
+        self.note("begins", number=number, kind=kind, **facts)
+        try:
+            yield
+        finally:
+            self.note("ends", number=number)
 
     def close(self) -> None:
         self._out.close()
-
-
-def read(paths: Iterable[Path]) -> list[Write]:
-    """What several recorders have noted. A last line that breaks off is left out."""
-    writes: dict[str, Write] = {}
-    for path in paths:
-        for line in path.read_text().splitlines(keepends=True):
-            if not line.endswith("\n"):
-                continue
-            facts = json.loads(line)
-            outcome = Outcome(facts.pop("outcome"))
-            if "operation" in facts:
-                writes[facts["id"]] = Write(**facts)
-            writes[facts["id"]].outcome = outcome
-            writes[facts["id"]].error = facts["error"]
-    return list(writes.values())

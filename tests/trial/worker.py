@@ -1,27 +1,34 @@
 """One process of the trial: `python -m tests.trial.worker CONFIG` (JSON).
 
-Says "ready" on its standard output, begins when it reads for how many seconds
-it is to begin new operations, and says at its end how many ended how.
+Says "ready" on its standard output, and begins when it reads for how many
+seconds it is to begin new operations. Stuck, it says where when it gets SIGABRT.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import json
 import logging
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from google.cloud import ndb
 from pymemcache.client.base import Client as MemcacheClient
 
-import userlock
+from tests.trial.gauges import gauged
+from tests.trial.mutations import Mutation, apply
 from tests.trial.operations import Worker
-from tests.trial.programs import program
+from tests.trial.programs import MIXES, program
 from tests.trial.record import Recorder
+from tests.trial.watched import WallClockOffset, WatchedService
 from userlock.ndb.hooks import transactions
+
+_SECONDS_BETWEEN_GAUGES = 2.0
+_CACHE_SECONDS = 0.5
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -30,48 +37,114 @@ class Config:
 
     Attributes:
         seed: of all programs.
-        process: which of them is its own.
+        name: no other process has it.
+        mix: which of `MIXES` its programs are of.
+        threads: how many, each with a program of its own.
         url: of the lease store.
+        outage: what to do when it does not answer.
         memcached: host and port of the same server, for ndb's global cache.
-        out: where its notes go.
-        fencing: whether writes are fenced.
+        ports: those on which connections are counted: memcached's, and what stands before it.
+        out: the folder for notes.
+        mutation: what is taken out of the library.
     """
 
-    seed: int
-    process: int = 0
+    seed: str
+    name: str = ""
+    mix: str = "people"
+    threads: int = 1
     url: str
+    outage: str = "optimistic"
     memcached: tuple[str, int]
+    ports: tuple[int, ...]
     out: str
-    fencing: bool = True
+    mutation: str = Mutation.NONE.value
+
+    @property
+    def notes(self) -> Path:
+        """The file with what the process notes."""
+        return Path(self.out) / f"{self.name}.jsonl"
+
+    @property
+    def wall_clock(self) -> WallClockOffset:
+        """By how much the wall clock of all processes is wrong."""
+        return WallClockOffset(Path(self.out) / "wall-clock-offset")
+
+
+class _Process:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._recorder = Recorder(config.notes)
+        self._service = WatchedService(
+            config.url,
+            outage=config.outage,
+            name=config.name,
+            recorder=self._recorder,
+            offset=config.wall_clock,
+        )
+        self._client = ndb.Client()
+        self._caches = [
+            MemcacheClient(tuple(config.memcached), timeout=_CACHE_SECONDS)
+            for _ in range(config.threads)
+        ]
+
+    def run(self, seconds: float) -> None:
+        """Begin new operations for so long, and leave nothing behind."""
+        end = time.monotonic() + seconds
+        self._gauge("before")
+        with ThreadPoolExecutor(self._config.threads) as threads:
+            working = [
+                threads.submit(self._work, number, cache, end)
+                for number, cache in enumerate(self._caches)
+            ]
+            warm = time.monotonic() + seconds / 3
+            while not all(each.done() for each in working):
+                time.sleep(_SECONDS_BETWEEN_GAUGES)
+                is_warm = warm <= time.monotonic()
+                self._gauge("warm" if is_warm else "meanwhile", objects=is_warm)
+                if is_warm:
+                    warm = float("inf")
+            for each in working:
+                each.result()
+        self._service.close()
+        for cache in self._caches:
+            cache.close()
+        self._gauge("after", objects=True)
+        self._recorder.close()
+
+    def _work(self, number: int, cache: MemcacheClient, end: float) -> None:
+        worker = Worker(
+            self._client,
+            self._service,
+            cache,
+            self._recorder,
+            fencing=self._config.mutation != Mutation.FENCING.value,
+        )
+        performer = f"{self._config.name}.{number}"
+        for operation in program(self._config.seed, performer, MIXES[self._config.mix]):
+            if time.monotonic() > end:
+                break
+            worker.carry_out(operation)
+
+    def _gauge(self, when: str, *, objects: bool = False) -> None:
+        facts = gauged(tuple(self._config.ports), objects=objects)
+        self._recorder.note("gauge", who=self._config.name, when=when, **facts)
 
 
 def main() -> None:
     config = Config(**json.loads(sys.argv[1]))
+    faulthandler.enable()
     logging.getLogger("userlock").setLevel(logging.CRITICAL)  # it does what it should not
-    # ndb's, of its global cache: it is flushed now and then.
+    # ndb's, of its global cache: it is flushed, stopped and killed now and then.
     warnings.filterwarnings("ignore", "Attempt to remove a lock that doesn't exist")
+    warnings.filterwarnings("ignore", "Error connecting to global cache")
     # There are many faults: what is tried again is tried again soon.
     ndb._retry._DEFAULT_INITIAL_DELAY = 0.01
     ndb._retry._DEFAULT_MAXIMUM_DELAY = 0.05
     transactions._RESEND_DELAYS = (0.01, 0.02, 0.04)
-    service = userlock.LockService.from_url(config.url)
-    recorder = Recorder(Path(config.out))
-    worker = Worker(
-        ndb.Client(),
-        service,
-        MemcacheClient(tuple(config.memcached), timeout=2),
-        recorder,
-        fencing=config.fencing,
-    )
+    apply(Mutation(config.mutation))
+    process = _Process(config)
     print("ready", flush=True)
-    end = time.monotonic() + float(sys.stdin.readline())
-    for operation in program(config.seed, config.process):
-        if time.monotonic() > end:
-            break
-        worker.carry_out(operation)
-    service.close()
-    recorder.close()
-    print(json.dumps(worker.tally), flush=True)
+    process.run(float(sys.stdin.readline()))
 
 
 if __name__ == "__main__":

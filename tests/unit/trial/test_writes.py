@@ -1,4 +1,4 @@
-"""The checker of trials finds what it is there to find, and nothing else."""
+"""The checker of writes finds what it is there to find, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.trial.checker import Finding, Kind, check
+from tests.trial.findings import Finding, Kind
 from tests.trial.record import Outcome, Stored, Write
+from tests.trial.writes import check
 
 ACCEPTED, REFUSED, UNKNOWN = Outcome.ACCEPTED, Outcome.REFUSED, Outcome.UNKNOWN
 
@@ -43,7 +44,7 @@ def found(
 
 def by_kind(findings: Sequence[Finding]) -> dict[Kind, list[str]]:
     return {
-        kind: [each.write for each in findings if each.kind is kind]
+        kind: [each.about for each in findings if each.kind is kind]
         for kind in Kind
         if any(each.kind is kind for each in findings)
     }

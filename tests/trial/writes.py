@@ -13,40 +13,11 @@ refused, and stands on a chain, is there all the same.
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from tests.trial.findings import Finding, Kind
 from tests.trial.record import Outcome, Stored, Write
-
-
-class Kind(enum.Enum):
-    """What may be wrong."""
-
-    LOST = "accepted, and lost"
-    FORKED = "two have landed on one"
-    PHANTOM = "refused, or never made, and there"
-    TWICE = "there twice"
-    TORN = "a part of a transaction"
-    MISCOUNTED = "another count than there are writes"
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong.
-
-    Attributes:
-        kind: what it is.
-        write: the id of the write that it is about.
-        detail: for people.
-    """
-
-    kind: Kind
-    write: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.value}: {self.write} ({self.detail})"
 
 
 def check(
@@ -73,7 +44,7 @@ def check(
             by_entity.setdefault(write.entity, []).append(write)
     for name, mine in by_entity.items():
         chains = _Chains(mine, stored.get(name))
-        findings += chains.findings()
+        findings += (dataclasses.replace(each, place=name) for each in chains.findings())
         landed |= chains.landed
         absent |= chains.absent
     findings += _singles([write for write in writes if write.entity is None], Counter(single))

@@ -1,0 +1,116 @@
+"""The trial in its short form, and that it finds what it is there to find.
+
+    make torture DURATION=3600 SEED=7
+
+Programs and faults come of the seed; how they interleave is up to the machine.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.servers import real
+from tests.trial.findings import Kind
+from tests.trial.mutations import Mutation
+from tests.trial.nemesis import Harm
+from tests.trial.processes import Result, run
+from tests.trial.report import Report, excerpt
+
+pytestmark = pytest.mark.slow
+
+SEED = str(random.randrange(10**6))
+#: On a machine that is so busy that hardly two processes run at once, one run may show nothing.
+_TIMES = 3
+
+
+@pytest.fixture(autouse=True)
+def _memcached() -> None:
+    real("memcached", "memcached")
+
+
+def said(result: Result, seed: str) -> str:
+    report = Report(seed)
+    report.add(result)
+    lines = [report.brief()]
+    for finding in result.verdict.findings[:3]:
+        lines += ["", str(finding), *excerpt(result, finding)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("concurrency_mode", "seconds"), [("optimistic", 60.0), ("pessimistic", 30.0)]
+)
+def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float) -> None:
+    result = run(tmp_path, seed=SEED, seconds=seconds, concurrency_mode=concurrency_mode)
+    print(f"\n{concurrency_mode}, SEED={SEED}\n{said(result, SEED)}")
+    assert result.verdict.findings == [], f"SEED={SEED}\n{said(result, SEED)}"
+    # It has had something to tell apart.
+    figures = result.verdict.figures
+    assert figures["writes accepted"] > 3 * seconds
+    assert figures["writes refused"] > seconds / 2
+    assert 0 < figures["writes unknown"] < figures["writes"] / 4
+    assert figures["hand-overs checked for exclusion"] > seconds
+    assert figures["reads compared with earlier writes"] > seconds
+    assert figures["waits checked for order"] > 0
+
+
+@pytest.mark.parametrize(
+    ("mutation", "kind", "members", "harms"),
+    [
+        (Mutation.FENCING, Kind.LOST, [("people", 2, "optimistic")] * 3, {Harm.DATASTORE}),
+        (
+            Mutation.CHECKED_RELEASE,
+            Kind.OVERLAP,
+            [("beyond their leases", 4, "optimistic")] * 2,
+            (),
+        ),
+        (
+            Mutation.FRESH_READS,
+            Kind.OUTDATED,
+            [("read before the lock", 2, "optimistic")] * 2,
+            (),
+        ),
+        (
+            Mutation.HELD_TO_COMMIT,
+            Kind.OUTDATED,
+            [("locks in transactions", 2, "optimistic")] * 2,
+            {Harm.DATASTORE},
+        ),
+        (
+            Mutation.BATCH_STANDS_BACK,
+            Kind.OVERTAKEN,
+            [("one lock", 2, "optimistic"), ("one lock, batch", 2, "optimistic")],
+            (),
+        ),
+    ],
+)
+def test_what_is_taken_out_is_found(
+    tmp_path: Path,
+    mutation: Mutation,
+    kind: Kind,
+    members: list[tuple[str, int, str]],
+    harms: set[Harm],
+) -> None:
+    """The negative controls: the same trial, and the library without one of its rules.
+
+    The same programs on the library as it is find nothing; with another seed if need be.
+    """
+    for number in range(_TIMES):
+        seed = f"{SEED}/{number}"
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = run(
+            folder,
+            seed=seed,
+            seconds=12.0,
+            members=members,
+            harms=frozenset(harms),
+            mutation=mutation,
+        )
+        print(f"\nwithout {mutation.value}, SEED={seed}\n{said(result, seed)[:2000]}")
+        if result.verdict.found(kind):
+            return
+    pytest.fail(f"SEED={SEED}: {kind.value}: not found in {_TIMES} runs")

@@ -1,0 +1,192 @@
+"""What stands between the processes and memcached: a network that is bad at times.
+
+`tests.faults.proxy` does one thing to one command; this does the same thing to
+many connections, for as long as the weather lasts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from random import Random
+
+from sample_app.stack.ports import LOOPBACK
+
+
+class Trouble(enum.Enum):
+    """What happens to a packet."""
+
+    LATE = "packets late"
+    REPLIES_LOST = "replies lost"
+    COMMANDS_LOST = "commands lost"
+    CUT = "connections cut"
+    CUT_AFTER = "connections cut after the command"
+    HALF_CLOSED = "connections half closed"
+
+
+#: What may happen to a packet on its way to the server; the rest happens on the way back.
+_ON_THE_WAY_THERE = (Trouble.LATE, Trouble.COMMANDS_LOST, Trouble.CUT, Trouble.CUT_AFTER)
+_ON_THE_WAY_BACK = (Trouble.LATE, Trouble.REPLIES_LOST, Trouble.HALF_CLOSED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Weather:
+    """How the network is.
+
+    Attributes:
+        trouble: what happens.
+        share: to which share of the packets, from 0 to 1.
+        seconds: how late what is late arrives.
+    """
+
+    trouble: Trouble
+    share: float
+    seconds: float = 0.0
+
+
+class Network:
+    """Stands before `127.0.0.1:target_port`. Use as a context manager.
+
+    Args:
+        target_port: of the server. It may be killed and come back.
+        random: which packets are hit.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def __init__(self, target_port: int, random: Random) -> None:
+        self._target = (LOOPBACK, target_port)
+        self._random = random
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._weather: Weather | None = None
+        self._links: set[_Link] = set()
+        self._mutex = threading.Lock()
+        self._accepting = threading.Thread(target=self._accept)
+
+    @contextlib.contextmanager
+    def weather(self, weather: Weather) -> Iterator[None]:
+        """The weather for as long as the block is not left."""
+        self._weather = weather
+        try:
+            yield
+        finally:
+            self._weather = None
+
+    def cut(self) -> None:
+        """All connections break at once."""
+        with self._mutex:
+            links = list(self._links)
+        for link in links:
+            link.close()
+
+    def hits(self) -> Weather | None:
+        """The weather, if it hits this packet."""
+        weather = self._weather
+        return weather if weather is not None and self._random.random() < weather.share else None
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # it is over
+                return
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            link = _Link(self, client, server)
+            with self._mutex:
+                self._links.add(link)
+            link.start()
+
+    def ended(self, link: _Link) -> None:
+        """A connection is over."""
+        with self._mutex:
+            self._links.discard(link)
+
+    def __enter__(self) -> Network:
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._listener.close()
+        with self._mutex:
+            links = list(self._links)
+        for link in links:
+            link.close()
+            link.join()
+
+
+class _Link:
+    """One connection, in two halves."""
+
+    def __init__(self, network: Network, client: socket.socket, server: socket.socket) -> None:
+        self._network = network
+        self._client = client
+        self._server = server
+        self._halves = [
+            threading.Thread(target=self._carry, args=half, daemon=True)
+            for half in (
+                (client, server, _ON_THE_WAY_THERE),
+                (server, client, _ON_THE_WAY_BACK),
+            )
+        ]
+        self._left = len(self._halves)
+        self._mutex = threading.Lock()
+
+    def start(self) -> None:
+        for half in self._halves:
+            half.start()
+
+    def join(self) -> None:
+        for half in self._halves:
+            half.join()
+
+    def close(self) -> None:
+        """Break it; both halves end."""
+        for end in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _carry(
+        self, source: socket.socket, target: socket.socket, troubles: tuple[Trouble, ...]
+    ) -> None:
+        silent = False  # no network loses the first packet alone
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                weather = self._network.hits()
+                trouble = None if weather is None else weather.trouble
+                if weather is None or trouble not in troubles:
+                    trouble = None
+                elif trouble is Trouble.LATE:
+                    time.sleep(weather.seconds)
+                elif trouble in (Trouble.REPLIES_LOST, Trouble.COMMANDS_LOST):
+                    silent = True
+                elif trouble is Trouble.HALF_CLOSED:
+                    target.shutdown(socket.SHUT_WR)
+                    silent = True
+                if trouble is Trouble.CUT:
+                    break
+                if not silent:
+                    target.sendall(data)
+                if trouble is Trouble.CUT_AFTER:
+                    break
+        self.close()
+        with self._mutex:
+            self._left -= 1
+            last = not self._left
+        if last:
+            self._client.close()
+            self._server.close()
+            self._network.ended(self)

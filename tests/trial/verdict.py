@@ -1,0 +1,125 @@
+"""All that is checked at the end of a trial, put together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.trial import writes
+from tests.trial.findings import Finding, Kind
+from tests.trial.history import Facts, History, Span
+from tests.trial.nemesis import LOSSES, STOPS, TROUBLES
+from tests.trial.record import Outcome, Stored
+from tests.trial.tenures import Exclusion
+from tests.trial.waits import Waits
+
+#: Beside the faults: what the programs themselves do to locks.
+_LOST_BY_PROGRAMS = frozenset({"broken", "flushed"})
+#: For so long after a fault things are put in order again: breakers, lines of waiters. In seconds.
+_SETTLES_SECONDS = 2.0
+#: Connections that a process may have: those of the lease store, and one a thread for ndb's cache.
+_MOST_CONNECTIONS = 32 + 8
+#: Threads that may stay until a process ends: the one that runs it, and the heart.
+_MOST_THREADS = 2
+#: By how much a process may grow after its first third: memory in bytes, and objects.
+_MOST_GROWTH = 48 << 20
+_MOST_OBJECTS = 40_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a history says.
+
+    Attributes:
+        findings: what is wrong.
+        overlaps: how many tenures met that may, by what explains it.
+        figures: how much there was to be checked, by name.
+    """
+
+    findings: list[Finding]
+    overlaps: Counter[str]
+    figures: Mapping[str, float]
+
+    def found(self, kind: Kind) -> list[Finding]:
+        """What is wrong in that way."""
+        return [finding for finding in self.findings if finding.kind is kind]
+
+
+def judge(
+    history: History, stored: Mapping[str, Stored], single: Sequence[str], members: list[Finding]
+) -> Verdict:
+    """Check everything.
+
+    Args:
+        history: what was noted.
+        stored: the counters that are there at the end, by name.
+        single: the writes of the entries that are there.
+        members: what was wrong with processes at their end.
+    """
+    losses = [each for each in history.spans if each.kind in LOSSES | _LOST_BY_PROGRAMS]
+    troubles = [
+        dataclasses.replace(each, ended=each.ended + _SETTLES_SECONDS)
+        for each in history.spans
+        if each.kind in LOSSES | _LOST_BY_PROGRAMS | TROUBLES
+    ]
+    stops = [each for each in history.spans if each.kind in STOPS]
+    exclusion = Exclusion(history, losses)
+    waits = Waits(list(history.attempts.values()), troubles, stops)
+    findings = [
+        *members,
+        *writes.check(list(history.writes.values()), stored, single),
+        *exclusion.findings(),
+        *waits.findings(),
+        *leaks(history.gauges),
+    ]
+    told = Counter(write.outcome for write in history.writes.values())
+    figures = {
+        "operations": history.operations.total(),
+        "writes": len(history.writes),
+        **{f"writes {outcome.value}": told[outcome] for outcome in Outcome},
+        "locks taken": len(history.tenures),
+        "taken without the store's word": sum(a.degraded for a in history.tenures.values()),
+        "hand-overs checked for exclusion": exclusion.compared,
+        "reads compared with earlier writes": exclusion.looked_at,
+        "waits checked for order": waits.looked_at,
+        "longest told after its time-out, s": round(waits.longest, 3),
+    }
+    return Verdict(findings, exclusion.explained, figures)
+
+
+def leaks(gauges: Sequence[Facts]) -> Iterator[Finding]:
+    """What processes have kept that they need not."""
+    warm: dict[str, Facts] = {}
+    for gauge in gauges:
+        who, when = gauge["who"], gauge["when"]
+        if when == "warm":
+            warm[who] = gauge
+        if gauge["connections"] > _MOST_CONNECTIONS:
+            yield _leak(gauge, f"{gauge['connections']} connections")
+        if when != "after":
+            continue
+        if gauge["connections"]:
+            yield _leak(gauge, f"{gauge['connections']} connections are left")
+        if gauge["threads"] > _MOST_THREADS:
+            yield _leak(gauge, f"{gauge['threads']} threads are left")
+        for what, most in (("resident", _MOST_GROWTH), ("objects", _MOST_OBJECTS)):
+            grown = gauge[what] - warm.get(who, gauge)[what]
+            if grown > most:
+                yield _leak(gauge, f"{what} has grown by {grown}")
+
+
+def _leak(gauge: Facts, detail: str) -> Finding:
+    return Finding(Kind.LEAK, gauge["who"], detail, at=gauge["at"])
+
+
+def faults(history: History) -> Counter[str]:
+    """How often what went wrong, of all that was done to it."""
+    spans = Counter(span.kind for span in history.spans)
+    planted = Counter({f"Datastore: {fault}": n for fault, n in history.planted.items()})
+    return spans + planted
+
+
+def lasting(spans: Sequence[Span], kinds: frozenset[str]) -> float:
+    """For how long altogether something of these kinds went on, in seconds."""
+    return sum(span.ended - span.began for span in spans if span.kind in kinds)
