@@ -163,18 +163,16 @@ def excerpt(result: Result, finding: Finding) -> list[str]:
     notes: list[tuple[float, str]] = []
     for path in result.notes:
         for line in path.read_text().splitlines():
-            if any(f'"{name}"' in line for name in names) or path.stem == "nemesis":
-                notes.append((json.loads(line)["at"], f"{path.stem}: {line}"))
+            mine = any(f'"{name}"' in line for name in names)
+            if line.endswith("}") and (mine or (path.stem == "nemesis" and '"begins"' in line)):
+                facts = json.loads(line)
+                at, what = facts.pop("at"), facts.pop("what")
+                told = ", ".join(f"{name}={fact}" for name, fact in facts.items() if fact)
+                notes.append((at, f"{at:.3f} {path.stem}: {what} {told}"))
     notes.sort()
     if finding.at is None:
         return [line for _, line in notes][-_MOST_NOTES:]
-    near = (line for at, line in notes if abs(at - _moment(finding)) < _AROUND_SECONDS)
-    return _middle(near)
-
-
-def _moment(finding: Finding) -> float:
-    assert finding.at is not None
-    return finding.at
+    return _middle(line for at, line in notes if abs(at - finding.at) < _AROUND_SECONDS)
 
 
 def _tokens(history: History, locks: set[str]) -> set[str]:

@@ -86,7 +86,9 @@ class _Chains:
         for before, after in self._next.items():
             # What is gone may be deleted again.
             if len(after) > 1 and not all(self._deletes(each) for each in after):
-                yield Finding(Kind.FORKED, before, f"followed by {', '.join(after)}")
+                detail = f"followed by {', '.join(after)}"
+                at = max(self._writes[each].made for each in after)
+                yield Finding(Kind.FORKED, before, detail, at=at)
         surviving = self._surviving()
         for each in sorted(self.landed):
             write = self._writes.get(each)
@@ -94,13 +96,24 @@ class _Chains:
                 yield Finding(Kind.PHANTOM, each, "nobody made it")
             elif write.outcome is Outcome.REFUSED:
                 yield Finding(Kind.PHANTOM, each, f"refused of {write.operation}")
-            elif write.outcome is Outcome.ACCEPTED and each not in surviving:
-                yield Finding(Kind.LOST, each, f"of {write.entity}, by {write.operation}")
+            elif (write.outcome is Outcome.ACCEPTED and each not in surviving) or self._is_undone(
+                write
+            ):
+                yield self._lost(write)
         if self._stored is not None:
             length = sum(1 for _ in self._back(self._stored.last))
             if self._stored.count != length:
                 detail = f"{self._stored.count} for {length}"
                 yield Finding(Kind.MISCOUNTED, self._stored.last, detail)
+
+    def _lost(self, write: Write) -> Finding:
+        detail = f"of {write.entity}, by {write.operation}"
+        return Finding(Kind.LOST, write.id, detail, at=write.told)
+
+    def _is_undone(self, write: Write) -> bool:
+        """Whether it is a deletion, and what it deleted is there."""
+        stored = self._stored
+        return write.deletes and stored is not None and stored.last == write.before
 
     def _surviving(self) -> set[str]:
         """What stands on a chain that ends as it should."""

@@ -75,6 +75,8 @@ class _FencedWrite(abc.ABC):
     def begun(self, future: Any) -> None:
         """It is on its way."""
         self.future = future
+        if self.begun_in.transaction is not None:
+            hooks.note_begun(future)
         for tenure in self._tenures:
             note_pending(tenure, self)
 

@@ -118,6 +118,10 @@ class TestLostUpdates:
         writes = [put("a", None), delete("d", "a"), put("b", "a")]
         assert found(writes, Stored("b", 2)) == {Kind.FORKED: ["a"]}
 
+    def test_a_deletion_that_nobody_has_put_anything_over(self) -> None:
+        writes = [put("a", None), delete("d", "a")]
+        assert found(writes, Stored("a", 1)) == {Kind.LOST: ["d"]}
+
     def test_a_refused_deletion_is_no_excuse(self) -> None:
         writes = [put("a", None), delete("d", "a", REFUSED)]
         assert found(writes) == {Kind.LOST: ["a"]}

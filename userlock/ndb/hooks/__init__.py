@@ -39,7 +39,7 @@ from userlock.ndb.hooks.runtime import (
     wait_for_key,
     when_transaction_ends,
 )
-from userlock.ndb.hooks.transactions import hook_transactions
+from userlock.ndb.hooks.transactions import hook_transactions, note_begun
 from userlock.ndb.hooks.values import reader_of
 from userlock.ndb.hooks.writing import hook_deleting, hook_putting
 from userlock.ndb.watch import Handler
@@ -57,6 +57,7 @@ __all__ = [
     "is_complete",
     "key_of",
     "model_of",
+    "note_begun",
     "note_in_flight",
     "observe",
     "reader_of",

@@ -33,6 +33,8 @@ from userlock.ndb.hooks.commits import (
     sent_entity,
     write_of,
 )
+from userlock.ndb.hooks.futures import observe, untold_error
+from userlock.ndb.hooks.runtime import transaction_notes
 from userlock.ndb.hooks.versions import fingerprint
 from userlock.ndb.watch import Handler, Write
 
@@ -125,6 +127,23 @@ def _write(sent: Sent) -> Write:
     return write
 
 
+def note_begun(future: Any) -> None:
+    """A put or delete of the running transaction has begun: its error must not vanish.
+
+    ndb's `Key.delete` drops its future in a transaction. What fails on its way
+    to the commit, as where the global cache does not answer, is not in it.
+    """
+    observe(future)
+    transaction_notes().setdefault("begun", []).append(future)
+
+
+def _raise_what_failed() -> None:
+    """Raise the first error of a write that nobody has been told of: nothing is committed then."""
+    for future in transaction_notes().get("begun", ()):
+        if future.done() and untold_error(future) is not None:
+            raise future.exception()
+
+
 def _hook_committing() -> None:
     """Check before a transaction commits, and take each mutation's result."""
     commit = _datastore_api.commit
@@ -132,6 +151,7 @@ def _hook_committing() -> None:
 
     @tasklets.tasklet
     def commit_if_allowed(transaction: bytes, retries: Any = None, timeout: Any = None) -> Any:
+        _raise_what_failed()
         batch = context.get_context().commit_batches.get(transaction)
         watched = [] if batch is None else _watched(batch)
         for sent in watched:
