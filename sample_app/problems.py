@@ -1,7 +1,8 @@
-"""What the client gets when something is refused or goes wrong: JSON for the API, else a page.
+"""What the client gets when something is refused or goes wrong: a problem document (RFC 9457)
+for the API, else a page.
 
-The library's own answers (503, 409, and 500 where it is in doubt) stand for the API. People
-get the same status with a page that says in their words what happened.
+The library's own answers (503, 409, and 500 where it is in doubt) stand for the API, and the
+site's look the same. People get the same status with a page that says in their words what happened.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from werkzeug.wrappers import Response
 import userlock
 from sample_app.errors import Refused, Unknown
 from sample_app.views import views
+from userlock.contrib.problems import Problem
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ def _in_doubt(error: userlock.CommitInDoubt | userlock.StaleWriteError) -> Answe
 
 def _refused(error: Refused) -> Answer:
     if _for_a_program():
-        return flask.jsonify(error=error.code, message=str(error)), error.status
+        return _document(Problem(status=error.status, detail=str(error), error=error.code))
     request = flask.request
     if request.method == "POST" and not isinstance(error, Unknown):
         # Back to the page with the form, which shows the message.
@@ -93,28 +95,29 @@ def _datastore_trouble(error: GoogleAPIError) -> Answer:
         "Look again in a moment."
     )
     if _for_a_program():
-        answer = flask.jsonify(error="datastore_unavailable", message=message)
-    else:
-        answer = flask.Response(_page("One moment, please", message))
-    answer.status_code = 503
-    answer.headers["Retry-After"] = "1"
-    return answer
+        return _document(
+            Problem(status=503, detail=message, error="datastore_unavailable", retry_after=1)
+        )
+    return _page("One moment, please", message), 503, {"Retry-After": "1"}
 
 
 def _http_error(error: HTTPException) -> Answer:
-    answer = flask.Response(status=error.code, headers=_kept(error))
+    status, detail = error.code or 500, error.description or ""
+    if status < 400:  # a redirection
+        return error.get_response()
     if _for_a_program():
         code = error.name.lower().replace(" ", "_")
-        answer.data = flask.json.dumps({"error": code, "message": error.description})
-        answer.mimetype = "application/json"
+        answer = _document(Problem(status=status, detail=detail, error=code))
     else:
-        answer.data = _page(error.name, error.description or "")
+        answer = flask.Response(_page(error.name, detail), status)
+    for name, value in error.get_headers():
+        if name != "Content-Type":  # but Allow, Retry-After
+            answer.headers[name] = value
     return answer
 
 
-def _kept(error: HTTPException) -> list[tuple[str, str]]:
-    """The error's headers (Allow, Location), without those of the body that is replaced."""
-    return [(name, value) for name, value in error.get_headers() if name != "Content-Type"]
+def _document(problem: Problem) -> flask.Response:
+    return flask.Response(problem.body, problem.status, problem.headers)
 
 
 def _page(title: str, message: str) -> str:

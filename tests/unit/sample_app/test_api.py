@@ -85,9 +85,12 @@ def test_a_certificate_that_is_too_dear_costs_nothing(site: Site) -> None:
     site.client.post(FINISH)
     answer = site.client.post("/api/learners/ada/certificates/numbers")
     assert answer.status_code == 409
+    assert answer.mimetype == "application/problem+json"
     assert answer.get_json() == {
+        "title": "Conflict",
+        "status": 409,
         "error": "not_enough_points",
-        "message": "This certificate costs 60 points; 15 are there to spend.",
+        "detail": "This certificate costs 60 points; 15 are there to spend.",
     }
     assert site.learner()["points"] == 15
 
@@ -115,8 +118,10 @@ def test_bad_seconds_are_a_400_that_says_what_is_wrong(site: Site, body: object)
     answer = site.client.post(WATCH, json=body)
     assert answer.status_code == 400
     assert answer.get_json() == {
+        "title": "Bad Request",
+        "status": 400,
         "error": "bad_input",
-        "message": "seconds: a whole number from 1 to 245, the video's length",
+        "detail": "seconds: a whole number from 1 to 245, the video's length",
     }
     assert site.learner()["points"] == 0
 
