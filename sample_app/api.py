@@ -7,9 +7,10 @@ import os
 import flask
 from google.cloud import ndb
 
-from sample_app import catalogue, learning, validation
+from sample_app import catalogue, validation
+from sample_app.learning import certificates, exercises, learners, videos
 from sample_app.models import Learner
-from sample_app.web import field, today
+from sample_app.web import field, now, today
 
 api = flask.Blueprint("api", __name__)
 
@@ -20,32 +21,49 @@ def create() -> tuple[flask.Response, int]:
     name = validation.name(field("name"))
     given = field("id")
     learner_id = validation.id_from_name(name) if given is None else validation.learner_id(given)
-    learner = learning.create_learner(learner_id, name)
+    learner = learners.create_learner(learner_id, name)
     return _learner(learner), 201
 
 
 @api.get("/api/learners/<learner_id>")
 def show(learner_id: str) -> flask.Response:
     """One learner."""
-    return _learner(learning.find_learner(validation.learner_id(learner_id)))
+    return _learner(learners.find_learner(validation.learner_id(learner_id)))
+
+
+@api.post("/api/learners/<learner_id>/exercises/<exercise>/answers")
+def answer_exercise(learner_id: str, exercise: str) -> flask.Response:
+    """Answer an exercise: `answers` is a list of the choices' numbers, from 0."""
+    asked = catalogue.exercise(exercise)
+    answers = validation.answers(field("answers"), asked)
+    learner_id = validation.learner_id(learner_id)
+    marked = exercises.answer_exercise(learner_id, asked, answers, today())
+    return _learner(
+        learners.find_learner(learner_id), right=marked.right, points_earned=marked.points
+    )
 
 
 @api.post("/api/learners/<learner_id>/exercises/<exercise>/finish")
 def finish_exercise(learner_id: str, exercise: str) -> flask.Response:
-    """The learner has finished this exercise."""
-    learner, points = learning.finish_exercise(
+    """The learner has done a round of this exercise elsewhere: each one counts."""
+    learner, points = exercises.finish_exercise(
         validation.learner_id(learner_id), catalogue.exercise(exercise), today()
     )
     return _learner(learner, points_earned=points)
 
 
-@api.post("/api/learners/<learner_id>/videos/<video>/watch")
-def watch_video(learner_id: str, video: str) -> flask.Response:
-    """The learner has watched `seconds` of this video."""
-    film = catalogue.video(video)
-    seconds = validation.seconds(field("seconds"), longest=film.seconds)
-    learner, points = learning.watch_video(
-        validation.learner_id(learner_id), film, seconds, today()
+@api.post("/api/learners/<learner_id>/videos/<video>/begin")
+def begin_video(learner_id: str, video: str) -> flask.Response:
+    """The learner begins this video."""
+    learner = videos.begin_video(validation.learner_id(learner_id), catalogue.video(video), now())
+    return _learner(learner)
+
+
+@api.post("/api/learners/<learner_id>/videos/<video>/parts/<int:part>/finish")
+def finish_part(learner_id: str, video: str, part: int) -> flask.Response:
+    """The learner has read this part of the video, counted from 0."""
+    learner, points = videos.finish_part(
+        validation.learner_id(learner_id), catalogue.video(video), part, now()
     )
     return _learner(learner, points_earned=points)
 
@@ -53,7 +71,7 @@ def watch_video(learner_id: str, video: str) -> flask.Response:
 @api.post("/api/learners/<learner_id>/certificates/<course>")
 def award_certificate(learner_id: str, course: str) -> tuple[flask.Response, int]:
     """Spend points on a certificate: 201, or 200 if the learner has it already."""
-    learner, new = learning.award_certificate(
+    learner, new = certificates.award_certificate(
         validation.learner_id(learner_id), catalogue.course(course)
     )
     return _learner(learner, certificate=course), 201 if new else 200

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 import flask
 
-from sample_app import lock_notes, problems
+from sample_app import lock_notes, problems, same_origin
 from sample_app.api import api
+from sample_app.background import Background
 from sample_app.config import Settings
 from sample_app.lab.bench import bench
 from sample_app.lab.pages import pages as lab_pages
-from sample_app.protection import lock_service, ndb_client
+from sample_app.pages import views
+from sample_app.protection import lock_service, model_layer, ndb_client
 from sample_app.tasks import tasks
-from sample_app.views import views
-from sample_app.web import utc_today
+from sample_app.web import utc_now
 from userlock import LockService
 from userlock.contrib.flask import UserLock
 
@@ -23,8 +24,8 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     """Build the site from `config`, and where that is silent from the environment.
 
     Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION,
-    THINK_MS, LAB_DIR and SECRET_KEY (see `sample_app.config`), and for tests TODAY (a
-    function that returns a date) and LOCK_SERVICE. The rest goes to Flask.
+    THINK_MS, LAB_DIR and SECRET_KEY (see `sample_app.config`), and for tests NOW (a
+    function that returns the time, naive and in UTC) and LOCK_SERVICE. The rest goes to Flask.
 
     Opens connections: call it in the process that serves, not in one that forks
     afterwards. A gRPC channel does not survive a fork.
@@ -32,7 +33,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     config = dict(config or {})
     settings = Settings.load(config)
     app = flask.Flask(__name__)
-    app.config.from_mapping({"TODAY": utc_today, **config})
+    app.config.from_mapping({"NOW": utc_now, **config})
     app.config.update(
         SECRET_KEY=settings.secret_key,
         SESSION_COOKIE_SAMESITE="Lax",
@@ -41,16 +42,22 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         LAB_DIR=settings.lab_dir,
         INSPECTOR=settings.inspector,
     )
+    same_origin.install(app)
+    client = ndb_client(settings)
     service = config.get("LOCK_SERVICE")
+    if not isinstance(service, LockService):
+        service = lock_service(settings)
+    checks = model_layer(settings)
     UserLock(
         app,
-        client=ndb_client(settings),
-        service=service if isinstance(service, LockService) else lock_service(settings),
+        client=client,
+        service=service,
         batch_prefixes=("/tasks/",),
-        enforcement="raise" if settings.protection.locked else "off",
-        fencing=settings.protection.fenced,
+        enforcement=checks.enforcement,
+        fencing=checks.fencing,
         inspector=_is_here if settings.inspector else None,
     )
+    Background(app, client=client, service=service, settings=checks)
     for blueprint in (views, api, tasks):
         app.register_blueprint(blueprint)
     if settings.lab_bench:

@@ -32,7 +32,7 @@ BADGES = (
     Badge("first-step", "First step", "Finish an exercise", lambda p: p.exercises_done >= 1),
     Badge("steady", "Steady", "Three days in a row", lambda p: p.best_streak >= 3),
     Badge("full-week", "Full week", "Seven days in a row", lambda p: p.best_streak >= 7),
-    Badge("film-buff", "Film buff", "Watch ten minutes", lambda p: p.seconds_watched >= 600),
+    Badge("film-buff", "Film buff", "Three minutes of videos", lambda p: p.seconds_watched >= 180),
     Badge("dozen", "By the dozen", "Finish twelve exercises", lambda p: p.exercises_done >= 12),
 )
 

@@ -78,8 +78,8 @@ class Settings:
             protection=_protection(given.get("PROTECTION") or Protection.LOCK),
             think_ms=_milliseconds("THINK_MS", given.get("THINK_MS") or 0),
             lease_seconds=_lease(given.get("LEASE_SECONDS") or 60),
-            # Sign the "done" messages. Workers must share it, so more than one
-            # process needs SECRET_KEY set.
+            # Signs the cookie that says who is signed in. Workers must share it, so
+            # more than one process needs SECRET_KEY set.
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
             lab_bench=bool(given.get("LAB_BENCH")),
             lab_dir=str(given.get("LAB_DIR") or "") or None,

@@ -2,12 +2,20 @@
 
 Refused               400  bad_request
 ├─ BadInput           400  bad_input
+├─ SignInFirst        401  sign_in_first
+├─ ElsewhereForm      403  form_from_elsewhere
+├─ NotInGroup         403  not_in_group
 ├─ Unknown            404  unknown_learner, unknown_exercise, …
 ├─ LearnerExists      409  learner_exists
-└─ NotEnoughPoints    409  not_enough_points
+├─ NotEnoughPoints    409  not_enough_points
+├─ TooEarly           409  too_early
+├─ ProjectExists      409  project_exists
+└─ TooManyProjects    409  too_many_projects
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 
 class Refused(Exception):
@@ -25,6 +33,36 @@ class BadInput(Refused):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
+
+
+class SignInFirst(Refused):
+    """This is for those who are signed in."""
+
+    status = 401
+    code = "sign_in_first"
+
+    def __init__(self, who: str) -> None:
+        super().__init__(f"Choose a {who} first: this is done in somebody's name.")
+
+
+class ElsewhereForm(Refused):
+    """A page of another site has sent this."""
+
+    status = 403
+    code = "form_from_elsewhere"
+
+    def __init__(self) -> None:
+        super().__init__("This was sent from another site. Open the page here and send it again.")
+
+
+class NotInGroup(Refused):
+    """A coach gives to the coach's own group only."""
+
+    status = 403
+    code = "not_in_group"
+
+    def __init__(self, learner_ids: Collection[str]) -> None:
+        super().__init__(f"Not in this group: {', '.join(sorted(learner_ids))}.")
 
 
 class Unknown(Refused):
@@ -48,10 +86,43 @@ class LearnerExists(Refused):
 
 
 class NotEnoughPoints(Refused):
-    """The certificate costs more points than the learner has."""
+    """Something costs more points than there are."""
 
     status = 409
     code = "not_enough_points"
 
-    def __init__(self, *, price: int, points: int) -> None:
-        super().__init__(f"This certificate costs {price} points; {points} are there to spend.")
+    def __init__(self, what: str, *, price: int, points: int) -> None:
+        super().__init__(f"{what} costs {price} points; {points} are there to spend.")
+
+
+class TooEarly(Refused):
+    """Nobody reads that fast."""
+
+    status = 409
+    code = "too_early"
+
+    def __init__(self, *, seconds: int, seconds_left: int) -> None:
+        super().__init__(
+            f"That was quick! This part takes about {seconds} seconds to read: "
+            f"{seconds_left} more, please."
+        )
+
+
+class ProjectExists(Refused):
+    """The learner has a project of this title."""
+
+    status = 409
+    code = "project_exists"
+
+    def __init__(self, title: str) -> None:
+        super().__init__(f"There already is a project “{title}”.")
+
+
+class TooManyProjects(Refused):
+    """Who works on everything finishes nothing."""
+
+    status = 409
+    code = "too_many_projects"
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"At most {most} projects are active at a time: archive one first.")

@@ -1,4 +1,7 @@
-"""What is kept of a learner. Everything of one learner is under one lock: the learner's id."""
+"""What is kept. Everything of one learner is under one lock: the learner's id.
+
+So is what is a coach's, under the coach's id, and the nightly job's own record.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,16 @@ from google.cloud import ndb
 
 import userlock
 from sample_app import streaks
+
+
+class Viewing(userlock.Model):
+    """How far a learner is in a video; kept within the learner, so that both change in one put."""
+
+    _write_policy = userlock.WritePolicy.STRUCTURED_ONLY
+
+    video = ndb.StringProperty(required=True)
+    parts_done = ndb.IntegerProperty(default=0)
+    part_began = ndb.DateTimeProperty(required=True)
 
 
 class Learner(userlock.UserModel):
@@ -22,7 +35,10 @@ class Learner(userlock.UserModel):
     best_streak = ndb.IntegerProperty(default=0)
     last_active = ndb.DateProperty()
     exercises_done = ndb.IntegerProperty(default=0)
+    done_on = ndb.DateProperty()
+    done_that_day = ndb.StringProperty(repeated=True)
     seconds_watched = ndb.IntegerProperty(default=0)
+    viewings = ndb.LocalStructuredProperty(Viewing, repeated=True)
     badges = ndb.StringProperty(repeated=True)
     created = ndb.DateTimeProperty(auto_now_add=True)
 
@@ -36,6 +52,24 @@ class Learner(userlock.UserModel):
         self.points += points
         self.streak, self.last_active = streaks.after_activity(self.streak, self.last_active, today)
         self.best_streak = max(self.best_streak, self.streak)
+
+    def has_done(self, exercise: str, today: datetime.date) -> bool:
+        """Whether this exercise was finished today."""
+        return self.done_on == today and exercise in self.done_that_day
+
+    def note_done(self, exercise: str, today: datetime.date) -> None:
+        """This exercise is finished for today."""
+        if self.done_on != today:
+            self.done_on, self.done_that_day = today, []
+        self.done_that_day.append(exercise)
+
+    def viewing(self, video: str) -> Viewing | None:
+        """How far this learner is in a video; None: not begun."""
+        for viewing in self.viewings:
+            if viewing.video == video:
+                found: Viewing = viewing
+                return found
+        return None
 
     def as_json(self, today: datetime.date) -> dict[str, Any]:
         """What the API tells about a learner."""
@@ -92,3 +126,75 @@ class Certificate(userlock.UserModel):
     def key_of(cls, learner_id: str, course: str) -> ndb.Key:
         """The key of this learner's certificate of this course."""
         return ndb.Key(cls, f"{learner_id}:{course}")
+
+
+class Project(userlock.UserModel):
+    """Something a learner works on. Its key lies below the learner's, and names the lock with it.
+
+    So a project can be deleted by its key alone, and a query for those of one
+    learner sees the latest state.
+    """
+
+    _lock_id_from_key = userlock.root_id
+
+    title = ndb.StringProperty(required=True)
+    active = ndb.BooleanProperty(default=True)
+    created = ndb.DateTimeProperty(auto_now_add=True)
+
+    @property
+    def id(self) -> int:
+        """The project's number, unique among its learner's."""
+        return int(self.key.id())
+
+
+class Coach(userlock.UserModel):
+    """Somebody who looks after a group of learners, and has points to give away."""
+
+    _lock_id_from_key = userlock.key_id
+
+    name = ndb.StringProperty(required=True)
+    bonus_left = ndb.IntegerProperty(default=0)
+    learner_ids = ndb.StringProperty(repeated=True)
+
+    @property
+    def id(self) -> str:
+        """The coach's id: `coach:` and a name, so that no learner's is the same."""
+        return str(self.key.id())
+
+
+class Bonus(userlock.UserModel):
+    """Points that a coach gave a learner.
+
+    Its key is made of the hand-out's id and the learner's, so that one that is
+    sent twice finds the first.
+    """
+
+    _lock_id = "learner_id"
+
+    learner_id = ndb.StringProperty(required=True)
+    coach = ndb.StringProperty(required=True)
+    points = ndb.IntegerProperty(required=True)
+    word = ndb.StringProperty(default="")
+    at = ndb.DateTimeProperty(auto_now_add=True)
+
+    @classmethod
+    def key_of(cls, hand_out: str, learner_id: str) -> ndb.Key:
+        """The key of this learner's share in a hand-out."""
+        return ndb.Key(cls, f"{hand_out}:{learner_id}")
+
+
+class NightlyRun(userlock.UserModel):
+    """How the nightly job is going, or went the last time. There is one."""
+
+    _lock_id_from_key = userlock.key_id
+
+    began = ndb.DateTimeProperty(required=True)
+    over = ndb.BooleanProperty(default=False)
+    learners = ndb.IntegerProperty(default=0, indexed=False)
+    done = ndb.IntegerProperty(default=0, indexed=False)
+    badges_awarded = ndb.IntegerProperty(default=0, indexed=False)
+    skipped = ndb.IntegerProperty(default=0, indexed=False)
+    longest_wait_ms = ndb.FloatProperty(default=0.0, indexed=False)
+    mean_wait_ms = ndb.FloatProperty(default=0.0, indexed=False)
+    longest_hold_ms = ndb.FloatProperty(default=0.0, indexed=False)
+    seconds = ndb.FloatProperty(default=0.0, indexed=False)

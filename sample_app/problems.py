@@ -15,8 +15,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import userlock
-from sample_app.errors import Refused, Unknown
-from sample_app.views import views
+from sample_app.errors import ElsewhereForm, Refused, SignInFirst, Unknown
+from sample_app.pages import views
 from userlock.contrib.problems import Problem
 
 log = logging.getLogger(__name__)
@@ -76,15 +76,21 @@ def _in_doubt(error: userlock.CommitInDoubt | userlock.StaleWriteError) -> Answe
 def _refused(error: Refused) -> Answer:
     if _for_a_program():
         return _document(Problem(status=error.status, detail=str(error), error=error.code))
-    request = flask.request
-    if request.method == "POST" and not isinstance(error, Unknown):
+    if isinstance(error, SignInFirst):
+        flask.flash(str(error), "problem")
+        return flask.redirect(flask.url_for("views.home"), 303)
+    if flask.request.method == "POST" and not isinstance(error, Unknown | ElsewhereForm):
         # Back to the page with the form, which shows the message.
         flask.flash(str(error), "problem")
-        learner_id = (request.view_args or {}).get("learner_id")
-        if learner_id is None:
-            return flask.redirect(flask.url_for("views.home"), 303)
-        return flask.redirect(flask.url_for("views.learner", learner_id=learner_id), 303)
+        return flask.redirect(_form_of(flask.request), 303)
     return _page("Not here", str(error)), error.status
+
+
+def _form_of(request: flask.Request) -> str:
+    """The page with the form that was sent: at the same address, else the front page."""
+    here = flask.current_app.create_url_adapter(request)
+    assert here is not None
+    return request.path if here.test(method="GET") else flask.url_for("views.home")
 
 
 def _datastore_trouble(error: GoogleAPIError) -> Answer:

@@ -1,4 +1,4 @@
-"""Datastore client and lock service as the settings want them."""
+"""Datastore client, lock service and model layer as the settings want them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def lock_service(settings: Settings) -> userlock.LockService:
             policy=userlock.LockPolicy().with_lock_timeout(settings.lease_seconds),
         )
     return userlock.LockService(GrantsEverybody())
+
+
+def model_layer(settings: Settings) -> userlock.Settings:
+    """Checks and fencing, each only where the protection has it."""
+    locked = settings.protection.locked
+    return userlock.Settings(
+        enforcement=userlock.Enforcement.RAISE if locked else userlock.Enforcement.OFF,
+        fencing=settings.protection.fenced,
+    )
 
 
 class GrantsEverybody:

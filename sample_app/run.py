@@ -140,12 +140,13 @@ Ready in {seconds:.1f} s.
 
 Try this:
 
-  open {url} in a browser: do exercises, watch videos, see the streak grow
+  open {url} in a browser: be one of the learners or a coach, see the streak grow
+  open {url}/nightly : the nightly job, and how far it is
   open {url}/lab/ : what is lost without a lock, and what with one
   open {url}/userlock/ : the inspector: who holds a lock, who waits, and what for
   curl -X POST {url}/api/learners/ada/exercises/primes/finish
   curl {url}/api/learners/ada
-  curl -X POST {url}/tasks/award-badges        the nightly job
+  curl -X POST {url}/tasks/award-badges        the nightly job, as a scheduler starts it
   tail -f {_short(stack.log_dir)}/site.log        who waited for which lock
   kill {stack.memcached.pid}        memcached goes, the site stays
   PROTECTION=none THINK_MS=50 make run        the site as it would be without a lock

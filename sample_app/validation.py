@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from sample_app.catalogue import Exercise
 from sample_app.errors import BadInput
 
 MAX_ID_LENGTH = 40
 MAX_NAME_LENGTH = 80
+MAX_TITLE_LENGTH = 60
+MAX_WORD_LENGTH = 140
+MAX_BONUS = 50
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
@@ -26,15 +30,20 @@ def learner_id(value: object) -> str:
 
 def name(value: object) -> str:
     """A person's name, trimmed; any script, no control characters."""
+    return line("name", value, longest=MAX_NAME_LENGTH)
+
+
+def line(field: str, value: object, *, longest: int, empty: bool = False) -> str:
+    """One line of text, trimmed; any script, no control characters."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
-    if not text:
-        raise BadInput("name", "a name is needed")
-    if len(text) > MAX_NAME_LENGTH:
-        raise BadInput("name", f"at most {MAX_NAME_LENGTH} characters")
-    # Cc: control, Cs: half of a surrogate pair. Neither belongs in a name,
-    # and the second cannot even be stored.
+    if not text and not empty:
+        raise BadInput(field, f"a {field} is needed")
+    if len(text) > longest:
+        raise BadInput(field, f"at most {longest} characters")
+    # Cc: control, Cs: half of a surrogate pair. Neither belongs in a line of
+    # text, and the second cannot even be stored.
     if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
-        raise BadInput("name", "no control characters")
+        raise BadInput(field, "no control characters")
     return text
 
 
@@ -47,10 +56,21 @@ def id_from_name(value: str) -> str:
     return slug
 
 
-def seconds(value: object, *, longest: int) -> int:
-    """A whole number of seconds from 1 to `longest`; text is read as a number."""
+def number(field: str, value: object, *, least: int, most: int) -> int:
+    """A whole number from `least` to `most`; text is read as a number."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= longest:
-        raise BadInput("seconds", f"a whole number from 1 to {longest}, the video's length")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadInput(field, f"a whole number from {least} to {most}")
     return value
+
+
+def answers(value: object, exercise: Exercise) -> list[int | None]:
+    """One answer to each question: the number of a choice, from 0, or None for none."""
+    questions = exercise.questions
+    if not isinstance(value, list) or len(value) != len(questions):
+        raise BadInput("answers", f"a list of {len(questions)}, one for each question")
+    return [
+        None if each is None else number("answers", each, least=0, most=len(question.choices) - 1)
+        for each, question in zip(value, questions, strict=True)
+    ]

@@ -9,15 +9,20 @@ from typing import cast
 import flask
 
 
-def today() -> datetime.date:
-    """Today's UTC date, by the app's own clock (config TODAY, so that tests can choose it)."""
-    clock = cast(Callable[[], datetime.date], flask.current_app.config["TODAY"])
+def now() -> datetime.datetime:
+    """The time in UTC, naive as ndb keeps it, by the app's own clock (NOW: tests choose it)."""
+    clock = cast(Callable[[], datetime.datetime], flask.current_app.config["NOW"])
     return clock()
 
 
-def utc_today() -> datetime.date:
-    """The default for TODAY."""
-    return datetime.datetime.now(datetime.UTC).date()
+def today() -> datetime.date:
+    """The date of `now()`."""
+    return now().date()
+
+
+def utc_now() -> datetime.datetime:
+    """The default for NOW."""
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
 
 
 def field(name: str) -> object:

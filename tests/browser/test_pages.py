@@ -8,33 +8,56 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from sample_app.stack import Stack
+from tests.browser.access import serious
 from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.people import sign_in
 from tests.waiting import wait_until
 
+#: Each with who looks at it.
 PAGES = [
-    "/",
-    "/learners/ada",
-    "/learners/nobody",
-    "/lab/",
-    "/lab/runs/RUN",
-    "/lab/runs/RUN?beside=OTHER",
-    "/userlock/",
+    ("", "/"),
+    ("", "/learners/ada"),
+    ("", "/learners/nobody"),
+    ("", "/nightly"),
+    ("Ada Lindqvist", "/"),
+    ("Ada Lindqvist", "/exercises/primes"),
+    ("Ada Lindqvist", "/videos/sundials"),
+    ("Chen Mei", "/videos/calendars"),
+    ("Ada Lindqvist", "/videos/tides"),
+    ("Ada Lindqvist", "/projects"),
+    ("Ada Lindqvist", "/projects/PROJECT"),
+    ("Ada Lindqvist", "/projects/PROJECT/delete"),
+    ("Mira Solberg", "/coach"),
+    ("", "/lab/"),
+    ("", "/lab/runs/RUN"),
+    ("", "/lab/runs/RUN?beside=OTHER"),
+    ("", "/userlock/"),
     *(
-        f"/userlock/{view}"
+        ("", f"/userlock/{view}")
         for view in ("contention", "endpoints", "violations", "outages", "heartbeats")
     ),
 ]
-_SERIOUS = ("serious", "critical")
 
 
 @pytest.fixture(scope="module")
-def runs(site: Stack) -> dict[str, str]:
-    """Two runs of the lab to be looked at."""
-    return {"RUN": finished(site, "none"), "OTHER": finished(site, "lock")}
+def places(browser: Browser, site: Stack) -> dict[str, str]:
+    """What there is to be looked at: two runs of the lab, a project."""
+    with browser.new_context(base_url=site.app_url) as context:
+        page = context.new_page()
+        sign_in(page, "Ada Lindqvist")
+        page.goto("/projects")
+        page.get_by_label("Title").fill("A sundial for the balcony")
+        page.get_by_role("button", name="Begin").click()
+        page.get_by_role("link", name="A sundial for the balcony", exact=True).click()
+        project = page.url.rpartition("/")[2]
+    return {
+        "RUN": finished(site, "none"),
+        "OTHER": finished(site, "lock"),
+        "PROJECT": project,
+    }
 
 
 def finished(site: Stack, between: str) -> str:
@@ -50,42 +73,35 @@ def finished(site: Stack, between: str) -> str:
     return where.rpartition("/")[2]
 
 
-def serious(page: Page) -> list[str]:
-    """What axe finds that keeps people out."""
-    found: dict[str, Any] = Axe().run(page).response
-    return [
-        f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:120]})"
-        for each in found["violations"]
-        if each["impact"] in _SERIOUS
-    ]
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", VIEWPORTS)
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(("who", "path"), PAGES)
 def test_a_page(
     browser: Browser,
     site: Stack,
-    runs: dict[str, str],
+    places: dict[str, str],
     screenshots: Path,
+    who: str,
     path: str,
     device: str,
     scheme: Any,
 ) -> None:
-    for name, run in runs.items():
-        path = path.replace(name, run)
+    for name, place in places.items():
+        path = path.replace(name, place)
     viewport: Any = VIEWPORTS[device]
     with browser.new_context(
         base_url=site.app_url, viewport=viewport, color_scheme=scheme
     ) as context:
         page = context.new_page()
+        if who:
+            sign_in(page, who)
         said: list[str] = []
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("console", lambda message: said.append(message.text) if wrong(message) else None)
         answer = page.goto(path)
         assert answer is not None
         assert answer.status == (404 if path.endswith("nobody") else 200)
-        picture = path.strip("/").replace("/", "-").replace("?", "-") or "home"
+        picture = f"{who} {path}".strip(" /").replace("/", "-").replace("?", "-") or "choice"
         page.screenshot(path=screenshots / f"{picture}-{device}-{scheme}.png", full_page=True)
         assert serious(page) == []
         wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
@@ -107,13 +123,30 @@ def test_the_check_finds_what_keeps_people_out(page: Page) -> None:
     assert "color-contrast" in found
 
 
-@pytest.mark.parametrize("path", ["/", "/learners/ada", "/lab/", "/userlock/"])
-def test_the_keyboard_reaches_everything(page: Page, path: str) -> None:
+@pytest.mark.parametrize(
+    ("who", "path"),
+    [
+        ("", "/"),
+        ("", "/learners/ada"),
+        ("", "/lab/"),
+        ("", "/userlock/"),
+        ("Ada Lindqvist", "/"),
+        ("Ada Lindqvist", "/exercises/moon-phases"),
+        ("Ada Lindqvist", "/videos/sundials"),
+        ("Ada Lindqvist", "/projects"),
+        ("Mira Solberg", "/coach"),
+    ],
+)
+def test_the_keyboard_reaches_everything(page: Page, who: str, path: str) -> None:
+    if who:
+        sign_in(page, who)
     page.goto(path)
-    # Of a group of radio buttons, the one that is chosen.
+    # Of a group of radio buttons, the one that is chosen, else the first.
     wanted = page.evaluate(
         "[...document.querySelectorAll('a[href], button, select, input:not([type=hidden])')]"
-        ".filter(e => !e.disabled && (e.type !== 'radio' || e.checked)).map(e => e.outerHTML)"
+        ".filter(e => !e.disabled && (e.type !== 'radio' || e === ("
+        "document.querySelector(`input[name=${e.name}]:checked`)"
+        " || document.querySelector(`input[name=${e.name}]`)))).map(e => e.outerHTML)"
     )
     assert wanted
     reached = set()

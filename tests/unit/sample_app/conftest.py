@@ -17,7 +17,7 @@ import userlock
 from sample_app import create_app
 from userlock.stores.memory import MemoryStore
 
-TODAY = datetime.date(2024, 3, 14)
+NOW = datetime.datetime.fromisoformat("2024-03-14 09:30")
 
 
 class LeapingClock:
@@ -38,15 +38,24 @@ class LeapingClock:
 
 @dataclass
 class Site:
-    """The app, a client for it, and the date it believes in."""
+    """The app, a client for it, and the time it believes in."""
 
     app: flask.Flask
     client: FlaskClient
     service: userlock.LockService
-    day: list[datetime.date] = field(default_factory=lambda: [TODAY])
+    time: list[datetime.datetime] = field(default_factory=lambda: [NOW])
 
     def the_next_day(self, days: int = 1) -> None:
-        self.day[0] += datetime.timedelta(days=days)
+        self.time[0] += datetime.timedelta(days=days)
+
+    def later(self, seconds: float) -> None:
+        self.time[0] += datetime.timedelta(seconds=seconds)
+
+    def sign_in(self, learner: str = "ada") -> FlaskClient:
+        """A browser in which this learner is signed in."""
+        client = self.app.test_client()
+        assert client.post("/sign-in", data={"learner": learner}).status_code == 303
+        return client
 
     def learner(self, learner_id: str = "ada") -> dict[str, object]:
         answer = self.client.get(f"/api/learners/{learner_id}")
@@ -81,7 +90,7 @@ def open_site(datastore: emulator.Emulator) -> OpenSite:
     datastore.reset()
 
     def open_(**config: object) -> Site:
-        day = [TODAY]
+        time = [NOW]
         clock = LeapingClock()
         service = userlock.LockService(MemoryStore(clock=clock), clock=clock)
         app = create_app(
@@ -89,11 +98,11 @@ def open_site(datastore: emulator.Emulator) -> OpenSite:
                 "TESTING": True,
                 "DATASTORE_EMULATOR_HOST": datastore.host,
                 "LOCK_SERVICE": service,
-                "TODAY": lambda: day[0],
+                "NOW": lambda: time[0],
                 **config,
             }
         )
-        site = Site(app, app.test_client(), service, day)
+        site = Site(app, app.test_client(), service, time)
         answer = site.client.post("/api/learners", json={"id": "ada", "name": "Ada Lindqvist"})
         assert answer.status_code == 201, answer.text
         return site

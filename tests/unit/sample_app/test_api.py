@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from sample_app import catalogue
 from tests.unit.sample_app.conftest import Site
 
 FINISH = "/api/learners/ada/exercises/primes/finish"
-WATCH = "/api/learners/ada/videos/tides/watch"
+ANSWER = "/api/learners/ada/exercises/primes/answers"
+RIGHT = [2, 1, 1]
+BEGIN = "/api/learners/ada/videos/tides/begin"
+READ = "/api/learners/ada/videos/tides/parts/{}/finish"
 
 
 def test_a_new_learner_has_nothing_yet(site: Site) -> None:
@@ -47,17 +51,68 @@ def test_finishing_exercises_adds_up(site: Site) -> None:
     assert (told["points"], told["exercises_done"], told["streak"]) == (45, 3, 1)
 
 
-def test_watching_videos_adds_up(site: Site) -> None:
-    assert site.client.post(WATCH, json={"seconds": 89}).get_json()["points_earned"] == 2
-    assert site.client.post(WATCH, data={"seconds": "245"}).get_json()["points_earned"] == 8
+def test_all_right_answers_count_once_a_day(site: Site) -> None:
+    answer = site.client.post(ANSWER, json={"answers": [2, 0, None]})
+    assert answer.get_json()["right"] == [True, False, False]
+    assert answer.get_json()["points_earned"] == 0
+    assert site.client.post(ANSWER, json={"answers": RIGHT}).get_json()["points_earned"] == 15
+    assert site.client.post(ANSWER, json={"answers": RIGHT}).get_json()["points_earned"] == 0
+    assert site.learner()["points"] == 15
+    site.the_next_day()
+    assert site.client.post(ANSWER, json={"answers": RIGHT}).get_json()["points_earned"] == 15
+    assert site.learner()["exercises_done"] == 2
+
+
+def test_videos_are_read_part_by_part(site: Site) -> None:
+    tides = catalogue.video("tides")
+    site.client.post(BEGIN)
+    for number, part in enumerate(tides.parts):
+        site.later(part.seconds + 100)
+        assert site.client.post(READ.format(number)).get_json()["points_earned"] == 2
     told = site.learner()
-    assert (told["points"], told["seconds_watched"]) == (10, 334)
+    assert (told["points"], told["seconds_watched"]) == (8, tides.seconds)
+
+
+def test_nobody_reads_that_fast(site: Site) -> None:
+    least = catalogue.video("tides").parts[0].least_seconds
+    site.client.post(BEGIN)
+    site.later(least - 1)
+    refused = site.client.post(READ.format(0))
+    assert refused.status_code == 409
+    assert refused.get_json()["error"] == "too_early"
+    assert "1 more, please" in refused.get_json()["detail"]
+    assert site.learner()["points"] == 0
+    site.client.post(BEGIN)  # begun already: its time runs on
+    site.later(1)
+    assert site.client.post(READ.format(0)).status_code == 200
+    assert site.learner()["seconds_watched"] == least, "what it took, and no more"
+
+
+def test_a_part_counts_once(site: Site) -> None:
+    site.client.post(BEGIN)
+    site.later(60)
+    site.client.post(READ.format(0))
+    site.later(60)
+    assert site.client.post(READ.format(0)).get_json()["points_earned"] == 0
+    assert site.learner()["points"] == 2
+
+
+@pytest.mark.parametrize(("begun", "part"), [(False, 0), (True, 1), (True, 99)])
+def test_no_part_is_passed_over(site: Site, begun: bool, part: int) -> None:
+    if begun:
+        site.client.post(BEGIN)
+    site.later(600)
+    answer = site.client.post(READ.format(part))
+    assert answer.status_code == 400
+    assert answer.get_json()["detail"] == "part: the parts before this one come first"
 
 
 def test_a_streak_grows_by_the_day_and_ends(site: Site) -> None:
     site.client.post(FINISH)
     site.the_next_day()
-    site.client.post(WATCH, json={"seconds": 1})
+    site.client.post(BEGIN)
+    site.later(60)
+    site.client.post(READ.format(0))
     assert site.learner()["streak"] == 2
     site.the_next_day()
     assert site.learner()["streak"] == 2, "today is not over"
@@ -101,29 +156,27 @@ def test_a_certificate_that_is_too_dear_costs_nothing(site: Site) -> None:
         ("GET", "/api/learners/nobody", "unknown_learner"),
         ("POST", "/api/learners/nobody/exercises/primes/finish", "unknown_learner"),
         ("POST", "/api/learners/ada/exercises/alchemy/finish", "unknown_exercise"),
-        ("POST", "/api/learners/ada/videos/primes/watch", "unknown_video"),
+        ("POST", "/api/learners/ada/videos/primes/begin", "unknown_video"),
+        ("POST", "/api/learners/ada/videos/primes/parts/0/finish", "unknown_video"),
         ("POST", "/api/learners/nobody/certificates/numbers", "unknown_learner"),
         ("POST", "/api/learners/ada/certificates/nothing", "unknown_course"),
         ("GET", "/api/nothing", "not_found"),
     ],
 )
 def test_what_is_not_there_is_a_404(site: Site, method: str, path: str, error: str) -> None:
-    answer = site.client.open(path, method=method, json={"seconds": 1})
+    answer = site.client.open(path, method=method, json={})
     assert answer.status_code == 404, answer.text
     assert answer.get_json()["error"] == error
 
 
-@pytest.mark.parametrize("body", [{}, {"seconds": 0}, {"seconds": 246}, {"seconds": "x"}, [], 7])
-def test_bad_seconds_are_a_400_that_says_what_is_wrong(site: Site, body: object) -> None:
-    answer = site.client.post(WATCH, json=body)
+@pytest.mark.parametrize("body", [{}, {"answers": []}, {"answers": [3, 0, 0]}, [], 7])
+def test_bad_answers_are_a_400_that_says_what_is_wrong(site: Site, body: object) -> None:
+    answer = site.client.post(ANSWER, json=body)
     assert answer.status_code == 400
-    assert answer.get_json() == {
-        "title": "Bad Request",
-        "status": 400,
-        "error": "bad_input",
-        "detail": "seconds: a whole number from 1 to 245, the video's length",
-    }
-    assert site.learner()["points"] == 0
+    assert answer.mimetype == "application/problem+json"
+    told = answer.get_json()
+    assert (told["title"], told["status"], told["error"]) == ("Bad Request", 400, "bad_input")
+    assert told["detail"].startswith("answers: ")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +195,7 @@ def test_a_bad_id_in_the_path_is_a_400(site: Site, bad: str) -> None:
 
 
 def test_broken_json_is_a_400_in_json(site: Site) -> None:
-    answer = site.client.post(WATCH, data="{", content_type="application/json")
+    answer = site.client.post(ANSWER, data="{", content_type="application/json")
     assert answer.status_code == 400
     assert answer.get_json()["error"] == "bad_request"
 

@@ -7,15 +7,17 @@ import pytest
 import emulator
 from tests.unit.sample_app.conftest import Site
 
+ALL_RIGHT = {"question-0": "2", "question-1": "1", "question-2": "1"}
 
-def test_home_lists_the_learners(site: Site) -> None:
+
+def test_the_front_page_lists_the_learners(site: Site) -> None:
     page = site.client.get("/")
     assert page.status_code == 200
+    assert "Who is learning today?" in page.text
     assert "Ada Lindqvist" in page.text
-    assert 'href="/learners/ada"' in page.text
 
 
-def test_home_goes_on_after_a_page_full(site: Site) -> None:
+def test_the_list_goes_on_after_a_page_full(site: Site) -> None:
     for number in range(30):
         site.client.post("/api/learners", json={"name": f"Learner {number:02}"})
     first = site.client.get("/")
@@ -33,38 +35,71 @@ def test_a_made_up_place_in_the_list_is_no_server_error(site: Site, after: str) 
     assert site.client.get(f"/?after={after}").status_code in {200, 400, 404}
 
 
-def test_adding_a_learner_leads_to_the_new_page(site: Site) -> None:
+def test_whoever_joins_is_signed_in(site: Site) -> None:
     page = site.client.post("/learners", data={"name": "Grace Hopper"}, follow_redirects=True)
-    assert page.request.path == "/learners/grace-hopper"
+    assert page.request.path == "/"
     assert "Welcome, Grace Hopper." in page.text
-    assert "No exercise finished yet." in page.text
+    assert "Sign out" in page.text
+    assert "No exercise finished yet." in site.client.get("/learners/grace-hopper").text
 
 
-def test_an_exercise_is_post_redirect_get(site: Site) -> None:
-    answer = site.client.post("/learners/ada/exercises", data={"exercise": "primes"})
+def test_an_exercise_is_answered(site: Site) -> None:
+    ada = site.sign_in()
+    answer = ada.post("/exercises/primes", data=ALL_RIGHT)
     assert answer.status_code == 303
-    assert answer.location == "/learners/ada"
-    page = site.client.get(answer.location)
-    assert "“Hunting for primes” finished: 15 points. The lock was free: " in page.text
-    assert '<dd id="points">15</dd>' in page.text
-    assert page.text.count("<time ") == 1
-    assert "finished" not in site.client.get(answer.location).text, "said once"
+    assert answer.location == "/exercises/primes"
+    page = ada.get(answer.location)
+    assert "“Hunting for primes” is finished: 15 points. The lock was free: " in page.text
+    assert "Done today" in page.text
+    assert "is finished" not in ada.get(answer.location).text, "said once"
+    assert '<dd id="points">15</dd>' in ada.get("/").text
+    assert ada.get("/learners/ada").text.count("<time ") == 1
 
 
-def test_a_video_from_its_form(site: Site) -> None:
-    page = site.client.post(
-        "/learners/ada/videos", data={"video": "tides", "seconds": "240"}, follow_redirects=True
-    )
-    assert "Watched 240 s of “Why the sea goes out”: 8 points." in page.text
+def test_wrong_answers_come_back_with_the_reason(site: Site) -> None:
+    page = site.sign_in().post("/exercises/primes", data={"question-0": "0", "question-1": "1"})
+    assert page.status_code == 200
+    assert "1 of 3 are right" in page.text
+    assert "51 is 3 times 17" in page.text
+    assert page.text.count(" checked>") == 2, "what was chosen is still chosen"
+    assert site.learner()["points"] == 0
+
+
+@pytest.mark.parametrize("nonsense", ["7", "-1", "x", ""])
+def test_an_answer_that_is_no_choice_is_none(site: Site, nonsense: str) -> None:
+    page = site.sign_in().post("/exercises/primes", data={**ALL_RIGHT, "question-0": nonsense})
+    assert "2 of 3 are right" in page.text
+
+
+def test_a_video_is_read_part_by_part(site: Site) -> None:
+    ada = site.sign_in()
+    assert "Most people need" in ada.get("/videos/tides").text
+    ada.post("/videos/tides")
+    quick = ada.post("/videos/tides", data={"part": "0"}, follow_redirects=True)
+    assert quick.request.path == "/videos/tides"
+    assert "That was quick!" in quick.text
+    for part in range(4):
+        site.later(60)
+        page = ada.post("/videos/tides", data={"part": str(part)}, follow_redirects=True)
+    assert "That was “Why the sea goes out”." in page.text
+    assert "Read to the end" in ada.get("/videos/tides").text
+    assert "✓" not in ada.get("/").text, "drawn by the style sheet"
+    assert '<span class="awarded">Read</span>' in ada.get("/").text
+
+
+def test_progress_is_kept(site: Site) -> None:
+    site.sign_in().post("/videos/tides")
+    site.later(60)
+    site.sign_in().post("/videos/tides", data={"part": "0"})
+    assert "1 of 4 parts" in site.sign_in().get("/").text
 
 
 def test_what_is_refused_comes_back_to_the_form(site: Site) -> None:
-    page = site.client.post(
-        "/learners/ada/videos", data={"video": "tides", "seconds": "999"}, follow_redirects=True
-    )
-    assert page.request.path == "/learners/ada"
+    ada = site.sign_in()
+    page = ada.post("/projects", data={"title": " "}, follow_redirects=True)
+    assert page.request.path == "/projects"
     assert 'class="flash problem"' in page.text
-    assert "a whole number from 1 to 245" in page.text
+    assert "a title is needed" in page.text
     home = site.client.post("/learners", data={"name": "ada"}, follow_redirects=True)
     assert home.request.path == "/"
     assert "There already is a learner" in home.text
@@ -72,28 +107,21 @@ def test_what_is_refused_comes_back_to_the_form(site: Site) -> None:
 
 def test_a_certificate_from_its_button(site: Site) -> None:
     for _ in range(4):
-        site.client.post("/learners/ada/exercises", data={"exercise": "primes"})
-    before = site.client.get("/learners/ada").text
-    assert before.count("Spend points") == 2
-    page = site.client.post(
-        "/learners/ada/certificates", data={"course": "numbers"}, follow_redirects=True
-    )
+        site.client.post("/api/learners/ada/exercises/primes/finish")
+    ada = site.sign_in()
+    assert ada.get("/").text.count("Spend points") == 2
+    page = ada.post("/certificates", data={"course": "numbers"}, follow_redirects=True)
     assert "Certificate “Everyday numbers” awarded for 60 points." in page.text
     assert '<span class="awarded">Awarded</span>' in page.text
     assert page.text.count("Spend points") == 1
-
-
-def test_the_badge_job_from_its_button(site: Site) -> None:
-    site.client.post("/learners/ada/exercises", data={"exercise": "primes"})
-    page = site.client.post("/badge-job", follow_redirects=True)
-    assert "new badges 1, learners 1," in page.text
-    assert 'class="badge earned"' in site.client.get("/learners/ada").text
+    assert "Everyday numbers" in ada.get("/learners/ada").text
 
 
 def test_names_are_escaped(site: Site) -> None:
     site.client.post("/api/learners", json={"id": "eve", "name": "<script>alert(1)</script>"})
-    for path in ("/", "/learners/eve"):
-        text = site.client.get(path).text
+    eve = site.sign_in("eve")
+    for client, path in ((site.client, "/"), (eve, "/"), (eve, "/learners/eve")):
+        text = client.get(path).text
         assert "<script" not in text
         assert "&lt;script&gt;" in text
 
@@ -111,7 +139,7 @@ def test_problems_are_pages(site: Site, path: str, status: int) -> None:
 
 def test_a_locked_learner_is_explained_to_people(site: Site) -> None:
     with site.somebody_else_holds("ada"):
-        page = site.client.post("/learners/ada/exercises", data={"exercise": "primes"})
+        page = site.sign_in().post("/exercises/primes", data=ALL_RIGHT)
     assert page.status_code == 503
     assert page.headers["Retry-After"]
     assert "Somebody else is changing this learner right now" in page.text
@@ -120,7 +148,7 @@ def test_a_locked_learner_is_explained_to_people(site: Site) -> None:
 @pytest.mark.parametrize(
     ("path", "form", "points"),
     [
-        ("exercises", {"exercise": "primes"}, 75),  # StaleWriteError.may_have_landed
+        ("exercises/primes", ALL_RIGHT, 75),  # StaleWriteError.may_have_landed
         ("certificates", {"course": "numbers"}, 0),  # CommitInDoubt
     ],
 )
@@ -128,9 +156,10 @@ def test_who_cannot_be_told_what_became_of_it_is_not_told_to_try_again(
     site: Site, datastore: emulator.Emulator, path: str, form: dict[str, str], points: int
 ) -> None:
     for _ in range(4):
-        site.client.post("/learners/ada/exercises", data={"exercise": "primes"})
+        site.client.post("/api/learners/ada/exercises/primes/finish")
+    ada = site.sign_in()
     datastore.faults.drop_reply(kind="Learner")
-    page = site.client.post(f"/learners/ada/{path}", data=form)
+    page = ada.post(f"/{path}", data=form)
     assert page.status_code == 500
     assert "Look at the learner before you do it again" in page.text
     assert "Retry-After" not in page.headers
@@ -140,6 +169,8 @@ def test_who_cannot_be_told_what_became_of_it_is_not_told_to_try_again(
 def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
     with site.client.get("/static/almanac.css") as answer:
         css = answer.get_data(as_text=True)
-    for text in (site.client.get("/").text, site.client.get("/learners/ada").text, css):
+    ada = site.sign_in()
+    pages = ("/", "/learners/ada", "/exercises/primes", "/videos/tides", "/projects", "/nightly")
+    for text in (site.client.get("/").text, *(ada.get(page).text for page in pages), css):
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text

@@ -6,6 +6,7 @@ for the same learner runs from beginning to end.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from werkzeug.test import TestResponse
 
-from sample_app import create_app, learning
+from sample_app import create_app, demonstration
 from sample_app.config import Protection, Settings
 from sample_app.protection import lock_service
 from sample_app.stack import ports
@@ -21,26 +22,34 @@ from tests.unit.sample_app.conftest import OpenSite, Site
 
 FINISH = "/api/learners/ada/exercises/primes/finish"
 
-Race = Callable[[Site, Callable[[], TestResponse]], tuple[TestResponse, TestResponse]]
+#: The right answers to the exercise "primes".
+ALL_RIGHT = {"question-0": "2", "question-1": "1", "question-2": "1"}
+
+Request = Callable[[], TestResponse]
+Race = Callable[[Request, Request], tuple[TestResponse, TestResponse]]
 
 
 @pytest.fixture
 def race(monkeypatch: pytest.MonkeyPatch) -> Race:
-    """Runs the first request, overtaken by a second; gives both answers."""
+    """Runs the first request, overtaken by the second; gives both answers."""
 
-    def run(site: Site, first: Callable[[], TestResponse]) -> tuple[TestResponse, TestResponse]:
+    def run(first: Request, second: Request) -> tuple[TestResponse, TestResponse]:
         seconds: list[TestResponse] = []
 
         def overtaken() -> None:
-            monkeypatch.setattr(learning, "think", lambda: None)
+            monkeypatch.setattr(demonstration, "think", lambda: None)
             with ThreadPoolExecutor(1) as pool:
-                seconds.append(pool.submit(site.app.test_client().post, FINISH).result())
+                seconds.append(pool.submit(second).result())
 
-        monkeypatch.setattr(learning, "think", overtaken)
+        monkeypatch.setattr(demonstration, "think", overtaken)
         answer = first()
         return answer, seconds[0]
 
     return run
+
+
+def finish(site: Site) -> Request:
+    return lambda: site.app.test_client().post(FINISH)
 
 
 @pytest.fixture
@@ -53,7 +62,7 @@ def unlocked(open_site: OpenSite) -> Callable[[Protection], Site]:
 
 
 def test_with_the_lock_the_second_one_waits(site: Site, race: Race) -> None:
-    first, second = race(site, lambda: site.client.post(FINISH))
+    first, second = race(finish(site), finish(site))
     # In this test the first one cannot go on, so the second waits in vain.
     assert (first.status_code, second.status_code) == (200, 503)
     assert site.learner()["points"] == 15
@@ -63,7 +72,7 @@ def test_with_fencing_the_stale_write_is_refused(
     unlocked: Callable[[Protection], Site], race: Race
 ) -> None:
     site = unlocked(Protection.FENCING)
-    first, second = race(site, lambda: site.client.post(FINISH))
+    first, second = race(finish(site), finish(site))
     assert (first.status_code, second.status_code) == (409, 200)
     assert first.get_json()["error"] == "StaleWriteError"
     assert site.learner()["points"] == 15
@@ -71,11 +80,11 @@ def test_with_fencing_the_stale_write_is_refused(
 
 def test_people_are_told_in_words(unlocked: Callable[[Protection], Site], race: Race) -> None:
     site = unlocked(Protection.FENCING)
-    form = {"exercise": "angles"}
-    page, _ = race(site, lambda: site.client.post("/learners/ada/exercises", data=form))
+    ada = site.sign_in("ada")
+    page, _ = race(lambda: ada.post("/exercises/primes", data=ALL_RIGHT), finish(site))
     assert page.status_code == 409
     assert "Somebody was faster" in page.text
-    shown = site.client.get("/learners/ada").text
+    shown = ada.get("/learners/ada").text
     assert "Updates here are\n      <strong>not locked</strong>" in shown
     assert shown.count("<time ") == 1, "a refused exercise leaves no line in the log"
 
@@ -84,9 +93,75 @@ def test_without_protection_an_update_is_lost(
     unlocked: Callable[[Protection], Site], race: Race
 ) -> None:
     site = unlocked(Protection.NONE)
-    first, second = race(site, lambda: site.client.post(FINISH))
+    first, second = race(finish(site), finish(site))
     assert (first.status_code, second.status_code) == (200, 200)
     assert site.learner()["points"] == 15, "two exercises, 15 points each"
+
+
+def projects(site: Site) -> tuple[Request, Request]:
+    """The forms for a fourth and a third project, from two windows."""
+    ada = site.sign_in()
+    for title in ("one", "two"):
+        ada.post("/projects", data={"title": title})
+    windows = [(site.sign_in(), title) for title in ("three", "four")]
+    first, second = (
+        functools.partial(window.post, "/projects", data={"title": title})
+        for window, title in windows
+    )
+    return first, second
+
+
+def active(site: Site) -> int:
+    return site.sign_in().get("/projects").text.count('value="archived"')
+
+
+def test_a_rule_over_several_entities_holds_under_the_lock(site: Site, race: Race) -> None:
+    first, second = race(*projects(site))
+    assert (first.status_code, second.status_code) == (303, 503)
+    assert active(site) == 3
+    assert "archive one first" in second_try(site)
+
+
+def second_try(site: Site) -> str:
+    page = site.sign_in().post("/projects", data={"title": "four"}, follow_redirects=True)
+    return page.text
+
+
+@pytest.mark.parametrize("protection", [Protection.NONE, Protection.FENCING])
+def test_no_single_put_can_hold_it(
+    unlocked: Callable[[Protection], Site], race: Race, protection: Protection
+) -> None:
+    """The negative control: each of the two counts two, and nobody overwrites anything."""
+    site = unlocked(protection)
+    first, second = race(*projects(site))
+    assert (first.status_code, second.status_code) == (303, 303)
+    assert active(site) == 4, "at most three"
+
+
+def answered_twice(site: Site) -> tuple[Request, Request]:
+    """The same right answers, sent from two windows."""
+    first, second = (
+        functools.partial(site.sign_in().post, "/exercises/primes", data=ALL_RIGHT) for _ in "ab"
+    )
+    return first, second
+
+
+def test_what_is_answered_twice_counts_once(site: Site, race: Race) -> None:
+    first, second = race(*answered_twice(site))
+    assert (first.status_code, second.status_code) == (303, 503)
+    again = site.sign_in().post("/exercises/primes", data=ALL_RIGHT, follow_redirects=True)
+    assert "has its points for today already" in again.text
+    assert site.client.get("/learners/ada").text.count("Hunting for primes") == 1
+
+
+def test_without_protection_both_are_told_of_their_points(
+    unlocked: Callable[[Protection], Site], race: Race
+) -> None:
+    """The negative control."""
+    site = unlocked(Protection.NONE)
+    first, second = race(*answered_twice(site))
+    assert (first.status_code, second.status_code) == (303, 303)
+    assert site.client.get("/learners/ada").text.count("Hunting for primes") == 2
 
 
 def test_a_datastore_that_does_not_answer_is_a_503(datastore: object) -> None:

@@ -1,8 +1,9 @@
-"""The badge job and the demo learners."""
+"""The nightly job and the demo learners."""
 
 from __future__ import annotations
 
-from sample_app.catalogue import EXERCISES
+from sample_app import catalogue
+from sample_app.learning import nightly
 from tests.unit.sample_app.conftest import Site
 
 FINISH = "/api/learners/{}/exercises/primes/finish"
@@ -38,6 +39,13 @@ def test_a_learner_who_cannot_be_had_is_skipped(site: Site) -> None:
     assert site.learner("bruno")["badges"] == ["first-step"]
 
 
+def test_one_run_at_a_time(site: Site) -> None:
+    site.client.post(FINISH.format("ada"))
+    with site.somebody_else_holds(nightly.LOCK_ID):
+        assert site.client.post("/tasks/award-badges").status_code == 503
+    assert site.learner("ada")["badges"] == []
+
+
 def test_an_empty_site_is_no_trouble(site: Site, datastore: object) -> None:
     getattr(datastore, "reset")()  # noqa: B009
     report = site.client.post("/tasks/award-badges").get_json()
@@ -46,9 +54,10 @@ def test_an_empty_site_is_no_trouble(site: Site, datastore: object) -> None:
 
 
 def test_the_demo_learners_are_added_once(site: Site) -> None:
-    first = site.client.post("/tasks/seed").get_json()["created"]
+    first = site.client.post("/tasks/seed").get_json()
     # ada is there already, and stays as she is.
-    assert first == ["bruno", "chen", "dalia"]
+    assert first["created"] == ["bruno", "chen", "dalia"]
+    assert first["coaches"] == ["coach:mira", "coach:tomas"]
     assert site.learner("ada")["points"] == 0
     assert site.client.post("/tasks/seed").get_json()["created"] == []
 
@@ -56,7 +65,11 @@ def test_the_demo_learners_are_added_once(site: Site) -> None:
 def test_the_demo_learners_have_a_past_that_adds_up(site: Site) -> None:
     site.client.post("/tasks/seed")
     chen = site.learner("chen")
-    exercises = sum(EXERCISES[day % len(EXERCISES)].points for day in range(9))
-    assert chen["points"] == exercises + 360 // 30
+    given = catalogue.EXERCISES
+    exercises = sum(given[day % len(given)].points for day in range(9))
+    assert chen["points"] == exercises + 2 * 2
+    assert chen["seconds_watched"] == sum(
+        part.seconds for part in catalogue.video("calendars").parts[:2]
+    )
     assert (chen["streak"], chen["best_streak"], chen["exercises_done"]) == (0, 9, 9)
     assert site.learner("bruno")["streak"] == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sample_app import catalogue, validation
-from sample_app.errors import BadInput, Unknown
+from sample_app.errors import BadInput
 
 
 @pytest.mark.parametrize("good", ["a", "7", "ada", "ada-2", "a--b", "x" * 40])
@@ -64,24 +64,27 @@ def test_a_name_without_plain_letters_needs_an_id() -> None:
         validation.id_from_name("陈梅")
 
 
-@pytest.mark.parametrize(("given", "seconds"), [(1, 1), (180, 180), ("90", 90), (" 5 ", 5)])
-def test_good_seconds(given: object, seconds: int) -> None:
-    assert validation.seconds(given, longest=180) == seconds
+@pytest.mark.parametrize(("given", "number"), [(1, 1), (180, 180), ("90", 90), (" 5 ", 5)])
+def test_good_numbers(given: object, number: int) -> None:
+    assert validation.number("points", given, least=1, most=180) == number
 
 
 @pytest.mark.parametrize(
     "bad",
     [0, -1, 181, 1.5, float("nan"), True, None, "", "ten", "1e2", "-3", "٣", "9" * 5000, [9], {}],
 )
-def test_bad_seconds(bad: object) -> None:
-    with pytest.raises(BadInput, match="from 1 to 180"):
-        validation.seconds(bad, longest=180)
+def test_bad_numbers(bad: object) -> None:
+    with pytest.raises(BadInput, match="points: a whole number from 1 to 180"):
+        validation.number("points", bad, least=1, most=180)
 
 
-def test_the_catalogue_knows_what_it_has() -> None:
-    assert catalogue.exercise("primes").points == 15
-    assert catalogue.video("tides").length == "4:05"
-    assert catalogue.video("tides").points_for(89) == 2
-    assert catalogue.course("sky").price == 90
-    with pytest.raises(Unknown, match="no video 'primes'"):
-        catalogue.video("primes")
+@pytest.mark.parametrize("bad", [None, [], [0, 0], [0, 0, 0, 0], [0, 0, 3], [0, 0, -1], "000"])
+def test_bad_answers(bad: object) -> None:
+    with pytest.raises(BadInput, match="answers"):
+        validation.answers(bad, catalogue.exercise("primes"))
+
+
+def test_a_line_may_be_left_out_where_it_says_so() -> None:
+    assert validation.line("word", " ", longest=5, empty=True) == ""
+    with pytest.raises(BadInput, match="word: at most 5"):
+        validation.line("word", "sixsix", longest=5, empty=True)

@@ -1,5 +1,5 @@
 // While a run is under way: shows how far it is, and the outcome when there is one.
-const run = document.currentScript.dataset.run;
+const { run, what } = document.currentScript.dataset;
 const bar = document.getElementById("progress");
 const text = document.getElementById("progress-text");
 
@@ -10,9 +10,10 @@ async function look() {
       location.reload();
       return;
     }
-    bar.value = told.done;
     if (told.done) {
-      text.textContent = `${told.done} of ${told.of} requests are answered.`;
+      bar.max = told.of;
+      bar.value = told.done;
+      text.textContent = `${told.done} of ${told.of} ${what}.`;
     }
   } catch {
     // The site may be starting again; the next look tells.

@@ -1,0 +1,73 @@
+"""Work that outlives the request that asked for it: a thread with surroundings of its own.
+
+A request's ndb context and lock scope end with the request, and a thread has
+neither; so it opens its own, as a script would. On Google Cloud, hand such work
+to Cloud Tasks instead: a thread ends with its process, and on Cloud Run it may
+get no CPU once the answer is out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import flask
+from google.cloud import ndb
+
+import userlock
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """Starts threads that do batch work, with `client` and `service` as requests have them."""
+
+    def __init__(
+        self,
+        app: flask.Flask,
+        *,
+        client: ndb.Client,
+        service: userlock.LockService,
+        settings: userlock.Settings,
+    ) -> None:
+        self._app = app
+        self._client = client
+        self._service = service
+        self._settings = settings
+        self._threads: list[threading.Thread] = []
+        app.extensions["background"] = self
+
+    def start(self, what: str, work: Callable[[], object]) -> None:
+        """Begin `work`; `what` it is, is for those who wait for its locks. Errors are logged."""
+        self._threads = [each for each in self._threads if each.is_alive()]
+        # A daemon: the process does not wait for it when it is told to stop.
+        thread = threading.Thread(target=self._run, args=(what, work), name=what, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all that was begun is done; `TimeoutError` if it is not, for tests."""
+        for thread in self._threads:
+            thread.join(seconds)
+            if thread.is_alive():
+                raise TimeoutError(f"{thread.name} is not done after {seconds:g} s")
+
+    def _run(self, what: str, work: Callable[[], object]) -> None:
+        try:
+            with (
+                self._app.app_context(),
+                self._client.context(),
+                userlock.scope(
+                    self._service, settings=self._settings, priority="batch", request=what
+                ),
+            ):
+                work()
+        except Exception:
+            log.exception("%s has failed", what)
+
+
+def background() -> Background:
+    """That of the app that serves this request."""
+    found: Background = flask.current_app.extensions["background"]
+    return found

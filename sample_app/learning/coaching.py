@@ -1,0 +1,77 @@
+"""What a coach does for several learners at once: all of them, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from google.cloud import ndb
+
+import userlock
+from sample_app import demonstration
+from sample_app.errors import NotEnoughPoints, NotInGroup, Unknown
+from sample_app.learning.learners import find_learner
+from sample_app.models import Bonus, Coach, Learner
+
+
+def find_coach(coach_id: str) -> Coach:
+    """The coach with this id, or `Unknown`. Reading needs no lock."""
+    coach: Coach | None = Coach.get_by_id(coach_id)
+    if coach is None:
+        raise Unknown("coach", coach_id)
+    return coach
+
+
+def group_of(coach: Coach) -> list[Learner]:
+    """The learners whom this coach looks after, by name. Reading needs no lock."""
+    found = ndb.get_multi([ndb.Key(Learner, each) for each in coach.learner_ids])
+    return sorted((each for each in found if each), key=lambda each: str(each.name))
+
+
+def give_bonus(
+    coach_id: str, learner_ids: Collection[str], points: int, word: str, *, hand_out: str
+) -> bool:
+    """Give each of these learners `points` of the coach's, with a word to go with them.
+
+    Several locks, taken in one order by everybody, so that two coaches who share
+    learners never wait for each other in a circle. And a transaction: the coach
+    is charged for exactly what arrives. Who waits in vain for one of the locks
+    holds none, and nothing has changed.
+
+    `hand_out` names this one: sent again, it gives nothing, and the answer is False.
+
+    Raises:
+        NotInGroup: not all of them are this coach's.
+        NotEnoughPoints: the coach has not got that many left.
+    """
+    given_to = sorted(set(learner_ids))
+
+    def give() -> bool:
+        coach = find_coach(coach_id)
+        if strangers := set(given_to) - set(coach.learner_ids):
+            raise NotInGroup(strangers)
+        if Bonus.key_of(hand_out, given_to[0]).get():
+            return False
+        learners = [find_learner(each) for each in given_to]
+        demonstration.think()
+        price = points * len(learners)
+        if price > coach.bonus_left:
+            raise NotEnoughPoints("This bonus", price=price, points=coach.bonus_left)
+        coach.bonus_left -= price
+        for learner in learners:
+            learner.points += points
+        bonuses = [
+            Bonus(
+                key=Bonus.key_of(hand_out, learner.id),
+                learner_id=learner.id,
+                coach=coach.name,
+                points=points,
+                word=word,
+            )
+            for learner in learners
+        ]
+        ndb.put_multi([coach, *learners, *bonuses])
+        return True
+
+    with userlock.global_locks([coach_id, *given_to], wait_timeout=5):
+        given: bool = ndb.transaction(give)
+        return given

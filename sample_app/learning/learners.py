@@ -1,0 +1,25 @@
+"""Learners: found, and added."""
+
+from __future__ import annotations
+
+import userlock
+from sample_app.errors import LearnerExists, Unknown
+from sample_app.models import Learner
+
+
+def find_learner(learner_id: str) -> Learner:
+    """The learner with this id, or `Unknown`. Reading needs no lock."""
+    learner: Learner | None = Learner.get_by_id(learner_id)
+    if learner is None:
+        raise Unknown("learner", learner_id)
+    return learner
+
+
+def create_learner(learner_id: str, name: str) -> Learner:
+    """Add a learner; an id that is taken raises `LearnerExists`."""
+    with userlock.global_lock(learner_id, wait_timeout=5):
+        if Learner.get_by_id(learner_id):
+            raise LearnerExists(learner_id)
+        learner = Learner(id=learner_id, name=name)
+        learner.put()
+    return learner

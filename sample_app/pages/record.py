@@ -1,0 +1,38 @@
+"""What a learner has done: a page that everybody may read."""
+
+from __future__ import annotations
+
+import flask
+from google.cloud import ndb
+
+from sample_app import badges, catalogue, validation
+from sample_app.learning import learners
+from sample_app.models import Bonus, Certificate, ExerciseLog, VideoLog
+from sample_app.pages.blueprint import shown_streak, views
+
+LOG_LINES = 8
+
+
+@views.get("/learners/<learner_id>")
+def record(learner_id: str) -> str:
+    """Everything about one learner. Reads without the lock: nothing here is put back."""
+    learner = learners.find_learner(validation.learner_id(learner_id))
+    return flask.render_template(
+        "record.html",
+        learner=learner,
+        streak=shown_streak(learner),
+        badges=badges.BADGES,
+        titles={
+            each.slug: each.title
+            for each in (*catalogue.EXERCISES, *catalogue.VIDEOS, *catalogue.COURSES)
+        },
+        certificates=_latest(Certificate, learner_id),
+        bonuses=_latest(Bonus, learner_id),
+        exercise_log=_latest(ExerciseLog, learner_id),
+        video_log=_latest(VideoLog, learner_id),
+    )
+
+
+def _latest(kind: type[ndb.Model], learner_id: str) -> list[ndb.Model]:
+    query = kind.query(kind.learner_id == learner_id).order(-kind.at)
+    return list(query.fetch(LOG_LINES))

@@ -1,0 +1,29 @@
+"""Signing in, by choosing a name, and out."""
+
+from __future__ import annotations
+
+from werkzeug.wrappers import Response
+
+from sample_app import signed_in, validation
+from sample_app.learning import coaching, learners
+from sample_app.pages.blueprint import to, views
+from sample_app.web import field
+
+
+@views.post("/sign-in")
+def sign_in() -> Response:
+    """As a learner or, with `coach`, as a coach."""
+    coach = field("coach")
+    if coach is not None:
+        signed_in.sign_in(coaching.find_coach(str(coach)[: validation.MAX_ID_LENGTH]))
+    else:
+        learner_id = validation.learner_id(field("learner"))
+        signed_in.sign_in(learners.find_learner(learner_id))
+    return to("views.home")
+
+
+@views.post("/sign-out")
+def sign_out() -> Response:
+    """Back to the list of names."""
+    signed_in.sign_out()
+    return to("views.home")

@@ -1,0 +1,45 @@
+"""Who is signed in: a name in a signed cookie, chosen from a list.
+
+There are no passwords: this is a sample, and everybody may be everybody. A real
+site puts its own sign-in here; the rest asks `learner_id` and `coach_id` only.
+"""
+
+from __future__ import annotations
+
+import flask
+
+from sample_app.errors import SignInFirst
+from sample_app.models import Coach, Learner
+
+_LEARNER = "learner_id"
+_COACH = "coach_id"
+
+
+def sign_in(who: Learner | Coach) -> None:
+    """Whoever was signed in before is signed out."""
+    sign_out()
+    flask.session[_COACH if isinstance(who, Coach) else _LEARNER] = who.id
+    flask.session["name"] = who.name
+
+
+def sign_out() -> None:
+    """Nobody is signed in; messages that are still to be shown stay."""
+    for key in (_LEARNER, _COACH, "name"):
+        flask.session.pop(key, None)
+
+
+def learner_id() -> str:
+    """The id of the learner who is signed in, or `SignInFirst`."""
+    return _id(_LEARNER, "learner")
+
+
+def coach_id() -> str:
+    """The id of the coach who is signed in, or `SignInFirst`."""
+    return _id(_COACH, "coach")
+
+
+def _id(key: str, who: str) -> str:
+    found: str | None = flask.session.get(key)
+    if found is None:
+        raise SignInFirst(who)
+    return found

@@ -1,0 +1,105 @@
+"""The coach's page: several learners at once, all or none."""
+
+from __future__ import annotations
+
+import pytest
+from flask.testing import FlaskClient
+
+from sample_app.seed import BONUS
+from tests.unit.sample_app.conftest import Site
+
+
+@pytest.fixture
+def mira(site: Site) -> FlaskClient:
+    site.client.post("/tasks/seed")
+    client = site.app.test_client()
+    client.post("/sign-in", data={"coach": "coach:mira"})
+    return client
+
+
+def give(client: FlaskClient, *learners: str, points: int = 10, hand_out: str = "one") -> str:
+    form = {
+        "learner": list(learners),
+        "points": str(points),
+        "word": "Well done!",
+        "hand_out": hand_out,
+    }
+    return client.post("/coach", data=form, follow_redirects=True).text
+
+
+def points(site: Site) -> dict[str, int]:
+    learners = ("ada", "bruno", "chen", "dalia")
+    return {each: int(str(site.learner(each)["points"])) for each in learners}
+
+
+def left(client: FlaskClient) -> int:
+    return int(client.get("/coach").text.split('id="bonus-left">')[1].split("<")[0])
+
+
+def test_the_coach_sees_the_group(mira: FlaskClient) -> None:
+    page = mira.get("/", follow_redirects=True)
+    assert page.request.path == "/coach"
+    assert "Chen Mei" in page.text
+    assert "Dalia Haddad" not in page.text
+    assert left(mira) == BONUS
+
+
+def test_all_who_are_ticked_get_it(site: Site, mira: FlaskClient) -> None:
+    before = points(site)
+    assert "10 points each for 2 learners." in give(mira, "ada", "chen", "ada")
+    after = points(site)
+    assert {each: after[each] - before[each] for each in before} == {
+        "ada": 10,
+        "bruno": 0,
+        "chen": 10,
+        "dalia": 0,
+    }
+    assert left(mira) == BONUS - 20
+    assert "Mira Solberg: “Well done!”" in site.client.get("/learners/chen").text
+
+
+def test_a_form_that_is_sent_twice_gives_once(site: Site, mira: FlaskClient) -> None:
+    give(mira, "ada", "bruno")
+    after = points(site)
+    assert "it counts once" in give(mira, "ada", "bruno")
+    assert points(site) == after
+    assert left(mira) == BONUS - 20
+
+
+@pytest.mark.parametrize("held", ["coach:mira", "ada", "chen"])
+def test_if_one_cannot_be_had_nobody_gets_anything(
+    site: Site, mira: FlaskClient, held: str
+) -> None:
+    before = points(site)
+    with site.somebody_else_holds(held):
+        assert "One moment, please" in give(mira, "ada", "bruno", "chen")
+    assert points(site) == before
+    assert left(mira) == BONUS
+    for each in ("coach:mira", "ada", "bruno", "chen"):
+        assert site.service.holder(each) is None, "none of the locks is left"
+    # The negative control: whoever is not ticked is not waited for.
+    with site.somebody_else_holds("bruno"):
+        assert "10 points each for 2 learners." in give(mira, "ada", "chen")
+
+
+@pytest.mark.parametrize(
+    ("learners", "amount", "why"),
+    [
+        (["ada", "bruno", "chen"], 50, "This bonus costs 150 points; 100 are there to spend."),
+        (["ada", "dalia"], 1, "Not in this group: dalia."),
+        (["ada", "nobody"], 1, "Not in this group: nobody."),
+        ([], 1, "tick at least one"),
+        (["ada"], 0, "a whole number from 1 to 50"),
+        (["ada"], 51, "a whole number from 1 to 50"),
+        (["NO"], 1, "small letters"),
+    ],
+)
+def test_what_is_refused_changes_nothing(
+    site: Site, mira: FlaskClient, learners: list[str], amount: int, why: str
+) -> None:
+    for number in range(8):
+        give(mira, "bruno", points=50, hand_out=f"before-{number}")
+    before = points(site)
+    assert why in give(mira, *learners, points=amount)
+    assert points(site) == before
+    assert left(mira) == BONUS - 400

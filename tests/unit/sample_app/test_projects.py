@@ -1,0 +1,86 @@
+"""Projects, as a browser without JavaScript uses them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.unit.sample_app.conftest import Site
+
+
+@pytest.fixture
+def ada(site: Site) -> FlaskClient:
+    return site.sign_in()
+
+
+def create(client: FlaskClient, title: str) -> str:
+    """Create a project; returns its page's path."""
+    page = client.post("/projects", data={"title": title}, follow_redirects=True).text
+    found = re.search(rf'<a href="(/projects/\d+)">{title}</a>', page)
+    assert found, page
+    return found[1]
+
+
+def test_a_project_from_its_beginning_to_its_end(ada: FlaskClient) -> None:
+    path = create(ada, "A sundial")
+    assert "A sundial" in ada.get("/").text
+    assert "Active" in ada.get(path).text
+    page = ada.post(path, data={"state": "archived"}, follow_redirects=True)
+    assert "“A sundial” is archived." in page.text
+    assert "In the archive" in ada.get(path).text
+    assert "A sundial" not in ada.get("/").text
+    page = ada.post(path, data={"state": "active"}, follow_redirects=True)
+    assert "“A sundial” is active again." in page.text
+    asked = ada.get(f"{path}/delete")
+    assert "Delete “A sundial”?" in asked.text
+    assert ada.get(path).status_code == 200, "asking deletes nothing"
+    page = ada.post(f"{path}/delete", follow_redirects=True)
+    assert "The project is deleted." in page.text
+    assert ada.get(path).status_code == 404
+
+
+def test_a_form_that_is_sent_twice_makes_one_project(ada: FlaskClient) -> None:
+    create(ada, "A sundial")
+    page = ada.post("/projects", data={"title": " A  sundial "}, follow_redirects=True)
+    assert "There already is a project “A sundial”." in page.text
+    assert page.text.count('value="archived"') == 1
+
+
+def test_at_most_three_are_active(ada: FlaskClient) -> None:
+    paths = [create(ada, title) for title in ("one", "two", "three")]
+    page = ada.post("/projects", data={"title": "four"}, follow_redirects=True)
+    assert page.request.path == "/projects"
+    assert "At most 3 projects are active" in page.text
+    ada.post(paths[0], data={"state": "archived"})
+    create(ada, "four")
+    page = ada.post(paths[0], data={"state": "active"}, follow_redirects=True)
+    assert page.request.path == paths[0]
+    assert "archive one first" in page.text
+    # One that is active already takes no more room.
+    assert ada.post(paths[1], data={"state": "active"}).location == "/projects"
+
+
+def test_others_projects_are_not_to_be_had(site: Site, ada: FlaskClient) -> None:
+    path = create(ada, "A sundial")
+    site.client.post("/api/learners", json={"name": "Bruno"})
+    bruno = site.sign_in("bruno")
+    assert bruno.get(path).status_code == 404
+    assert bruno.post(path, data={"state": "archived"}).status_code == 404
+    bruno.post(f"{path}/delete")
+    assert "Active" in ada.get(path).text
+
+
+def test_deleting_what_is_gone_is_no_trouble(ada: FlaskClient) -> None:
+    path = create(ada, "A sundial")
+    for _ in range(2):
+        assert ada.post(f"{path}/delete").status_code == 303
+
+
+@pytest.mark.parametrize("state", ["", "deleted"])
+def test_a_state_that_there_is_not(ada: FlaskClient, state: str) -> None:
+    path = create(ada, "A sundial")
+    page = ada.post(path, data={"state": state}, follow_redirects=True)
+    assert page.request.path == path
+    assert "state: active or archived" in page.text
