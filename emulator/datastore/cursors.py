@@ -40,14 +40,15 @@ class Place:
 
 def fingerprint(query: ParsedQuery) -> bytes:
     """What must be the same in two queries that share a cursor."""
-    filters = [
+    # Filters are a set: clients send alternatives in any order.
+    filters = sorted(
         (
             sorted((name, sorted(values)) for name, values in conjunction.equal.items()),
             sorted(conjunction.spans.items()),
             conjunction.keys,
         )
         for conjunction in query.disjunction
-    ]
+    )
     names = [order.name for order in query.orders]
     text = repr((query.kind, filters, names, query.projection, query.distinct_on))
     return hashlib.blake2b(text.encode(), digest_size=_FINGERPRINT_BYTES).digest()

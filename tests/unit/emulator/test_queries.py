@@ -388,3 +388,9 @@ def test_a_cursor_of_another_query_is_refused(numbers: Subject) -> None:
     truncated = query(start_cursor=cursor[:-1])
     with pytest.raises(DatastoreError, match="not valid"):
         numbers.run(truncated)
+
+
+def test_a_cursor_does_not_mind_the_order_of_alternatives(numbers: Subject) -> None:
+    one, other = (query(filters=where(("n", "in", values))) for values in ([10, 30], [30, 10]))
+    other.start_cursor = numbers.run(one).entity_results[0].cursor
+    assert numbers.identifiers(other) == [3]
