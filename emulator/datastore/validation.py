@@ -182,6 +182,8 @@ def check_value(
         point = value.geo_point_value
         if not (-90 <= point.latitude <= 90 and -180 <= point.longitude <= 180):
             raise invalid(f'The geo point in property "{name}" is out of range.')
+    elif which is None:
+        raise invalid(f'The value of property "{name}" has no type.')
 
 
 def _check_timestamp(name: str, timestamp: Message) -> None:

@@ -7,6 +7,7 @@ import pytest
 from emulator.datastore.errors import Code, DatastoreError
 from emulator.datastore.protos import (
     AllocateIdsRequest,
+    ArrayValue,
     Key,
     KeyPb,
     LookupRequest,
@@ -101,6 +102,8 @@ def test_reserved_keys_can_be_read_but_not_written(engine: Subject, reserved: Ke
         ({"b": value(b"x" * 1_048_488, indexed=False)}, "longer than 1048487"),
         ({"a": [[1]]}, "another array"),
         ({"g": GeoPoint((91.0, 0.0))}, "out of range"),
+        ({"v": Value()}, "no type"),
+        ({"v": Value(array_value=ArrayValue(values=[Value()]))}, "no type"),
         ({"at": dated(253_402_300_800)}, "out of range"),
         ({"at": dated(-62_135_596_801)}, "out of range"),
         ({"at": dated(2**62)}, "out of range"),
