@@ -48,25 +48,34 @@ class IndexPolicy:
             aggregated: the properties of which sums or averages are wanted.
 
         Raises:
-            DatastoreError: FAILED_PRECONDITION with the recommended index.
+            DatastoreError: FAILED_PRECONDITION with the recommended index, or with what
+                is wrong with the file.
         """
         if self._mode == OFF or query.on_metadata:
             return
         with self._lock:
-            missing = self._missing(query, aggregated)
-            if missing and self._is_changed():
-                self._read()
-                missing = self._missing(query, aggregated)
-            if not missing:
-                return
-            if self._mode == ENFORCED:
-                raise DatastoreError(
-                    Code.FAILED_PRECONDITION,
-                    f"no matching index found. recommended index is:\n{missing[0]}\n",
-                )
-            assert self._path is not None
-            _files().add(self._path, missing)
+            try:
+                missing = self._undefined(query, aggregated)
+                if missing and self._mode == AUTO:
+                    assert self._path is not None
+                    _files().add(self._path, missing)
+                    self._read()
+                    return
+            except StorageError as error:
+                raise DatastoreError(Code.FAILED_PRECONDITION, str(error)) from None
+        if missing:
+            raise DatastoreError(
+                Code.FAILED_PRECONDITION,
+                f"no matching index found. recommended index is:\n{missing[0]}\n",
+            )
+
+    def _undefined(self, query: ParsedQuery, aggregated: Sequence[str]) -> list[CompositeIndex]:
+        """What a query needs and the file, as it is now, does not define."""
+        missing = self._missing(query, aggregated)
+        if missing and self._is_changed():
             self._read()
+            missing = self._missing(query, aggregated)
+        return missing
 
     def _missing(self, query: ParsedQuery, aggregated: Sequence[str]) -> list[CompositeIndex]:
         return [

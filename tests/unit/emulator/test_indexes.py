@@ -271,6 +271,30 @@ class TestEnforced:
             engine.run_aggregation_query(request)
 
 
+@pytest.mark.parametrize(
+    ("mode", "text", "complaint"),
+    [
+        ("enforced", "nonsense", "line 1: not understood"),
+        ("auto", "nonsense", "line 1: not understood"),
+        ("auto", "indexes: []", "cannot be added"),
+    ],
+)
+def test_a_file_that_is_spoilt_later(
+    storage: Storage, path: Path, mode: str, text: str, complaint: str
+) -> None:
+    """The client learns what is wrong, and it can be mended."""
+    engine = Engine(storage, indexes=IndexPolicy(mode, path))
+    path.unlink()  # a file with another number
+    path.write_text(text)
+    for _ in range(2):
+        with pytest.raises(DatastoreError, match=complaint) as caught:
+            run(engine, COMPOSITE)
+        assert caught.value.code is Code.FAILED_PRECONDITION
+    path.unlink()
+    path.write_text("indexes:\n" + DEFINITION)
+    run(engine, COMPOSITE)
+
+
 def test_auto_writes_down_what_is_needed(storage: Storage, tmp_path: Path) -> None:
     path = tmp_path / "index.yaml"
     engine = Engine(storage, indexes=IndexPolicy("auto", path))
