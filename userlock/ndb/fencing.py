@@ -37,7 +37,7 @@ from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks, server
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.lastputs import LastPut, last_puts, note_put
+from userlock.ndb.lastputs import LastPut, last_puts, note_delete, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.stamps import DELETED, Stamp, stamp_of
@@ -306,6 +306,11 @@ class FencedDelete(_FencedWrite):
             last = last_puts(tenure).pop(ndb_key, None)
             if last is not None and last.version and self.base_version:
                 self.base_version = last.version  # put by another object than the cached one
+
+    def begun(self, future: Any) -> None:
+        """It is on its way."""
+        note_delete(self._key)
+        super().begun(future)
 
     def landed(self, version: int) -> None:
         """The entity is gone; an object of it that is put after this creates it anew."""

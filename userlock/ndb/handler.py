@@ -8,7 +8,7 @@ from userlock.lock.scope import current_scope
 from userlock.ndb import hooks
 from userlock.ndb.enforcement import Moment
 from userlock.ndb.fencing import FencedDelete, FencedPut
-from userlock.ndb.lastputs import put_in_running_transaction
+from userlock.ndb.lastputs import deleted_in_running_transaction, put_in_running_transaction
 from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.places import here
 from userlock.ndb.policies import WritePolicy
@@ -77,6 +77,8 @@ class ModelHandler:
         cls: Any = hooks.model_of(ndb_key.kind())
         if cls._write_policy is not WritePolicy.USER_LOCK:
             return True
+        if deleted_in_running_transaction(ndb_key):
+            return True  # the transaction would find it still
         try:
             lock_id = lock_id_of_key(cls, ndb_key)
         except Exception:

@@ -88,6 +88,17 @@ def _identity(entity: Any) -> int:
     return number
 
 
+def note_delete(ndb_key: Any) -> None:
+    """Remember that an entity is being deleted, if that is in a transaction."""
+    if hooks.in_transaction():
+        hooks.transaction_notes().setdefault("deleted", set()).add(ndb_key)
+
+
+def deleted_in_running_transaction(ndb_key: Any) -> bool:
+    """Whether an entity has been deleted in the transaction that the running code is in."""
+    return hooks.in_transaction() and ndb_key in hooks.transaction_notes().get("deleted", ())
+
+
 def put_in_running_transaction(entity: Any) -> bool:
     """Whether this very object has been put in the transaction that the running code is in."""
     transaction = hooks.current_transaction()

@@ -59,7 +59,7 @@ def check_put(
         lock_id = lock_id_for_put(entity)
     except LockIdError as error:
         lock_id = None
-        if now.checked:
+        if now.checked and not entity._projection:  # of which that has been told
             _report_put(entity, (LockIdMissing, error.reason), None, stamp, put_at)
     if lock_id is None:
         return None, ()

@@ -10,7 +10,7 @@ from google.cloud import ndb
 from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import Elsewhere, Put, add_five, stored_points
 from tests.contract.ndb.models import Learner, Note, VideoLog
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -68,6 +68,39 @@ class TestWhatIsAllowed:
 
         ndb.transaction(create_twice)
         assert stored_points("bob") == 2
+
+    def test_what_a_transaction_has_deleted_is_gone_in_it(self) -> None:
+        """It would still find it in Datastore, and put it back."""
+
+        def delete_and_look() -> None:
+            ndb.Key(Learner, "ann").delete_async().get_result()
+            assert Learner.get_by_id("ann") is None
+            assert Learner.get_or_insert("ann", points=7).points == 7
+
+        with userlock.global_lock("ann"):
+            ndb.transaction(delete_and_look)
+        assert stored_points() == 7
+
+    def test_a_new_entity_is_put_again_in_its_transaction(self, put: Put) -> None:
+        def create_and_change() -> None:
+            log = VideoLog(learner_id="ann")
+            put(log)
+            log.seconds = 5
+            put(log)
+
+        with userlock.global_lock("ann"):
+            ndb.transaction(create_and_change)
+        assert [log.seconds for log in VideoLog.query()] == [5]
+
+    def test_and_deleted_and_put_again(self) -> None:
+        def create_and_delete() -> None:
+            log = VideoLog(learner_id="ann")
+            log.put().delete_async().get_result()
+            log.put()
+
+        with userlock.global_lock("ann"):
+            ndb.transaction(create_and_delete)
+        assert VideoLog.query().count() == 1
 
     def test_two_new_objects_of_one_key_in_a_transaction_are_a_stomp(self) -> None:
         def create_twice() -> None:
@@ -206,6 +239,16 @@ class TestWhatIsAllowed:
             elsewhere(add_five)
             with pytest.raises(userlock.StaleWriteError):
                 ndb.transaction(learner.put)
+
+    def test_an_entity_that_moves_to_another_key(self, delete: Put) -> None:
+        """Its object stays in the context cache under the old one."""
+        with userlock.global_locks(["ann", "bob"]):
+            learner = Learner.get_by_id("ann")
+            learner.key = ndb.Key(Learner, "bob")
+            learner.put()
+            delete(Learner(id="ann"))
+        assert stored_points("ann") is None
+        assert stored_points("bob") == 0
 
     def test_deleted_and_put_again(self) -> None:
         with userlock.global_lock("ann"):

@@ -149,6 +149,16 @@ class TestWhatIsLetPass:
         assert Loan.get_by_id("old", use_cache=False).days == 100
 
 
+def test_a_part_that_does_not_tell_is_told_of_as_a_part_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    arranged()
+    userlock.configure(enforcement="log")
+    Loan.query().get(projection=["days"]).put()
+    (record,) = caplog.records
+    assert "PartialEntityPut" in record.getMessage()
+
+
 def test_each_site_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     arranged()
     userlock.configure(enforcement="log")

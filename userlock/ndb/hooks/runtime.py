@@ -43,11 +43,13 @@ def transaction_notes() -> dict[str, Any]:
 def cached_entity(ndb_key: Any) -> Any:
     """The object that the context caches have for a key, or None.
 
-    A transaction has a cache of its own, which begins empty.
+    A transaction has a cache of its own, which begins empty. An object that was
+    given another key stays where it was; it is not of this key any more.
     """
     for current in (context.get_context(False), context.get_toplevel_context(False)):
         if current is not None and ndb_key in current.cache:
-            return current.cache[ndb_key]
+            entity = current.cache[ndb_key]
+            return entity if entity is not None and entity._entity_key == ndb_key else None
     return None
 
 

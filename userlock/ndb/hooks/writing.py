@@ -133,6 +133,8 @@ def _hook_transactional_batch(batch_class: Any) -> None:
         future = put(self, entity_pb)
         mutation = self.mutations[-1]
         first = _first_of_its_key(self, mutation.upsert.key)
+        if new_id:  # its key is known, and seen, as soon as its id has been allocated
+            future.add_done_callback(lambda done: _first_of_its_key(self, mutation.upsert.key))
         write: Write | None = entity_pb.__dict__.get("_userlock_write")
         if write is None:
             return future
