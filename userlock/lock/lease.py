@@ -123,7 +123,8 @@ class Holder(NamedTuple):
         that could match one of ours, and its strings are safe to log.
         """
         try:
-            token, priority, since, lock_timeout, process, request = json.loads(record)
+            # What a later release may have added behind is passed over.
+            token, priority, since, lock_timeout, process, request, *_ = json.loads(record)
             return cls(
                 token=printable(token),
                 priority=printable(priority),

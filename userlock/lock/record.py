@@ -20,8 +20,9 @@ lost (`~` for `+`) goes before those who began to wait after it did.
 A record with an offer (`?`) lives for as long as those who stand above it may
 take to claim the lock. Once it has lapsed, they have had their time.
 
-A record comes from a server that others can write to. Whatever stands in it,
-nothing here raises, and lines that make no sense are passed over.
+A record comes from a server that others can write to, releases that come later
+among them. Whatever stands in it, nothing here raises; lines that make no sense
+are passed over, and so are fields behind those that are known.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class Record:
         if what is None:
             return None
         try:
-            lock_id, since, token = json.loads(what)
+            lock_id, since, token, *_ = json.loads(what)
             return BlockedOn(str(lock_id), float(since), str(token)) if lock_id else None
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
@@ -384,7 +385,7 @@ def _breaker(note: bytes) -> str:
 
 def _details(place: _Place) -> tuple[str, str]:
     try:
-        process, request = json.loads(place.rest.split(b" ", 2)[2])
+        process, request, *_ = json.loads(place.rest.split(b" ", 2)[2])
         return printable(process), printable(request)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return "", ""
