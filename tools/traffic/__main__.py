@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(report.as_json(result), flush=True)
         results.append(result)
     if not options.json:
-        print(f"{report.table(results)}\n\n{report.notes(results[0])}")
+        print(f"{report.table(results)}\n\n{report.notes(results)}")
     return 0
 
 

@@ -17,7 +17,7 @@ from random import Random
 from statistics import NormalDist
 from typing import NamedTuple
 
-from tools.traffic.line import Line
+from tools.traffic.line import Line, Served
 from tools.traffic.people import People
 from tools.traffic.profile import Profile
 from tools.traffic.tally import PART_SECONDS, PARTS, Tally
@@ -124,6 +124,7 @@ def play(profile: Profile, users: int, *, seed: int, sample: int | None) -> Resu
         tally.requests += requests * weight
         tally.record_seconds += (line.record_seconds - kept) * weight
         tally.count(served, weight)
+        _expect(profile, sweep, served, weight * profile.sweep_share, tally)
     total = Tally()
     for tally in parts:
         absent = (users - active) / _GROUPS
@@ -165,6 +166,24 @@ def _actions_below(profile: Profile, activity: float) -> float:
         return activity
     normal = NormalDist()
     return normal.cdf(normal.inv_cdf(activity) - profile.actions.sigma)
+
+
+def _expect(
+    profile: Profile, sweep: Sweep, served: list[Served], weight: float, tally: Tally
+) -> None:
+    """How likely a visit at any moment of the sweep meets this user's requests."""
+    begins, ends = profile.sweep_starts, profile.sweep_starts + sweep.seconds
+    people = [one for one in served if not one.batch]
+    held = sum(
+        max(0.0, min(one.at + one.seconds, ends) - max(one.at + one.waited, begins))
+        for one in people
+        if one.granted
+    )
+    came = sum(begins <= one.at < ends for one in people)
+    # Who comes during the last step is served at its end.
+    interruptible = profile.sweep_section.mean * (1 - 1 / profile.sweep_steps)
+    tally.expected_waits += weight * held / sweep.seconds
+    tally.expected_yields += weight * came * interruptible / sweep.seconds
 
 
 def _sweep_absent(profile: Profile, sweep: Sweep, visits: float, tally: Tally) -> None:

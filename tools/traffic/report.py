@@ -37,8 +37,8 @@ def facts(result: Result) -> dict[str, Any]:
         "timed_out_per_million_error": result.error(_timed_out),
         "sweep_workers": result.sweep.workers,
         "sweep_seconds": result.sweep_seconds,
-        "sweep_waited_per_million": 1e6 * tally.visits_waited / max(tally.visits, 1.0),
-        "sweep_yields_per_million": 1e6 * tally.yields / max(tally.visits, 1.0),
+        "sweep_waits_per_million": 1e6 * tally.expected_waits / max(tally.visits, 1.0),
+        "sweep_yields_per_million": 1e6 * tally.expected_yields / max(tally.visits, 1.0),
         "sweep_failed_per_million": 1e6 * tally.visits_failed / max(tally.visits, 1.0),
         "records_peak": need.records,
         "record_bytes": need.record_bytes,
@@ -68,12 +68,14 @@ def table(results: Sequence[Result]) -> str:
     )
 
 
-def notes(result: Result) -> str:
+def notes(results: Sequence[Result]) -> str:
     """What the figures rest on."""
-    profile = result.profile
+    profile = results[0].profile
+    sampled = [result for result in results if result.sampled]
+    standing = f"The days of {sampled[0].drawn:,} users stand for all of more.\n" if sampled else ""
     return (
         f"Peak: the busiest ten minutes. Waits: of the locks that were not free at once. "
-        f"±: standard error.\n"
+        f"±: standard error.\n{standing}"
         f"A day's actions of a user who comes ({profile.active_share:.0%} of all): lognormal, "
         f"median {profile.actions.median:g}, sigma {profile.actions.sigma:g}, at most "
         f"{profile.actions.most:,.0f}. Sections: lognormal, median "
@@ -95,9 +97,7 @@ def _timed_out(tally: Tally) -> float:
 
 def _number(value: float) -> str:
     """Three figures or so."""
-    if value == 0:
-        return "0"
-    if value >= 100:
+    if value == int(value) or value >= 100:
         return f"{value:,.0f}"
     return f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
@@ -144,7 +144,7 @@ _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("timed out (503), of a million locks", _exactly("timed_out_per_million", _number)),
     ("sweep: workers", _named("sweep_workers")),
     ("sweep: takes", _named("sweep_seconds", _seconds)),
-    ("sweep: visits that wait, of a million", _named("sweep_waited_per_million")),
+    ("sweep: visits that wait, of a million", _named("sweep_waits_per_million")),
     ("sweep: lets people pass, of a million", _named("sweep_yields_per_million")),
     ("records in memcached at the peak", _named("records_peak")),
     ("  their memory", _named("memory_bytes_peak", _bytes)),

@@ -30,6 +30,9 @@ class Tally:
         visits_waited: of those, the ones that did not get the lock at once.
         visits_failed: of those, the ones that never got it.
         yields: how often the sweep let people pass.
+        expected_waits: how many visits are to be expected to wait, wherever in its time the sweep
+            comes to a user. They are rare at night, and a sample of visits would hold none.
+        expected_yields: how often it is to be expected to let people pass.
         sweep_seconds: from its asking for a lock to its having left it, in all.
         record_seconds: for how long memcached had a record, in all.
     """
@@ -46,6 +49,8 @@ class Tally:
     visits_waited: float = 0.0
     visits_failed: float = 0.0
     yields: float = 0.0
+    expected_waits: float = 0.0
+    expected_yields: float = 0.0
     sweep_seconds: float = 0.0
     record_seconds: float = 0.0
 

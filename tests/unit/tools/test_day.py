@@ -102,6 +102,24 @@ def test_the_sweep_takes_what_was_planned_where_nobody_is_in_its_way() -> None:
     assert whole().sweep_seconds == pytest.approx(whole().sweep.seconds, rel=0.01)
 
 
+def test_what_the_sweep_is_expected_to_meet_is_what_it_meets() -> None:
+    """Where people are so busy, and it so slow, that it meets them often enough to be counted."""
+    profile = dataclasses.replace(
+        Profile(),
+        active_share=1.0,
+        actions=dataclasses.replace(Profile().actions, median=80.0, sigma=0.3),
+        hours=(0.0,) * 15 + (1.0,) + (0.0,) * 8,
+        section=dataclasses.replace(Profile().section, median=2.0),
+        sweep_section=dataclasses.replace(Profile().sweep_section, median=10.0),
+        sweep_starts=15 * 3600.0,
+    )
+    tally = play(profile, 500, seed=1, sample=None).tally
+    assert tally.yields > 15
+    assert tally.expected_yields == pytest.approx(tally.yields, rel=0.4)
+    assert tally.visits_waited > 5
+    assert tally.expected_waits == pytest.approx(tally.visits_waited, rel=0.7)
+
+
 def test_quantiles_count_each_wait_as_often_as_it_stands_for() -> None:
     tally = Tally()
     tally.count([_waited(0.1), _waited(0.3)], 1.0)
