@@ -1,0 +1,66 @@
+"""A site on App Engine that counts points, one lock per user around each change.
+
+`app.yaml` keeps the locks in Memorystore, `bundled.yaml` in App Engine's own
+memcache; which of them it is, is told by USERLOCK_STORE.
+"""
+
+import logging
+import os
+
+import flask
+from google.cloud import ndb
+
+import userlock
+from userlock.contrib.flask import UserLock, user_lock
+
+logging.basicConfig(level=logging.INFO)
+store = os.environ["USERLOCK_STORE"]
+app = flask.Flask(__name__)
+if store.startswith("appengine:"):
+    from google.appengine.api import wrap_wsgi_app
+
+    app.wsgi_app = wrap_wsgi_app(app.wsgi_app)
+UserLock(
+    app,
+    client=ndb.Client,  # made in each worker: a gRPC channel does not survive a fork
+    service=userlock.LockService.from_url(store),
+    batch_prefixes=["/tasks/"],
+)
+
+
+class Wallet(userlock.UserModel):
+    _lock_id_from_key = userlock.key_id
+    points = ndb.IntegerProperty(default=0)
+    write_id = userlock.WriteIdProperty()
+
+
+@app.post("/users/<user_id>/points")
+@user_lock("user_id", wait_timeout=5)
+def add_points(user_id):
+    wallet = Wallet.get_by_id(user_id) or Wallet(id=user_id)
+    wallet.points += 5
+    wallet.put()
+    return {"points": wallet.points}
+
+
+@app.post("/tasks/halve")
+def halve():
+    """The nightly sweep, called by cron: one user's lock at a time, and nobody waits for long."""
+    if "X-Appengine-Cron" not in flask.request.headers:
+        flask.abort(403)  # App Engine takes this header away from anybody else
+    skipped = 0
+    for key in Wallet.query().iter(keys_only=True):
+        try:
+            with userlock.global_lock(key.id()):
+                wallet = key.get()
+                if wallet is not None:
+                    wallet.points //= 2
+                    wallet.put()
+        except userlock.LockTimeout:
+            skipped += 1  # one stuck user does not stop the night
+    return {"skipped": skipped}
+
+
+@app.get("/_ah/warmup")
+def warmup():
+    return "", 204

@@ -1,0 +1,48 @@
+"""A service on Cloud Run that counts points, one lock per user around each change.
+
+USERLOCK_STORE tells where locks are kept. While that does not answer, they are
+taken in Datastore.
+"""
+
+import logging
+import os
+
+import flask
+from google.cloud import ndb
+
+import userlock
+from userlock.contrib.flask import UserLock, user_lock
+from userlock.contrib.opentelemetry import instrument
+
+logging.basicConfig(level=logging.INFO)
+instrument()  # reports what happens to locks, once the app has set up an SDK
+app = flask.Flask(__name__)
+UserLock(
+    app,
+    client=ndb.Client,  # made in each worker: a gRPC channel does not survive a fork
+    service=userlock.LockService.from_url(
+        os.environ["USERLOCK_STORE"],
+        fallback=os.environ.get("USERLOCK_FALLBACK") or None,
+    ),
+    batch_prefixes=["/tasks/"],
+)
+
+
+class Wallet(userlock.UserModel):
+    _lock_id_from_key = userlock.key_id
+    points = ndb.IntegerProperty(default=0)
+    write_id = userlock.WriteIdProperty()
+
+
+@app.post("/users/<user_id>/points")
+@user_lock("user_id", wait_timeout=5)
+def add_points(user_id):
+    wallet = Wallet.get_by_id(user_id) or Wallet(id=user_id)
+    wallet.points += 5
+    wallet.put()
+    return {"points": wallet.points}
+
+
+@app.get("/healthz")
+def healthz():
+    return {"ok": True}
