@@ -17,6 +17,7 @@ RUN_BY = {
     "README.md": "tests.contract.test_readme",
     "docs/adoption.md": "tests.contract.pytest_plugin.test_adoption",
     "docs/cli.md": "tests.unit.cli.test_docs",
+    "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
     "docs/models.md": "tests.unit.ndb.test_models_page",

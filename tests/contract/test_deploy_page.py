@@ -1,0 +1,324 @@
+"""docs/deploy.md: its files are those of the examples, its commands work, its steps are safe."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from google.cloud import ndb
+from pymemcache.client.base import PooledClient
+
+import emulator
+import userlock
+from benchmarks import scheme2016
+from tests.contract.cli.process import Cli
+from tests.documents import ROOT, Page
+from tests.servers import Memcached
+from tools.traffic.__main__ import main as simulate
+from userlock.lock.policy import LockPolicy
+from userlock.stores import MemoryStore
+from userlock.stores.memcache.store import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.testing import ManualClock
+
+PAGE = Page("docs/deploy.md")
+YAMLS = PAGE.take_all("yaml")
+ENTRYPOINT = PAGE.take("sh", "exec gunicorn")
+CONSOLES = PAGE.take_all("console")
+AROUND = PAGE.take("python", "ndb.transaction")
+BOTH_LOCKS = PAGE.take("python", "lock_util")
+FIGURES = PAGE.take("text", "memcached operations")
+
+EXAMPLES = ROOT / "examples"
+
+
+def parsed(text: str) -> Any:
+    return yaml.safe_load(text)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "path"),
+    [(0, "appengine/app.yaml"), (1, "appengine/bundled.yaml"), (2, "cloudrun/service.yaml")],
+)
+def test_the_files_are_those_of_the_examples(number: int, path: str) -> None:
+    assert len(YAMLS) == 3
+    assert YAMLS[number].text == (EXAMPLES / path).read_text()
+    assert parsed(YAMLS[number].text)
+
+
+def test_the_container_runs_the_command_of_the_page() -> None:
+    assert f"\nCMD {ENTRYPOINT.text}" in (EXAMPLES / "cloudrun/Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("folder", ["appengine", "cloudrun"])
+def test_the_variables_are_those_that_the_app_reads(folder: str) -> None:
+    read = set(
+        re.findall(r'environ(?:\.get)?[\[(]"(\w+)"', (EXAMPLES / folder / "main.py").read_text())
+    )
+    said = set()
+    for block in YAMLS:
+        found = parsed(block.text)
+        if "runtime" in found and folder == "appengine":
+            said |= set(found["env_variables"])
+        elif "kind" in found and folder == "cloudrun":
+            (container,) = found["spec"]["template"]["spec"]["containers"]
+            said |= {each["name"] for each in container["env"]}
+    assert read == said
+
+
+@pytest.mark.parametrize(
+    "url", re.findall(r'"?((?:redis|memcache|appengine|datastore)://[^"`\s]+)', PAGE.text)
+)
+def test_each_url_names_a_store(url: str) -> None:
+    with emulator.start() as datastore, pytest.MonkeyPatch.context() as patch:
+        for name, value in datastore.env.items():
+            patch.setenv(name, value)
+        userlock.LockService.from_url(url).close()
+
+
+def option(command: str, name: str) -> int:
+    """The number behind an option of gunicorn."""
+    found = re.search(rf"--{name} (\d+)", command)
+    assert found is not None, f"{command} has no --{name}"
+    return int(found[1])
+
+
+def test_as_many_requests_are_let_in_as_there_are_threads() -> None:
+    for block in YAMLS[:2]:
+        app = parsed(block.text)
+        threads = option(app["entrypoint"], "workers") * option(app["entrypoint"], "threads")
+        assert app["automatic_scaling"]["max_concurrent_requests"] == threads
+    spec = parsed(YAMLS[2].text)["spec"]["template"]["spec"]
+    assert spec["containerConcurrency"] == option(ENTRYPOINT.text, "threads")
+    assert option(ENTRYPOINT.text, "workers") == 1
+
+
+# --- time-outs ------------------------------------------------------------------------------
+
+
+def test_the_time_outs_are_those_of_the_library() -> None:
+    policy = LockPolicy()
+    for said in (
+        f"| {CONNECT_TIMEOUT}, {REPLY_TIMEOUT}, 0.1 s |",
+        f"| wait, people | {policy.interactive.wait_timeout:g} s |",
+        f"| wait, batch | {policy.batch.wait_timeout:g} s |",
+        f"`ages_after` ({policy.batch.ages_after:g} s)",
+        f"| lease | {policy.interactive.lock_timeout:g} s |",
+        f"| lease with heartbeat | {policy.heartbeat_lock_timeout:g} s |",
+    ):
+        assert said in PAGE.text, said
+
+
+def test_the_time_outs_of_the_example_fit_into_each_other() -> None:
+    (wait,) = {
+        float(seconds)
+        for folder in ("appengine", "cloudrun")
+        for seconds in re.findall(
+            r"wait_timeout=(\d+)", (EXAMPLES / folder / "main.py").read_text()
+        )
+    }
+    spec = parsed(YAMLS[2].text)["spec"]["template"]["spec"]
+    assert wait < spec["timeoutSeconds"] < LockPolicy().interactive.lock_timeout
+    assert option(ENTRYPOINT.text, "graceful-timeout") < 10
+
+
+# --- commands and names ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", CONSOLES, ids=lambda block: block.text.strip())
+def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached) -> None:
+    ((line, _),) = block.commands()
+    program, *arguments = shlex.split(line)
+    assert program == "userlock"
+    url = own_memcached.url()
+    service = userlock.LockService.from_url(url)
+    service.acquire("ann", request="POST /answers")
+    with emulator.start() as datastore:
+        outcome = Cli(url, datastore.env).run(*arguments)
+    service.close()
+    # The doctor has something to say about a memcached that was just started.
+    assert outcome.code in ({0, 1} if arguments[0] == "doctor" else {0}), outcome.err
+    if "ann" in arguments:
+        assert "POST /answers" in outcome.out
+
+
+def test_the_alerts_are_about_metrics_that_there_are() -> None:
+    source = (ROOT / "userlock/contrib/opentelemetry.py").read_text()
+    section = PAGE.text.split("## Alerts\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(userlock\.[a-z_.]+)`", section)) - {
+        "userlock.contrib.opentelemetry.instrument"
+    }
+    there = set(re.findall(r'"(userlock\.[a-z_.]+)"', source))
+    assert named <= there
+    instruments = {name for name in there if f'"{name}",' in source and "priority" not in name}
+    assert {"userlock.acquisitions", "userlock.wait.duration"} <= named & instruments
+    outcomes = set(re.findall(r'"([a-z_]+)"', section))
+    assert outcomes
+    assert all(f'"{outcome}"' in source for outcome in outcomes)
+
+
+@pytest.mark.slow
+def test_the_figures_are_those_of_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate([]) == 0
+    assert capsys.readouterr().out.split("\n\n")[0] + "\n" == FIGURES.text
+
+
+# --- migration ------------------------------------------------------------------------------
+
+
+class MovedLearner(userlock.UserModel):
+    """Of a kind that no other test has: ndb knows one class a kind."""
+
+    _lock_id_from_key = userlock.key_id
+    points = ndb.IntegerProperty(default=0)
+
+
+def add_five(user_id: str) -> None:
+    learner = MovedLearner.get_by_id(user_id)
+    learner.points += 5
+    learner.put()
+
+
+@pytest.fixture
+def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[ndb.Client]:
+    userlock.configure(service=service, enforcement="log")  # as in step 1
+    with ndb_client.context(), userlock.scope():
+        with userlock.global_lock("ann"):
+            MovedLearner(id="ann").put()
+        yield ndb_client
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    return userlock.LockService(store, clock=clock)
+
+
+def points() -> int:
+    found: int = MovedLearner.get_by_id("ann", use_cache=False).points
+    return found
+
+
+def test_the_lock_goes_around_the_transaction(context: ndb.Client) -> None:
+    names = AROUND.run({"userlock": userlock, "ndb": ndb, "add_five": add_five})
+    names["finish_exercise"]("ann")
+    assert points() == 5
+
+
+def old_process() -> None:
+    """Step 1: the transaction alone."""
+    ndb.transaction(lambda: add_five("ann"))
+
+
+def elsewhere(client: ndb.Client, action: Any) -> threading.Thread:
+    """Another request begins, in a process of its own as far as ndb and locks can tell."""
+
+    def run() -> None:
+        with client.context(), userlock.scope():
+            action()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_transaction_of_step_1_within_a_request_of_step_3(context: ndb.Client) -> None:
+    """It lands first, and the request is refused: nothing is lost."""
+    with userlock.global_lock("ann"):
+        learner = MovedLearner.get_by_id("ann", use_cache=False)
+        elsewhere(context, old_process).join()
+        learner.points += 5
+        with pytest.raises(userlock.StaleWriteError):
+            learner.put()
+    assert points() == 5
+
+
+def test_without_fencing_it_would_be_lost(context: ndb.Client) -> None:
+    """The control of the test above."""
+    userlock.configure(fencing=False)
+    with userlock.scope(), userlock.global_lock("ann"):
+        learner = MovedLearner.get_by_id("ann", use_cache=False)
+        elsewhere(context, old_process).join()
+        learner.points += 5
+        learner.put()
+    assert points() == 5, "two were accepted"
+
+
+def test_a_request_of_step_3_within_a_transaction_of_step_1(
+    context: ndb.Client, datastore: emulator.Emulator
+) -> None:
+    """The transaction runs again, or the request waits and is refused. Nothing is lost."""
+    accepted: list[int] = []
+    others: list[threading.Thread] = []
+
+    def new_request() -> None:
+        with userlock.global_lock("ann"), contextlib.suppress(userlock.StaleWriteError):
+            add_five("ann")
+            accepted.append(5)
+
+    def slowly() -> None:
+        learner = MovedLearner.get_by_id("ann")
+        if not others:
+            others.append(elsewhere(context, new_request))
+            while others[0].is_alive() and not datastore.waiting:
+                others[0].join(0.001)
+        learner.points += 5
+        learner.put()
+
+    ndb.transaction(slowly)
+    others[0].join()
+    assert points() == 5 + sum(accepted)
+
+
+@pytest.fixture
+def lock_util(memcached: Memcached) -> Iterator[types.SimpleNamespace]:
+    """The scheme of 2016, which tries once."""
+    client = PooledClient(memcached.address)
+
+    @contextlib.contextmanager
+    def acquire_lock(key: str) -> Iterator[None]:
+        lock = scheme2016.Lock(client, key)
+        lock.acquire(wait_timeout=0)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    yield types.SimpleNamespace(acquire_lock=acquire_lock)
+    client.close()
+
+
+def test_both_locks_keep_out_those_before_and_those_after(
+    lock_util: types.SimpleNamespace, service: userlock.LockService, tmp_path: Path
+) -> None:
+    userlock.configure(service=service)
+    user = tmp_path.name
+    names = BOTH_LOCKS.run({"contextlib": contextlib, "lock_util": lock_util, "userlock": userlock})
+    user_lock = names["user_lock"]
+    refused_there = pytest.raises(scheme2016.LockTimeout)
+    refused_here = pytest.raises(userlock.LockTimeout)
+    with userlock.scope():
+        # A process that has not been replaced yet, and one of step 1.
+        with lock_util.acquire_lock(user), refused_there, user_lock(user):
+            pass
+        with user_lock(user), refused_there, lock_util.acquire_lock(user):
+            pass
+        # One of step 1 and one of step 2.
+        with user_lock(user), refused_here:
+            service.acquire(user)
+        lease = service.acquire(user)
+        with refused_here, user_lock(user):
+            pass
+        service.release(lease)
+        # The control: by themselves the two do not see each other.
+        with lock_util.acquire_lock(user), userlock.global_lock(user):
+            pass
