@@ -10,15 +10,16 @@ from tools.traffic.replay import RUSH, Summary, replay, simulate, trace
 USERS = 250
 SECONDS = 15.0
 
-#: By how much of itself each figure may differ. Threads that are late make two requests meet or
-#: miss each other, and what is quick is disturbed the most.
+#: By how much of itself each figure may differ. On a machine with nothing else to do they differ
+#: by a few per cent. On a busy one threads are late, two requests meet or miss each other for it,
+#: and the longest waits get longer; still, sections that are half as long again are told from these.
 BOUNDS = {
     "locks": 0.0,
     "granted": 0.0,
-    "operations": 0.1,
-    "waiting_share": 0.1,
-    "wait_p50": 0.2,
-    "wait_p90": 0.25,
+    "operations": 0.15,
+    "waiting_share": 0.12,
+    "wait_p50": 0.3,
+    "wait_p90": 0.5,
 }
 
 
