@@ -12,7 +12,7 @@ SECONDS = 15.0
 
 #: By how much of itself each figure may differ. On a machine with nothing else to do they differ
 #: by a few per cent. On a busy one threads are late, two requests meet or miss each other for it,
-#: and the longest waits get longer; still, sections that are half as long again are told from these.
+#: and the longest waits get longer; sections that are half as long again are told from these still.
 BOUNDS = {
     "locks": 0.0,
     "granted": 0.0,
