@@ -72,12 +72,13 @@ def test_lookup_over_http(server: emulator.Emulator) -> None:
     assert missing["entity"]["key"]["path"] == [{"kind": "Task", "name": "a"}]
 
 
-def test_faults_over_http(server: emulator.Emulator) -> None:
-    planted, listed, removed = shell(FAULTS_OVER_HTTP, server)
-    assert (planted["fault"], planted["count"], planted["kind"]) == ("abort", 2, "Learner")
-    assert listed == {"faults": [planted]}
-    assert removed == planted
-    assert server.faults.abort().hits == 0
+def test_faults_over_http() -> None:
+    with emulator.start() as server:  # a new one, whose first fault has the number 1
+        planted, listed, removed = shell(FAULTS_OVER_HTTP, server)
+        assert (planted["fault"], planted["count"], planted["kind"]) == ("abort", 2, "Learner")
+        assert listed == {"faults": [planted]}
+        assert removed == planted
+        assert server.faults.abort().hits == 0
 
 
 class Learner(ndb.Model):

@@ -20,7 +20,7 @@ from userlock.ndb.hooks import transactions
 pytestmark = [pytest.mark.usefixtures("context"), EACH_MODE]
 
 
-class Badge(userlock.UserModel):
+class Medal(userlock.UserModel):
     _lock_id_from_key = userlock.root_id
     points = ndb.IntegerProperty(default=0)
 
@@ -39,7 +39,7 @@ class _SilentCache(ndb.global_cache._InProcessGlobalCache):
 
 @pytest.fixture
 def badges(context: Any) -> list[Any]:
-    return [arranged(Badge(id=name, parent=ndb.Key("User", "ann"))) for name in ("one", "two")]
+    return [arranged(Medal(id=name, parent=ndb.Key("User", "ann"))) for name in ("one", "two")]
 
 
 @pytest.fixture(params=["under the lock", "without it"])

@@ -140,6 +140,8 @@ def project(
     """An application that forgets its lock."""
     # ndb knows one class per kind in a process; this application's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
+    # Nor does it know who runs the tests here.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     project = Project(pytester)
     pytester.makeini("[pytest]\npythonpath = .\nfilterwarnings = error")
     for name, source in {
