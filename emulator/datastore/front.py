@@ -86,7 +86,10 @@ class Front:
                 self._process.wait()
                 self._ours.close()
                 _log.warning("the relay in front has ended (%s): starting it again", self._ended)
-                self._launch()
+                try:
+                    self._launch()
+                except OSError as error:
+                    _log.warning("the relay could not be started: %s", error)
         self._receive()
         if not self._stopping:
             _log.error("the relay in front ends again and again: no client can connect any more")

@@ -189,10 +189,15 @@ def test_who_connects_meanwhile_is_served(behind: Behind) -> None:
         assert receive(server, len(PREFACE)) == PREFACE
 
 
+@pytest.mark.parametrize(("module", "name"), [(relay, "__file__"), (sys, "executable")])
 def test_when_it_cannot_be_started_clients_are_sent_away(
-    behind: Behind, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    behind: Behind,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    module: object,
+    name: str,
 ) -> None:
-    monkeypatch.setattr(relay, "__file__", "/missing")
+    monkeypatch.setattr(module, name, "/missing")
     behind.front._process.kill()
     wait_until(lambda: "no client can connect" in caplog.text)
     behind.front._thread.join()
