@@ -2,6 +2,7 @@
 # make test   everything that is tested: some twenty minutes on two cores
 # make check  what is quick: lint, types, unit tests
 # make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
+# make docs   the documentation as a site, in build/site
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make simulation   a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
@@ -74,6 +75,13 @@ torture: $(VENV)/.ready-dev servers
 .PHONY: servers
 servers:
 	@tools/need-servers.sh
+
+# Warnings are errors: links, anchors, pages that are missing in mkdocs.yml, docstrings. A test
+# (tests/browser/test_documentation.py) builds it as well.
+.PHONY: docs
+docs: $(VENV)/.ready-docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+	@echo "build/site/index.html"
 
 .PHONY: bench
 bench: $(VENV)/.ready-bench

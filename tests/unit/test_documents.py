@@ -22,6 +22,7 @@ RUN_BY = {
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
+    "docs/reference/events.md": "tests.unit.test_reference",
     "docs/troubles.md": "tests.contract.ndb.test_troubles_page",
     "docs/web.md": "tests.contract.web.test_docs",
 }
@@ -64,6 +65,12 @@ def test_each_block_is_run(page: str) -> None:
         "blocks that no test runs. Take them in the page's module of tests (see RUN_BY and "
         "tests/documents.py), or say in NOT_RUN why they cannot be run"
     )
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.startswith("docs/")])
+def test_each_page_is_in_the_site(page: str) -> None:
+    listed = (ROOT / "mkdocs.yml").read_text()
+    assert f": {page.removeprefix('docs/')}\n" in listed, "add it to `nav` in mkdocs.yml"
 
 
 @pytest.mark.parametrize("page", pages())

@@ -170,7 +170,10 @@ def user_lock(
         source: the name of an argument of the route, or a function without arguments that
             gives the lock id.
         session: the key in `flask.session`, instead.
-        wait_timeout, lock_timeout, priority, heartbeat: as in `userlock.global_lock`.
+        wait_timeout: as in `userlock.global_lock`.
+        lock_timeout: as there.
+        priority: as there.
+        heartbeat: as there.
 
     Raises:
         TypeError: at once, for anything else than one source.

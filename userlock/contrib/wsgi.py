@@ -35,8 +35,13 @@ class UserLockMiddleware:
 
     Args:
         app: the WSGI app.
-        client, service, batch_prefixes, enforcement, fencing, context_options,
-            contention_status: as in `userlock.contrib.flask.UserLock`.
+        client: as in `userlock.contrib.flask.UserLock`.
+        service: as there.
+        batch_prefixes: as there.
+        enforcement: as there.
+        fencing: as there.
+        context_options: as there.
+        contention_status: as there.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ class WriteViolation(UserLockError):
 
     Attributes:
         key: the entity's `ndb.Key` (None for a new entity whose id is not yet allocated).
+        kind: the entity's kind.
         lock_id: the lock that guards the entity (None when a bare key does not tell, and for
             models of another policy than the user's lock).
         policy: that other policy, in words; empty under the user's lock.

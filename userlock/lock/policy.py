@@ -66,7 +66,8 @@ class LockPolicy:
     waits, until it has waited for its `ages_after`.
 
     Attributes:
-        interactive, batch: what goes with either priority.
+        interactive: what goes with this priority.
+        batch: what goes with that one.
         heartbeat_lock_timeout: length of a lease that is renewed, in seconds.
     """
 

@@ -148,7 +148,9 @@ class global_locks:  # noqa: N801 (as above)
         lock_ids: what to lock; an id that is given twice is taken once.
         wait_timeout: longest wait for all of them together, in seconds; by default as long as for
             one.
-        lock_timeout, priority, heartbeat: as in `global_lock`, for each.
+        lock_timeout: as in `global_lock`, for each.
+        priority: as there.
+        heartbeat: as there.
 
     Raises:
         LockTimeout: on entry, when one of them is not free in time; none is held then.
@@ -300,15 +302,16 @@ def with_extension(
 ) -> _R:
     """Call `operator(extend)` under a short lease that it pushes out as it goes.
 
-    The manner of the seed `dynamically-extended-lock.txt`: `extend(seconds)`
-    lets the lease end so many seconds from now, so a crash between two steps
-    frees the lock soon. `heartbeat=True` does it in the background instead.
+    `extend(seconds)` lets the lease end so many seconds from now, so a crash
+    between two steps frees the lock soon. `heartbeat=True` does it in the
+    background instead.
 
     Args:
         lock_id: what to lock.
         operator: gets `extend`, which raises as `Tenure.extend` does.
         lock_timeout: length of the lease until the first extension, in seconds.
-        wait_timeout, priority: as in `global_lock`.
+        wait_timeout: as in `global_lock`.
+        priority: as there.
 
     Returns:
         What `operator` returns.

@@ -178,7 +178,9 @@ class MemoryStore(ForOperators):
         """Answer nothing, and do nothing, until `come_back`.
 
         Args:
-            reason, sent, slow: what `StoreUnavailable` shall say.
+            reason: what `StoreUnavailable` shall say.
+            sent: the same.
+            slow: the same.
         """
         with self._mutex:
             self._down = StoreUnavailable(reason, sent=sent, slow=slow)

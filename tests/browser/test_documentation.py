@@ -1,0 +1,187 @@
+"""The documentation as a site: it is built without a warning, and has what the pages have."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import http.server
+import os
+import re
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from playwright.sync_api import Browser
+
+import userlock
+from tests.browser.access import serious
+from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.documents import ROOT, pages
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """What `make docs` does, into another folder."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "mkdocs", "build", "--strict"),
+            *("--config-file", str(config), "--site-dir", str(site)),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that it was built into."""
+    folder = tmp_path_factory.mktemp("built")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+#: What a reader would miss.
+_PARTS = {"h2", "h3", "li", "pre", "tr", "img", "p", "a"}
+
+
+class _Parts(HTMLParser):
+    """Counts the parts of an article, and gathers what else a page has the browser fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = False
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "article":
+            self.inside = True
+        if tag != "a":
+            self.fetched += [given.get("src") or "", given.get("href") or ""]
+        made_by_the_theme = {"headerlink"} & set((given.get("class") or "").split())
+        if self.inside and tag in _PARTS and not made_by_the_theme:
+            self.counts[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "article":
+            self.inside = False
+
+
+def parts(html: str) -> _Parts:
+    found = _Parts()
+    found.feed(html)
+    return found
+
+
+def page_of(source: str) -> str:
+    """Where in the site a page of the repository is."""
+    names = {"README.md": "index.html", "CHANGELOG.md": "changelog.html"}
+    return names.get(source) or source.removeprefix("docs/").replace(".md", ".html")
+
+
+@pytest.mark.parametrize("source", [page for page in pages() if "/reference/" not in page])
+def test_a_page_shows_what_the_code_host_shows(built: Path, source: str) -> None:
+    """MkDocs reads Markdown in its own way: a list or a table can get lost without a warning."""
+    text = (ROOT / source).read_text()
+    markdown = MarkdownIt("commonmark").enable("table").render(text)
+    shown = parts((built / page_of(source)).read_text())
+    assert shown.counts == parts(f"<article>{markdown}</article>").counts
+
+
+def test_each_public_name_has_its_place(built: Path) -> None:
+    inventory = (built / "objects.inv").read_bytes()
+    listed = zlib.decompress(inventory.split(b"\n", 4)[4]).decode()
+    places = {line.split(" ")[0] for line in listed.splitlines()}
+    assert {f"userlock.{name}" for name in userlock.__all__} <= places
+
+
+def test_nothing_is_fetched_from_elsewhere(built: Path) -> None:
+    for page in built.rglob("*.html"):
+        assert not [
+            url for url in parts(page.read_text()).fetched if re.match(r"(https?:)?//", url)
+        ]
+    for sheet in built.rglob("*.css"):
+        assert not re.search(r"url\(.?(https?:)?//|@import", sheet.read_text())
+
+
+@pytest.fixture(scope="module")
+def address(built: Path) -> Iterator[str]:
+    """Where a browser finds it."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(built))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_no_page_is_wider_than_a_phone(browser: Browser, address: str, built: Path) -> None:
+    viewport: Any = VIEWPORTS["phone"]
+    with browser.new_context(base_url=address, viewport=viewport) as context:
+        page = context.new_page()
+        for file in sorted(built.rglob("*.html")):
+            page.goto(f"/{file.relative_to(built)}")
+            root = "document.documentElement"
+            assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), file.name
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["index", "models", "reference/locks"])
+def test_a_page_keeps_nobody_out(browser: Browser, address: str, name: str, scheme: Any) -> None:
+    viewport: Any = VIEWPORTS["phone"]
+    with browser.new_context(base_url=address, viewport=viewport, color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto(f"/{name}.html")
+        assert serious(page) == []
+
+
+GOOD = "# Home\n\n## There\n\n[here](#there)\n"
+WRONG = """
+[gone](gone.md)
+[gone](#no-such-anchor)
+"""
+
+
+def small_site(folder: Path, home: str) -> subprocess.CompletedProcess[str]:
+    """A site of one page in its navigation and one beside it, with the settings of the real one."""
+    docs = folder / "docs"
+    docs.mkdir()
+    (docs / "home.md").write_text(home)
+    (docs / "forgotten.md").write_text("# Forgotten\n")
+    nav = "  - Home: home.md\n" + ("  - Other: forgotten.md\n" if home == GOOD else "")
+    config = folder / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {docs}\nnav:\n{nav}"
+        "hooks: []\nextra_css: []\nextra_javascript: []\n"
+    )
+    return build(config, folder / "site")
+
+
+def test_what_is_wrong_is_an_error(tmp_path: Path) -> None:
+    """The negative control."""
+    done = small_site(tmp_path, GOOD + WRONG)
+    assert done.returncode != 0
+    for complaint in ("gone.md", "#no-such-anchor", "forgotten.md"):
+        assert complaint in done.stdout + done.stderr
+
+
+def test_without_what_is_wrong_it_is_built(tmp_path: Path) -> None:
+    done = small_site(tmp_path, GOOD)
+    assert done.returncode == 0, done.stderr

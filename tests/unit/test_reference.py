@@ -1,0 +1,283 @@
+"""docs/reference/ has everything that there is, and says of it what is so."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import logging
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import userlock
+import userlock.errors
+import userlock.testing
+from tests.documents import ROOT, Page
+from userlock import events
+from userlock.contrib import flask, wsgi
+from userlock.contrib.requests import Surroundings
+from userlock.events import Event, lines
+from userlock.settings import Settings
+from userlock.stores.datastore.url import parse_url as datastore_url
+from userlock.stores.memcache.url import parse_url as memcache_url
+from userlock.stores.redis.connections import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.redis.url import parse_url as redis_url
+
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
+SHOWN = [
+    name
+    for page in REFERENCE
+    for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+]
+CONTRIB = ("flask", "django", "wsgi", "inspector", "problems", "opentelemetry")
+
+
+def public(module: str) -> Iterator[str]:
+    """The names that a module has for others."""
+    found = importlib.import_module(module)
+    listed = getattr(found, "__all__", None)
+    for name, value in vars(found).items():
+        its_own = getattr(value, "__module__", "") == module and not name.startswith("_")
+        if (name in listed) if listed else its_own:
+            yield f"{module}.{name}"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([f"userlock.{name}" for name in userlock.__all__], id="userlock"),
+        pytest.param([f"userlock.events.{name}" for name in events.__all__], id="events"),
+        pytest.param([f"userlock.stores.{name}" for name in userlock.stores.__all__], id="stores"),
+        pytest.param(
+            [f"userlock.testing.{name}" for name in userlock.testing.__all__], id="testing"
+        ),
+        *(pytest.param(list(public(f"userlock.contrib.{name}")), id=name) for name in CONTRIB),
+    ],
+)
+def test_each_public_name_is_in_the_reference(names: list[str]) -> None:
+    assert names
+    assert [name for name in names if name not in SHOWN] == []
+
+
+def test_each_fixture_is_in_the_reference() -> None:
+    from userlock.testing import plugin
+
+    assert {f"userlock.testing.fixtures.{name}" for name in plugin.__all__} <= set(SHOWN)
+
+
+def test_nothing_is_there_twice() -> None:
+    assert sorted(SHOWN) == sorted(set(SHOWN))
+
+
+# --- errors -------------------------------------------------------------------------------
+
+
+def bases_of(tree: str) -> dict[str, str]:
+    """Of a tree that is drawn: each name with the one that it hangs on."""
+    path: list[str] = []
+    found = {}
+    for line in tree.splitlines():
+        match = re.match(r"([│├└─ ]*)(\w+)", line)
+        assert match is not None
+        depth = len(match[1]) // 4
+        path[depth:] = [match[2]]
+        found[match[2]] = path[depth - 1] if depth else "Exception"
+    return found
+
+
+def test_the_tree_of_errors_is_the_one_of_the_classes() -> None:
+    drawn = Page("docs/reference/errors.md").blocks[0].text
+    assert bases_of(drawn) == {
+        name: getattr(userlock, name).__bases__[0].__name__ for name in userlock.errors.__all__
+    }
+
+
+def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
+    drawn = Page("docs/reference/errors.md").blocks[0].text
+    assert textwrap.indent(drawn, "    ") in (userlock.errors.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", userlock.errors.__all__)
+def test_each_attribute_of_an_error_is_documented(name: str) -> None:
+    error = getattr(userlock, name)
+    source = "".join(
+        inspect.getsource(vars(each)["__init__"])
+        for each in error.__mro__
+        if "__init__" in vars(each) and each.__module__.startswith("userlock")
+    )
+    documented = "".join(each.__doc__ or "" for each in error.__mro__)
+    for attribute in set(re.findall(r"self\.([a-z]\w*) =", source)):
+        assert re.search(rf"^ +{attribute}: ", documented, re.MULTILINE), attribute
+
+
+# --- events -------------------------------------------------------------------------------
+
+EVENTS = [
+    value
+    for value in vars(events).values()
+    if isinstance(value, type) and issubclass(value, Event) and value is not Event
+]
+
+
+def example(kind: type[Event], **facts: Any) -> Event:
+    """An event with something in each field."""
+    error = userlock.StaleWriteError(
+        key=None, lock_id="ann", read_version=1, found_version=2, read_at=None, put_at=None
+    )
+    by_type = {"str": "", "float": 1.0, "int": 1, "bool": False, "str | None": "ann"}
+    return kind(
+        **{
+            field.name: facts.get(field.name, by_type.get(str(field.type), error))
+            for field in dataclasses.fields(kind)
+        }
+    )
+
+
+def levels(kind: type[Event]) -> set[str]:
+    """At which levels it is logged."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    choices: list[dict[str, Any]] = [{}]
+    for name, values in {
+        "in_the_way": ("", "web-1/77"),
+        "count": (1, 2),
+        "enforced": (True, False),
+    }.items():
+        if name in names:
+            choices = [{**each, name: value} for each in choices for value in values]
+    return {logging.getLevelName(lines._LINES[kind](example(kind, **each))[0]) for each in choices}
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_each_event_is_in_the_table_with_its_levels(kind: type[Event]) -> None:
+    table = Page("docs/reference/events.md").text
+    row = re.search(rf"^\| `{kind.__name__}` \| (.*?) \|", table, re.MULTILINE)
+    assert row is not None
+    assert set(re.findall(r"\b[A-Z]{4,}\b", row[1])) == levels(kind)
+
+
+PAGE = Page("docs/reference/events.md")
+LISTENER = PAGE.take("python")
+
+
+def test_the_listener_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    names = LISTENER.run({})
+    try:
+        names["LISTENERS"].emit(events.Conflict("ann", "web-1/77"))
+    finally:
+        names["LISTENERS"].remove(names["alarm"])
+    assert capsys.readouterr().out == "two requests work under the lock of ann\n"
+
+
+# --- configuration ------------------------------------------------------------------------
+
+CONFIGURATION = Page("docs/reference/configuration.md").text
+
+
+def table(after: str, columns: int = 1) -> dict[str, str]:
+    """The options of the first table behind some words, with what it says is their default."""
+    body = CONFIGURATION.split(after, 1)[1].split("|---", 1)[1].split("\n\n", 1)[0]
+    rows = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in body.split("\n")[1:]
+    ]
+    return {row[0].strip("`"): row[columns].strip("`") for row in rows}
+
+
+def parameters(call: Callable[..., Any], *without: str) -> dict[str, Any]:
+    """The options of a call, with their defaults."""
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(call).parameters.items()
+        if name not in ("self", *without)
+    }
+
+
+def said(default: Any) -> str:
+    """A default, as the page writes it."""
+    if isinstance(default, enum.Enum):
+        return f'"{default.value}"'
+    if dataclasses.is_dataclass(default):
+        given = [
+            f"{field.name}={said(getattr(default, field.name))}"
+            for field in dataclasses.fields(default)
+            if type(default) is userlock.Polling or getattr(default, field.name) != field.default
+        ]
+        bare = default == getattr(userlock, type(default).__name__)()
+        return f"{type(default).__name__}({'' if bare else ', '.join(given)})"
+    return f'"{default}"' if isinstance(default, str) else repr(default)
+
+
+@pytest.mark.parametrize(
+    ("after", "call", "without"),
+    [
+        ("`userlock.scope`", userlock.scope, ()),
+        ("`userlock.global_lock`", userlock.global_lock, ("lock_id",)),
+        ("`userlock.LockService.from_url`", userlock.LockService.from_url, ("url",)),
+        ("### Policy: `userlock.LockPolicy`", userlock.LockPolicy, ()),
+        ("`userlock.PriorityPolicy`:", userlock.PriorityPolicy, ()),
+        ("`userlock.Polling`:", userlock.Polling, ()),
+        ("## Web integrations", flask.UserLock, ("app",)),
+    ],
+)
+def test_options_and_defaults(after: str, call: Any, without: tuple[str, ...]) -> None:
+    expected = {name: said(value) for name, value in parameters(call, *without).items()}
+    assert table(after) == expected
+
+
+def test_options_of_the_process() -> None:
+    defaults = {field.name: said(field.default) for field in dataclasses.fields(Settings)}
+    assert table("`userlock.configure`") == {"service": "None", **defaults}
+    assert set(parameters(userlock.configure)) == {"service", *defaults}
+
+
+def test_all_verbs_take_the_same_options() -> None:
+    expected = parameters(userlock.global_lock, "lock_id")
+    assert parameters(userlock.global_locks, "lock_ids") == expected
+    assert parameters(userlock.acquire_lock, "lock_id") == expected
+
+
+def test_further_options_of_the_service() -> None:
+    from_url = parameters(userlock.LockService.from_url)
+    expected = parameters(userlock.LockService, "store", *from_url)
+    assert set(table("takes the same for a store")) == set(expected)
+
+
+def test_the_integrations_take_the_same_options() -> None:
+    expected = parameters(flask.UserLock, "app", "inspector")
+    assert parameters(wsgi.UserLockMiddleware, "app") == expected
+    of_django = parameters(Surroundings) | {"contention_status": 503}
+    assert of_django == expected
+
+
+def test_options_of_addresses() -> None:
+    listed = table("Options follow a `?`", columns=1)
+    defaults = table("Options follow a `?`", columns=2)
+    for scheme, parse, url in (
+        ("memcache", memcache_url, "memcache://host?no_such=1"),
+        ("datastore", datastore_url, "datastore://?no_such=1"),
+    ):
+        with pytest.raises(ValueError, match="there are: ") as caught:
+            parse(url)
+        there = str(caught.value).rpartition("there are: ")[2].split(", ")
+        assert {name for name, stores in listed.items() if scheme in stores} == set(there)
+    assert memcache_url("memcache://host").prefix == defaults["prefix"]
+    assert redis_url("redis://host").prefix == defaults["prefix"]
+    assert datastore_url("datastore://").prefix == defaults["prefix"]
+    assert datastore_url("datastore://").kind == defaults["kind"]
+    assert float(defaults["socket_connect_timeout"]) == CONNECT_TIMEOUT
+    assert float(defaults["socket_timeout"]) == REPLY_TIMEOUT
+
+
+def test_options_of_pytest(pytestconfig: pytest.Config) -> None:
+    listed = table("Options of pytest", columns=0)
+    for name in listed:
+        if name.startswith("--"):
+            pytestconfig.getoption(name)
+        else:
+            pytestconfig.getini(name)
+    ours = {name for name in pytestconfig._parser._inidict if name.startswith("userlock_")}
+    assert {name for name in listed if not name.startswith("--")} == ours
