@@ -164,7 +164,11 @@ class LockIdChanged(WriteViolation):
 
 
 class LockIdMissing(WriteViolation, LockIdError):
-    """An entity that does not say which lock guards it was put or deleted."""
+    """An entity that does not say which lock guards it was put or deleted.
+
+    Attributes:
+        reason: what it lacks, in words; empty if that is not known.
+    """
 
     problem = "does not say which lock guards it"
     remedy = "see that what names its lock is set before it is put, or take that from elsewhere"
