@@ -24,6 +24,7 @@ RUN_BY = {
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
     "docs/reference/events.md": "tests.unit.test_reference",
     "docs/troubles.md": "tests.contract.ndb.test_troubles_page",
+    "docs/tutorial.md": "tests.system.test_tutorial",
     "docs/web.md": "tests.contract.web.test_docs",
 }
 

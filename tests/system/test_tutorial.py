@@ -1,0 +1,162 @@
+"""docs/tutorial.md, from the first step to the last, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import userlock
+from sample_app.stack import ports
+from tests.documents import Block, Page
+from tests.waiting import wait_until
+
+PAGE = Page("docs/tutorial.md")
+#: Run by `tests/system/test_installed.py`.
+INSTALL = PAGE.take("sh", "pip install")
+SERVERS = PAGE.take("sh", "emulator start")
+WHERE = PAGE.take("sh", "export")
+LOSE = PAGE.take("python", "# lose.py")
+LOST = PAGE.take("console", "lose.py")
+POINTS = PAGE.take("python", "# points.py")
+SERVE = PAGE.take("sh", "flask")
+EXERCISES = PAGE.take("console", "/exercise")
+FORGOTTEN = PAGE.take("console", "/bonus")
+VIOLATION = PAGE.take("text", "PutWithoutLock")
+MENDED = PAGE.take("python", "def bonus")
+BONUS = PAGE.take("console", "/bonus")
+ESSAY = PAGE.take("console", "/essay")
+BROKEN = PAGE.take("console", "userlock break")
+REFUSED = PAGE.take("console", "essay.txt")
+
+pytestmark = pytest.mark.slow
+
+
+class Desk:
+    """A person's terminals.
+
+    Args:
+        folder: where they stand.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ports = {port: str(ports.any_free()) for port in ("8081", "11211", "5001")}
+        programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.env = {**os.environ, "PATH": programs, "PYTHONUNBUFFERED": "1"}
+
+    def here(self, text: str) -> str:
+        """With the ports that are free here."""
+        return re.sub(r"\b(8081|11211|5001)\b", lambda match: self._ports[match[0]], text)
+
+    def write(self, block: Block) -> Path:
+        """Make the file that the block names in its first line."""
+        path = self.folder / block.text.split("\n", 1)[0].removeprefix("# ")
+        path.write_text(self.here(block.text))
+        return path
+
+    def run(self, line: str) -> str:
+        """A command; what it prints."""
+        done = subprocess.run(
+            ["bash", "-c", self.here(line)],
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    @contextmanager
+    def goes_on(self, line: str, port: str, log: Path) -> Iterator[None]:
+        """A command in a terminal of its own, from when it serves until Ctrl-C."""
+        address = ("127.0.0.1", int(self._ports[port]))
+
+        def serves() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(address) == 0
+
+        with (
+            log.open("w") as output,
+            subprocess.Popen(
+                shlex.split(self.here(line)),
+                cwd=self.folder,
+                env=self.env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            try:
+                wait_until(serves, seconds=60)
+                yield
+            finally:
+                process.terminate()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """Terminals, and the two servers of the page."""
+    desk = Desk(tmp_path)
+    for assignment in shlex.split(desk.here(WHERE.text), comments=True):
+        name, equals, value = assignment.partition("=")
+        if equals:
+            desk.env[name] = value
+    *_, start = SERVERS.text.splitlines()
+    with desk.goes_on(start, "11211", tmp_path / "servers.txt"):
+        yield desk
+
+
+def follow(desk: Desk, block: Block) -> None:
+    """Type the commands of a block; they print what it says."""
+    for line, shown in block.commands():
+        assert same(desk.run(f"{line}\n")) == same(shown), line
+
+
+def same(text: str) -> str:
+    """Without what is different each time: processes and times, and curl's missing line ends."""
+    text = re.sub(r"[\w.-]+/\d+", "PROCESS", text.strip())
+    return re.sub(r"(since|lease) .*", r"\1", text)
+
+
+def test_lose_an_update(desk: Desk) -> None:
+    desk.write(LOSE)
+    follow(desk, LOST)
+
+
+def test_the_handler(desk: Desk) -> None:
+    points = desk.write(POINTS)
+    log = desk.folder / "flask.txt"
+    with desk.goes_on(SERVE.text, "5001", log):
+        follow(desk, EXERCISES)
+        follow(desk, FORGOTTEN)
+    told = log.read_text().replace(str(points), "/home/ann/points/points.py")
+    assert VIOLATION.text in told
+
+    one_handler = r'@app\.post\("/users/<user_id>/bonus"\)\n(?:.+\n)+'
+    points.write_text(re.sub(one_handler, lambda _: MENDED.text, points.read_text()))
+    mended = points.read_text()
+    assert mended.count("userlock.global_lock") == 3
+    # Read for as long as this test says.
+    waits = "while not os.path.exists('essay-read'): time.sleep(0.01)"
+    assert "time.sleep(30)" in mended
+    points.write_text("import os\n" + mended.replace("time.sleep(30)", waits))
+    with desk.goes_on(SERVE.text, "5001", log):
+        follow(desk, BONUS)
+        (essay, _), (holder, shown) = ESSAY.commands()
+        desk.run(essay)
+        service = userlock.LockService.from_url(desk.env["USERLOCK_STORE"])
+        wait_until(lambda: service.holder("ann"), seconds=60)
+        assert same(desk.run(holder)) == same(shown)
+        follow(desk, BROKEN)
+        (desk.folder / "essay-read").touch()
+        answer = desk.folder / "essay.txt"
+        wait_until(lambda: answer.read_text().endswith("}"), seconds=60)
+        follow(desk, REFUSED)
