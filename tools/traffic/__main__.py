@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tools.traffic import check, report
 from tools.traffic.day import play
@@ -39,14 +39,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.traffic", description=__doc__)
     parser.add_argument(
         "--users",
-        type=_whole(least=100),
+        type=_number(least=100),
         action="append",
         metavar="N",
         help="how many the site has; may be given several times (default: 10^4 to 10^8)",
     )
     parser.add_argument(
         "--sample",
-        type=_whole(least=100),
+        type=_number(least=100),
         default=15_000,
         metavar="N",
         help="of the users who come, play the days of this many at most, or a few more "
@@ -69,15 +69,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _whole(*, least: int) -> type[int]:
-    class Whole(int):
-        def __new__(cls, text: str) -> Whole:
-            number = super().__new__(cls, text.replace("_", "").replace(",", ""))
-            if number < least:
-                raise ValueError
-            return number
+def _number(*, least: int) -> Callable[[str], int]:
+    """Reads a whole number, `1_000` and `1,000` among them."""
 
-    return Whole
+    def number(text: str) -> int:
+        found = int(text.replace("_", "").replace(",", ""))
+        if found < least:
+            raise argparse.ArgumentTypeError(f"it has to be {least} at least, not {text}")
+        return found
+
+    return number
 
 
 if __name__ == "__main__":

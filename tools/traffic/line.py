@@ -182,7 +182,8 @@ class _Episode:
     def _create(self, now: float, request: _Request) -> None:
         request.operations += 1
         if self._holder is not None:
-            request.refused = True
+            if request.first_wait is None:  # not when it takes the lock back after a yield
+                request.refused = True
             self._at(now + 2 * self._half, self._join, request)
             return
         self._created_at = now

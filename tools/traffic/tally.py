@@ -32,7 +32,8 @@ class Tally:
         yields: how often the sweep let people pass.
         expected_waits: how many visits are to be expected to wait, wherever in its time the sweep
             comes to a user. They are rare at night, and a sample of visits would hold none.
-        expected_yields: how often it is to be expected to let people pass.
+        expected_yields: how often it is to be expected to let people pass; a little too often,
+            since those who come together pass together.
         sweep_seconds: from its asking for a lock to its having left it, in all.
         record_seconds: for how long memcached had a record, in all.
     """

@@ -38,6 +38,16 @@ def estimate(users: int = USERS) -> Result:
     return play(Profile(), users, seed=2, sample=400)
 
 
+@cache
+def busier() -> Result:
+    """A sample of another site: people do more, and it takes longer."""
+    profile = Profile()
+    actions = dataclasses.replace(profile.actions, median=profile.actions.median * 1.5)
+    section = dataclasses.replace(profile.section, median=profile.section.median * 2)
+    profile = dataclasses.replace(profile, actions=actions, section=section)
+    return play(profile, USERS, seed=2, sample=400)
+
+
 def agree(one: Result, other: Result, figure: Callable[[Tally], float]) -> bool:
     """Whether two results differ by no more than chance makes them."""
     error = math.hypot(one.error(figure), other.error(figure))
@@ -69,12 +79,8 @@ def test_a_sample_says_what_the_whole_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["locks a user", "share that waits", "operations a user"])
 def test_a_sample_of_another_site_does_not(name: str) -> None:
-    """The negative control: the comparison sees it when people do more, and it takes longer."""
-    profile = Profile()
-    actions = dataclasses.replace(profile.actions, median=profile.actions.median * 1.5)
-    section = dataclasses.replace(profile.section, median=profile.section.median * 2)
-    busier = dataclasses.replace(profile, actions=actions, section=section)
-    assert not agree(whole(), play(busier, USERS, seed=2, sample=400), FIGURES[name])
+    """The negative control: the comparison tells sites apart."""
+    assert not agree(whole(), busier(), FIGURES[name])
 
 
 def test_a_thousand_times_the_users_are_a_thousand_times_the_traffic() -> None:
@@ -86,8 +92,9 @@ def test_a_thousand_times_the_users_are_a_thousand_times_the_traffic() -> None:
 
 
 def test_the_same_seed_gives_the_same_result() -> None:
-    assert play(Profile(), 5_000, seed=4, sample=200) == play(Profile(), 5_000, seed=4, sample=200)
-    assert play(Profile(), 5_000, seed=4, sample=200) != play(Profile(), 5_000, seed=5, sample=200)
+    one, same, other = (play(Profile(), 2_000, seed=seed, sample=100) for seed in (4, 4, 5))
+    assert one == same
+    assert one != other
 
 
 def test_the_sweep_has_as_many_workers_as_it_takes() -> None:
@@ -107,17 +114,17 @@ def test_what_the_sweep_is_expected_to_meet_is_what_it_meets() -> None:
     profile = dataclasses.replace(
         Profile(),
         active_share=1.0,
-        actions=dataclasses.replace(Profile().actions, median=80.0, sigma=0.3),
+        actions=dataclasses.replace(Profile().actions, median=40.0, sigma=0.3),
         hours=(0.0,) * 15 + (1.0,) + (0.0,) * 8,
         section=dataclasses.replace(Profile().section, median=2.0),
-        sweep_section=dataclasses.replace(Profile().sweep_section, median=10.0),
+        sweep_section=dataclasses.replace(Profile().sweep_section, median=15.0),
         sweep_starts=15 * 3600.0,
     )
-    tally = play(profile, 500, seed=1, sample=None).tally
+    tally = play(profile, 900, seed=1, sample=None).tally
     assert tally.yields > 15
     assert tally.expected_yields == pytest.approx(tally.yields, rel=0.4)
-    assert tally.visits_waited > 5
-    assert tally.expected_waits == pytest.approx(tally.visits_waited, rel=0.7)
+    assert tally.visits_waited > 2
+    assert abs(tally.visits_waited - tally.expected_waits) < 3 * tally.expected_waits**0.5
 
 
 def test_quantiles_count_each_wait_as_often_as_it_stands_for() -> None:
