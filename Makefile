@@ -4,6 +4,7 @@
 # make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
 # make docs   the documentation as a site, in build/site
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
+# make load   the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
 # make simulation   a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -93,6 +94,12 @@ bench: $(VENV)/.ready-bench
 .PHONY: simulation
 simulation: $(VENV)/.ready-dev
 	@$(PY) -m tools.traffic $(ARGS)
+
+# A quarter of a minute of it is part of `test-slow`.
+SECONDS := 60
+.PHONY: load
+load: $(VENV)/.ready-run servers
+	@$(PY) -m tools.load --seconds $(SECONDS) $(ARGS)
 
 .PHONY: format
 format: $(VENV)/.ready-dev

@@ -68,11 +68,17 @@ def memcached(port: int, *, log_file: Path, binary: str | None) -> Child:
 
 
 def site(
-    port: int, *, workers: int, threads: int, settings: Mapping[str, str], log_file: Path
+    port: int,
+    *,
+    app: str,
+    workers: int,
+    threads: int,
+    settings: Mapping[str, str],
+    log_file: Path,
 ) -> Child:
     """The site under gunicorn. No preloading: each worker builds its own app after the fork."""
     command = [
-        *(sys.executable, "-m", "gunicorn", "sample_app.wsgi:app"),
+        *(sys.executable, "-m", "gunicorn", app),
         *("--bind", f"{LOOPBACK}:{port}", "--worker-class", "gthread"),
         *("--workers", str(workers), "--threads", str(threads)),
         *("--graceful-timeout", "3", "--access-logfile", "-", "--no-control-socket"),

@@ -17,7 +17,8 @@ class Stack:
     """The emulator, memcached and the site under gunicorn, all on the loopback interface.
 
     Every port may be 0 for any free one. `memcached_binary` None means the
-    embedded server; by default the real one is taken if it is on the PATH. Logs
+    embedded server; by default the real one is taken if it is on the PATH. `app`
+    is what gunicorn serves. Logs
     go to `log_dir`, or to a new temporary directory. `concurrency_mode` is the
     emulator's; `lab` has the site serve the contention lab's bench.
 
@@ -36,6 +37,7 @@ class Stack:
         lease_seconds: int = 60,
         workers: int = 2,
         threads: int = 8,
+        app: str = "sample_app.wsgi:app",
         log_dir: Path | None = None,
         concurrency_mode: str | None = None,
         lab: bool = False,
@@ -66,6 +68,7 @@ class Stack:
         )
         self.site = services.site(
             self.port,
+            app=app,
             workers=workers,
             threads=threads,
             settings={

@@ -1,0 +1,65 @@
+"""A quarter of a minute of `make load`, and what it has to find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sample_app.config import Protection
+from sample_app.stack import Stack
+from tools.load.run import Outcome, run
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 15
+#: Importing it would build a site here.
+LEAKING_SITE = "tests.system.leaking_site:app"
+LEAKED_BYTES = 16 * 1024
+
+
+def load(
+    tmp_path: Path,
+    memcached_binary: str,
+    *,
+    app: str = "sample_app.wsgi:app",
+    protection: Protection = Protection.LOCK,
+    think_ms: int = 0,
+) -> Outcome:
+    with Stack(
+        app=app,
+        protection=protection,
+        think_ms=think_ms,
+        threads=12,
+        log_dir=tmp_path,
+        memcached_binary=memcached_binary,
+    ) as stack:
+        outcome = run(stack, SECONDS)
+    print(
+        f"\n{outcome.answers} answers in {outcome.seconds} s, "
+        f"{outcome.leak_bytes:,.0f} bytes left behind by each"
+    )
+    return outcome
+
+
+def test_no_wrong_answer_nothing_lost_no_leak(tmp_path: Path, memcached_binary: str) -> None:
+    outcome = load(tmp_path, memcached_binary)
+    assert outcome.faults == []
+    assert outcome.answers > 300, "hardly any traffic: this run proves nothing"
+    assert len(outcome.accepted) == 4, "programs and coaches, each of them heard"
+
+
+def test_a_handler_that_leaks_is_found(tmp_path: Path, memcached_binary: str) -> None:
+    """The negative control for the memory."""
+    outcome = load(tmp_path, memcached_binary, app=LEAKING_SITE)
+    (fault,) = outcome.faults
+    assert "bytes behind in the workers" in fault
+    assert outcome.leak_bytes == pytest.approx(LEAKED_BYTES, rel=0.5)
+
+
+def test_without_protection_what_was_accepted_is_missing(
+    tmp_path: Path, memcached_binary: str
+) -> None:
+    """The negative control for the updates."""
+    outcome = load(tmp_path, memcached_binary, protection=Protection.NONE, think_ms=5)
+    assert any("were accepted" in fault for fault in outcome.faults)
