@@ -7,11 +7,11 @@ half a line is fitted through (requests answered, kilobytes kept by all workers)
 its slope is what a request leaves behind.
 
 Caches that still fill and the allocator make up to 2,000 bytes of it in a run of
-a quarter of a minute, some 600 in one of a minute, 260 in one of two and a half.
-(Of Python's own objects 480 requests leave 166 bytes each, all of it in bounded
-caches.) `LEAK_BYTES` is above that, and below what a request makes: a page of
-the site is 4 to 8 kB. So whoever keeps answers, entities or scopes is found in a
-quarter of a minute, and what is smaller in a longer run, by a lower bound.
+2,000 answers, some 600 in one of 10,000, 260 in one of 20,000. (Of Python's own
+objects 480 requests leave 166 bytes each, all of it in bounded caches.)
+`LEAK_BYTES` is above that, and below what a request makes: a page of the site is
+4 to 8 kB. So whoever keeps answers, entities or scopes is found in a quarter of
+a minute; what is smaller shows in the figure of a longer run.
 """
 
 from __future__ import annotations
