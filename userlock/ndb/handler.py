@@ -48,6 +48,8 @@ class ModelHandler:
 
     def cached_is_good(self, entity: Any) -> bool:
         """Under a lock, only what was read (or put) under the same tenure is fresh."""
+        if entity._write_policy is WritePolicy.IN_TRANSACTION:
+            return _is_of_running_transaction(entity)
         scope = current_scope()
         if scope is None or not scope.held or entity._userlock_rule is None:
             return True
@@ -107,3 +109,15 @@ class ModelHandler:
         if cached is not None:
             cached._userlock_wait_for_last_put()
         return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at, now)
+
+
+def _is_of_running_transaction(entity: Any) -> bool:
+    """Whether it was read or put in the transaction that the running code is in, if any.
+
+    An independent transaction leaves what it has read in the cache of the one around it.
+    """
+    transaction = hooks.current_transaction()
+    if transaction is None or put_in_running_transaction(entity):
+        return True
+    stamp = stamp_of(entity)
+    return stamp is not None and stamp.transaction == transaction

@@ -70,6 +70,23 @@ def test_read_in_the_outer_and_put_in_an_independent_one(course: Course) -> None
         ndb.transaction(outer)
 
 
+def test_what_an_independent_one_has_read_is_read_again(course: Course) -> None:
+    """It leaves it in the context cache of the transaction around it."""
+    independent = ndb.TransactionOptions.INDEPENDENT
+
+    def outer() -> None:
+        read = ndb.transaction(course.key.get, propagation=independent)
+        with pytest.raises(userlock.WrongTransaction, match="in another one"):
+            read.put()
+        again = course.key.get()
+        again.seats += 1
+        again.put()
+        assert course.key.get() is again
+
+    ndb.transaction(outer)
+    assert course.key.get(use_cache=False).seats == 1
+
+
 def test_read_in_the_outer_and_put_in_a_joined_one(course: Course) -> None:
     def outer() -> None:
         read = course.key.get()

@@ -1,238 +1,83 @@
-"""Programs that keep the rules do with userlock what they do without it: nothing is refused.
-
-Random ones. Each runs with a model of ours under the lock, and with a plain one.
-"""
+"""A program does with userlock what it does without: under the lock, and in a roll-out."""
 
 from __future__ import annotations
 
-import copy
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import nullcontext
 
 import pytest
-from google.api_core import exceptions as google_errors
-from google.cloud import ndb
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import userlock
-from tests.contract.ndb.actions import PUTS
+from tests.contract.ndb.programs import (
+    CARELESS_STEPS,
+    STEPS,
+    Block,
+    CarelessRun,
+    Ours,
+    Outcome,
+    Run,
+    Theirs,
+    in_a_transaction,
+    outcome,
+    plainly,
+    programs,
+    step,
+)
 from userlock.ndb import handler
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
-
-class Ours(userlock.UserModel):
-    _lock_id_from_key = userlock.root_id
-
-    number = ndb.IntegerProperty(default=0)
-
-
-class Theirs(ndb.Model):
-    number = ndb.IntegerProperty(default=0)
-
-
-class RolledBack(Exception):
-    """By the program itself."""
-
-
-def queried(key: Any) -> Any:
-    entities = ndb.Query(kind=key.kind(), ancestor=key.root()).fetch()
-    return next((entity for entity in entities if entity.key == key), None)
-
-
-GETS: dict[str, Callable[[Any], Any]] = {
-    "get": lambda key: key.get(),
-    "get_async": lambda key: key.get_async().get_result(),
-    "get_multi": lambda key: ndb.get_multi([key])[0],
-    "past the cache": lambda key: key.get(use_cache=False),
-    "query": queried,
-}
-
-
-@dataclass
-class Run:
-    """A program on the way, with one of the models.
-
-    Attributes:
-        user: whose entities it reads and writes; nobody else does.
-        seen: what its reads have found.
-        objects: of each name, the one that is up to date.
-        written: in the running transaction, which does not read these back; None outside.
-    """
-
-    model: Any
-    user: str
-    seen: list[int | None] = field(default_factory=list)
-    objects: dict[str, Any] = field(default_factory=dict)
-    written: set[str] | None = None
-
-    def key(self, name: str | None) -> Any:
-        return ndb.Key("User", self.user, self.model, name)
-
-    def get(self, name: str, way: str) -> Any:
-        found = GETS["get" if name in (self.written or ()) else way](self.key(name))
-        self.seen.append(None if found is None else found.number)
-        if found is not None:
-            self.objects[name] = found
-        return found
-
-    def put(self, entity: Any, way: str) -> None:
-        PUTS[way](entity)
-        self._note(entity.key.id())
-
-    def _note(self, name: str) -> None:
-        if self.written is not None:
-            self.written.add(name)
-
-    # --- steps ----------------------------------------------------------------------------------
-
-    def change(self, name: str, get: str, put: str) -> None:
-        if (entity := self.get(name, get)) is not None:
-            entity.number += 1
-            self.put(entity, put)
-
-    def change_again(self, name: str, get: str, put: str) -> None:
-        if (entity := self.objects.get(name)) is not None:
-            entity.number += 10
-            self.put(entity, put)
-
-    def create(self, name: str, get: str, put: str) -> None:
-        if self.get(name, get) is None:
-            self.objects[name] = self.model(key=self.key(name), number=100)
-            self.put(self.objects[name], put)
-
-    def get_or_insert(self, name: str, get: str, put: str) -> None:
-        parent = ndb.Key("User", self.user)
-        self.objects[name] = self.model.get_or_insert(name, parent=parent, number=200)
-        self.seen.append(self.objects[name].number)
-        self._note(name)
-
-    def create_some(self, name: str, get: str, put: str) -> None:
-        entity = self.model(key=self.key(None), number=300)
-        self.put(entity, put)
-        entity.number += 1
-        self.put(entity, put)
-        entity.key = self.key(None)
-        self.put(entity, put)
-
-    def delete(self, name: str, get: str, put: str) -> None:
-        # ndb's `Key.delete` in a transaction does not wait for the cache to know.
-        self.key(name).delete_async().get_result()
-        self.objects.pop(name, None)
-        self._note(name)
-
-    def copy(self, name: str, get: str, put: str) -> None:
-        if name not in (self.written or ()) and (entity := self.get(name, get)) is not None:
-            self.objects[name] = copy.deepcopy(entity)
-            self.change_again(name, get, put)
-
-    def move(self, name: str, get: str, put: str) -> None:
-        to = {"a": "b", "b": "c", "c": "a"}[name]
-        entity = self.get(name, get)
-        if entity is not None and self.get(to, get) is None:
-            entity.key = self.key(to)
-            self.put(entity, put)
-            self.delete(name, get, put)
-            self.objects[to] = entity
-
-    def clear(self, name: str, get: str, put: str) -> None:
-        if self.written is None:
-            ndb.get_context().clear_cache()
-
-
-STEPS = (
-    *(Run.change, Run.change_again, Run.create, Run.get_or_insert, Run.create_some),
-    *(Run.delete, Run.copy, Run.move, Run.clear),
+a_few = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-Step = Callable[[Run], None]
 
 
-def plainly(run: Run, steps: list[Step]) -> None:
-    run.objects.clear()
-    for step in steps:
-        step(run)
+def under_the_lock(model: type, program: list[Block]) -> Outcome:
+    return outcome(Run, model, program, userlock.global_lock)
 
 
-def in_a_transaction(run: Run, steps: list[Step]) -> None:
-    def attempt() -> None:
-        run.written = set()
-        plainly(run, steps)
-
-    try:
-        ndb.transaction(attempt)
-    finally:
-        run.written = None
-        run.objects.clear()
+def carelessly(model: type, program: list[Block]) -> Outcome:
+    return outcome(CarelessRun, model, program, nullcontext)
 
 
-def at_the_second_attempt(run: Run, steps: list[Step]) -> None:
-    attempts = itertools.count()
+class TestUnderTheLock:
+    @a_few
+    @given(program=programs(STEPS))
+    def test_nothing_is_refused_and_all_is_the_same(self, program: list[Block]) -> None:
+        assert under_the_lock(Ours, program) == under_the_lock(Theirs, program)
 
-    def fail_once(run: Run) -> None:
-        if next(attempts) == 0:
-            raise google_errors.Aborted("contention")
-
-    in_a_transaction(run, [*steps, fail_once])
-
-
-def rolled_back(run: Run, steps: list[Step]) -> None:
-    def fail(run: Run) -> None:
-        raise RolledBack
-
-    with pytest.raises(RolledBack):
-        in_a_transaction(run, [*steps, fail])
-    ndb.get_context().clear_cache()  # which ndb alone leaves as if it had landed
-
-
-Block = tuple[Callable[[Run, list[Step]], None], list[Step]]
+    def test_a_difference_would_be_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The negative control: a look at a deleted entity, in the transaction that deletes it."""
+        delete_and_look = [step(what, "a", "get", "put") for what in (Run.delete, Run.change)]
+        program: list[Block] = [
+            (plainly, [step(Run.create, "a", "get", "put")]),
+            (in_a_transaction, delete_and_look),
+        ]
+        assert under_the_lock(Ours, program) == under_the_lock(Theirs, program)
+        monkeypatch.setattr(handler, "deleted_in_running_transaction", lambda key: False)
+        assert under_the_lock(Ours, program) != under_the_lock(Theirs, program)
 
 
-def step(what: Callable[..., None], name: str, get: str, put: str) -> Step:
-    return lambda run: what(run, name, get, put)
+class TestInARollOut:
+    """As docs/adoption.md begins: nobody notices anything."""
 
+    @a_few
+    @given(program=programs(CARELESS_STEPS))
+    def test_all_is_the_same(self, program: list[Block]) -> None:
+        userlock.configure(enforcement="log", fencing=False)
+        assert carelessly(Ours, program) == carelessly(Theirs, program)
 
-steps = st.builds(step, *map(st.sampled_from, (STEPS, "abc", list(GETS), list(PUTS))))
-blocks = st.tuples(
-    st.sampled_from([plainly, plainly, in_a_transaction, at_the_second_attempt, rolled_back]),
-    st.lists(steps, min_size=1, max_size=6),
-)
-_users = itertools.count(1)
-
-
-def outcome(model: Any, program: list[Block]) -> tuple[list[int | None], list[tuple[str, int]]]:
-    """What it has seen, and what is stored in the end."""
-    run = Run(model, f"user {next(_users)}")
-    for how, what in program:
-        with userlock.global_lock(run.user):
-            how(run, what)
-    ndb.get_context().clear_cache()
-    stored = ndb.Query(kind=model._get_kind(), ancestor=ndb.Key("User", run.user)).fetch()
-    numbers = [
-        (each.key.id() if isinstance(each.key.id(), str) else "", each.number) for each in stored
-    ]
-    return run.seen, sorted(numbers)
-
-
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(program=st.lists(blocks, min_size=1, max_size=8))
-def test_the_same_is_seen_and_stored(program: list[Block]) -> None:
-    assert outcome(Ours, program) == outcome(Theirs, program)
-
-
-def test_a_difference_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control: a look at a deleted entity, in the transaction that deletes it."""
-    delete_and_look = [step(what, "a", "get", "put") for what in (Run.delete, Run.change)]
-    program: list[Block] = [
-        (plainly, [step(Run.create, "a", "get", "put")]),
-        (in_a_transaction, delete_and_look),
-    ]
-    assert outcome(Ours, program) == outcome(Theirs, program)
-    monkeypatch.setattr(handler, "deleted_in_running_transaction", lambda key: False)
-    assert outcome(Ours, program) != outcome(Theirs, program)
+    @pytest.mark.parametrize(
+        ("refusal", "unlike"),
+        [(userlock.CreatedWithoutLock, {}), (userlock.EntityExistsError, {"enforcement": "log"})],
+        ids=["enforced", "fenced"],
+    )
+    def test_with_more_it_would_not_be(
+        self, refusal: type[Exception], unlike: dict[str, str]
+    ) -> None:
+        """The negative control."""
+        userlock.configure(**unlike)  # type: ignore[arg-type]
+        overwrite = [step(CarelessRun.overwrite, "a", "get", "put")] * 2
+        carelessly(Theirs, [(plainly, overwrite)])
+        with pytest.raises(refusal):
+            carelessly(Ours, [(plainly, overwrite)])
