@@ -270,6 +270,15 @@ class TestCreation:
             Learner(id="bob", points=3).put()
         assert Learner.get_by_id("bob", use_cache=False).points == 3
 
+    def test_but_not_of_an_object_that_the_context_cache_does_not_have(self) -> None:
+        self.create_bob(1)
+        with userlock.global_lock("bob"):
+            other = Learner.get_by_id("bob", use_cache=False)
+            other.key.delete()
+            with pytest.raises(userlock.StaleWriteError):
+                other.put()
+        assert Learner.get_by_id("bob", use_cache=False) is None
+
 
 def test_a_refused_put_async_that_nobody_waits_for_is_raised_on_leaving(
     store: MemoryStore, elsewhere: Elsewhere
