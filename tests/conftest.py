@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-# The same examples in every run, so that a red one is the doing of a change. To search for
-# others: HYPOTHESIS_PROFILE=default make test
-hypothesis.settings.register_profile("repeatable", derandomize=True)
+# The same examples in every run, so that a red one is the doing of a change, and not of a busy
+# machine. To search for others: HYPOTHESIS_PROFILE=default make test
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 from tests.servers import Memcached, RedisServer  # noqa: E402

@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 
 import pytest
+from google.cloud import ndb
 
 from tests.documents import ROOT, Block, Page, pages
 
@@ -33,6 +34,12 @@ NOT_RUN: dict[tuple[str, str], str] = {}
 
 #: Pictures, and what programs print: nothing that could be run.
 NO_CODE = {"text"}
+
+
+@pytest.fixture(autouse=True)
+def _kinds_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules that are looked into have models, of kinds that other tests have, too."""
+    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
 
 
 def first_line(block: Block) -> str:
