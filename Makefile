@@ -3,6 +3,7 @@
 # make check  what is quick: lint, types, unit tests
 # make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
 # make docs   the documentation as a site, in build/site
+# make spec   the protocol's model, checked exhaustively; SPEC=--full for what takes minutes
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make load   the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
 # make simulation   a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
@@ -25,7 +26,7 @@ run: $(VENV)/.ready-run
 	@$(PY) -m sample_app run
 
 .PHONY: test
-test: $(VENV)/.ready-dev servers check test-servers test-slow test-oldest
+test: $(VENV)/.ready-dev servers check spec test-servers test-slow test-oldest
 
 # --- parts --------------------------------------------------------------------------------
 
@@ -86,6 +87,9 @@ servers:
 docs: $(VENV)/.ready-docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
+.PHONY: spec
+spec: $(VENV)/.ready-dev servers
+	@$(PY) -m spec $(SPEC)
 
 .PHONY: bench
 bench: $(VENV)/.ready-bench

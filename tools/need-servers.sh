@@ -1,6 +1,6 @@
 #!/bin/sh
 # The tests run against the real memcached and the real Redis, the emulator with
-# the client for Node.js, and the pages in Chromium. Installs the programs from the
+# the client for Node.js, the pages in Chromium, and the models with spin. Installs the programs from the
 # distribution when they are missing and the user may, otherwise says what to
 # run; and the client from npm.
 set -eu
@@ -20,6 +20,8 @@ command -v memcached >/dev/null 2>&1 || missing="$missing memcached"
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
+command -v spin >/dev/null 2>&1 || missing="$missing spin"
+command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 if [ -z "$missing" ]; then
     install_node_client

@@ -1,0 +1,510 @@
+/* One client: a call of acquire, the tenure, and its end.
+ *
+ * Each label is the command that is sent next; what is decided on its answer
+ * belongs to the same step. README.md says which function each label is.
+ */
+
+byte owed;                      /* bits: there is something to give back (`Strays`) ... */
+byte owed_first;                /* ... of the client's first token */
+byte extensions = EXTENSIONS;
+
+#define DIES(c) (ACCIDENT(DEATHS) && !(LASTING & BIT(c)))
+
+/* A confirmed lease: no other may be on, by the holders' own clocks. */
+inline granted(c) {
+    slow = 0; confirmed = confirmed | BIT(c);
+    assert(!(deadline & BIT(c)) || (confirmed & deadline) == BIT(c));
+    TOLD_GRANTED(c)
+}
+
+/* The same, as the record turns out to say. */
+inline got(c) { know_version(c); contended = !EMPTY; granted(c) }
+
+inline owe(c, token) {
+    owed = owed | (token > CLIENTS -> 0 : BIT(c));
+    owed_first = owed_first | (token > CLIENTS -> BIT(c) : 0)
+}
+
+inline die(c) {
+    accidents--; away = away | BIT(c); confirmed = confirmed & ~BIT(c); TOLD_OVER(c)
+}
+
+inline ask(c) { deadline = deadline | BIT(c) }
+inline unask(c) { deadline = deadline & ~BIT(c); current = current & ~BIT(c) }
+
+/* The lock is left: what is sent now ends the lease, for its holder it is over. */
+#define LEAVING(c) confirmed = confirmed & ~BIT(c); contended = 0; TOLD_RELEASED(c)
+
+#define TAKE_AWAY(c) \
+    remove(c, token); \
+    if \
+    :: ans == YES THEN goto given_back \
+    :: ans == NO THEN goto say_done \
+    :: ans == LOST || ans == SLOW THEN removing = 1; goto end_look \
+    fi
+
+/* (Where there is no record, it had been forgotten.) */
+#define SAY_DONE(c) \
+    done(c, token); \
+    if \
+    :: ans == YES THEN goto done_look \
+    :: ans == NO THEN goto given_back \
+    :: ans == LOST || ans == SLOW THEN goto end_look \
+    fi
+
+proctype Client(byte c)
+{
+    byte token;
+    bit once, contended, slow, removing, unsettled;
+
+acquire:
+    atomic {
+        MAY_BEGIN(c);
+        token = FIRST(c); ask(c); TOLD_BEGUN(c);
+        create(c, token);
+        if
+        :: ans == YES THEN granted(c); goto held
+        :: ans == NO THEN goto wait
+        :: ans == LOST THEN goto take_look
+        :: ans == SLOW THEN slow = 1; goto take_look
+        fi
+    };
+
+take_look:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == LOST THEN unsettled = 1; goto unavailable
+        :: ans == NO THEN goto take_again
+        :: ans == YES && OURS(token) THEN
+            unsettled = slow; got(c); goto held
+        :: ans == YES && !OURS(token) && token > CLIENTS THEN
+            if
+            :: slow -> owe(c, token)
+            :: else
+            fi;
+            goto wait
+        :: ans == YES && !OURS(token) && token <= CLIENTS && once THEN
+            if
+            :: slow -> owe(c, token)
+            :: else
+            fi;
+            goto over
+        :: ans == YES && !OURS(token) && token <= CLIENTS && !once && slow THEN
+            unsettled = 1; goto unavailable
+        :: ans == YES && !OURS(token) && token <= CLIENTS && !once && !slow THEN unask(c); goto join_line
+        fi
+    }
+    fi;
+
+take_again:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        create(c, token);
+        if
+        :: ans == YES THEN unsettled = slow; granted(c); goto held
+        :: ans == NO THEN goto take_look
+        :: else THEN unsettled = 1; goto unavailable
+        fi
+    }
+    fi;
+
+wait:
+    atomic {
+        token = c; slow = 0; unask(c);
+        if
+        :: MAY_TRY_ONCE(c) -> once = 1; goto try_once
+        :: goto join_line
+        fi
+    };
+
+/* --- in line ------------------------------------------------------------------------------ */
+
+join_line:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        join(c);
+        if
+        :: ans == YES THEN TOLD_WAITING(c); goto look
+        :: ans == NO THEN ask(c); goto begin
+        :: ans == LOST THEN goto join_again
+        :: ans == SLOW THEN unsettled = 1; goto unavailable
+        fi
+    }
+    fi;
+
+join_again:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        join(c);
+        if
+        :: ans == YES THEN TOLD_WAITING(c); goto look
+        :: ans == NO THEN ask(c); goto begin
+        :: else THEN unsettled = 1; goto unavailable
+        fi
+    }
+    fi;
+
+/* To look and find nothing to do is no step: who waits is blocked until there is. */
+look:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic { ACCIDENT(GIVING_UP) && !(LASTING & BIT(c)) -> accidents--; goto give_up }
+    :: atomic { ACCIDENT(LOST_REPLIES) -> accidents--; unsettled = 1; goto unavailable }
+    :: AGES && c == BATCH && IN_LINE(c) && !URGENT(c) ->
+        d_step { rec.aged = rec.aged | BIT(c); changed() };
+        goto look
+    :: atomic { !rec.there -> ask(c); goto begin }
+    :: atomic {
+        rec.there && !IN_LINE(c) ->
+        if
+        :: OURS(token) -> got(c); goto held
+        :: else -> goto join_line
+        fi
+    }
+    :: atomic {
+        rec.there && FREE && IN_LINE(c) && TURN_OF(c) ->
+        know_version(c); ask(c); goto claim
+    }
+    :: atomic {
+        rec.there && FREE && IN_LINE(c) && AHEAD_OF(c) != 0 && MAY_PASS(c) ->
+        PASSING(c);
+        know_version(c); ask(c); goto pass
+    }
+    fi;
+
+claim:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        succeed(c, token, 0);
+        if
+        :: ans == YES THEN contended = 1; granted(c); goto held
+        :: ans == NO THEN unask(c); goto look
+        :: ans == LOST THEN goto claim_look
+        :: ans == SLOW THEN slow = 1; goto claim_look
+        fi
+    }
+    fi;
+
+pass:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        succeed(c, token, 1);
+        if
+        :: ans == YES THEN contended = 1; granted(c); goto held
+        :: ans == NO && once THEN goto give_up
+        :: ans == NO && !once THEN unask(c); goto look
+        :: ans == LOST THEN goto claim_look
+        :: ans == SLOW THEN slow = 1; goto claim_look
+        fi
+    }
+    fi;
+
+claim_look:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == YES && OURS(token) THEN
+            got(c); goto held
+        :: ans == LOST || (slow && !(ans == YES && OURS(token))) THEN unsettled = 1; goto unavailable
+        :: ans != LOST && !slow && !(ans == YES && OURS(token)) THEN
+            if
+            :: once -> goto give_up
+            :: else -> unask(c); goto look
+            fi
+        fi
+    }
+    fi;
+
+begin:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        begin_again(c);
+        if
+        :: ans == YES THEN contended = 1; granted(c); goto held
+        :: ans == NO THEN unask(c); goto join_line
+        :: ans == LOST THEN goto take_look
+        :: ans == SLOW THEN slow = 1; goto take_look
+        fi
+    }
+    fi;
+
+try_once:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == LOST THEN unsettled = 0; goto unavailable
+        :: ans == NO THEN ask(c); goto take_last
+        :: ans == YES && FREE && (AHEAD_OF(c) == 0 || PASSED_OFFER(c)) THEN
+            know_version(c); ask(c); goto pass
+        :: else THEN goto give_up
+        fi
+    }
+    fi;
+
+take_last:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        create(c, token);
+        if
+        :: ans == YES THEN granted(c); goto held
+        :: ans == NO THEN goto over
+        :: ans == LOST THEN goto take_look
+        :: ans == SLOW THEN slow = 1; goto take_look
+        fi
+    }
+    fi;
+
+give_up:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        /* (Of the record as it was seen: where it has changed, the version says so.) */
+        (current & BIT(c)) && rec.there && FREE && CAN_BE_OFFERED_BY(c) ->
+        offer(c);
+        if
+        :: ans == YES THEN goto over
+        :: else THEN goto leave
+        fi
+    }
+    :: atomic { !((current & BIT(c)) && rec.there && FREE && CAN_BE_OFFERED_BY(c)) -> goto leave }
+    fi;
+
+leave:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: once -> goto over
+    :: atomic {
+        !once ->
+        done(c, token);
+        if
+        :: ans == LOST THEN goto leave_again
+        :: ans == SLOW THEN owe(c, token); goto over
+        :: else THEN goto over
+        fi
+    }
+    fi;
+
+leave_again:
+    atomic {
+        done(c, token);
+        if
+        :: ans == LOST || ans == SLOW THEN owe(c, token); goto over
+        :: else THEN goto over
+        fi
+    };
+
+/* --- without the store's word ------------------------------------------------------------- */
+
+unavailable:
+    if
+    :: atomic { unsettled -> owe(c, token); goto over }     /* outage="fail" */
+    :: !unsettled -> goto over
+    :: goto degraded                                        /* outage="optimistic" */
+    fi;
+
+degraded:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic { true; unsettled = 1; LEAVING(c); SAY_DONE(c) }
+    :: CONFIRMS -> ask(c); goto confirm
+    fi;
+
+confirm:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        create(c, token);
+        if
+        :: ans == YES THEN contended = 0; granted(c); goto held
+        :: ans == NO THEN goto confirm_look
+        :: else THEN unsettled = 1; goto degraded
+        fi
+    }
+    fi;
+
+confirm_look:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == LOST THEN goto degraded
+        :: ans == NO THEN ask(c); goto confirm
+        :: ans == YES && OURS(token) THEN ask(c); know_version(c); contended = !EMPTY; goto confirm_ours
+        :: ans == YES && FREE && (AHEAD_OF(c) == 0 || PASSED_OFFER(c)) THEN
+            know_version(c); ask(c); goto confirm_pass
+        :: else THEN goto degraded
+        fi
+    }
+    fi;
+
+confirm_ours:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        extend(c);
+        if
+        :: ans == YES THEN granted(c); goto held
+        :: ans == NO THEN ask(c); goto confirm
+        :: else THEN goto degraded
+        fi
+    }
+    fi;
+
+confirm_pass:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        succeed(c, token, 1);
+        if
+        :: ans == YES THEN contended = 1; granted(c); goto held
+        :: ans == NO THEN ask(c); goto confirm
+        :: else THEN unsettled = 1; goto degraded
+        fi
+    }
+    fi;
+
+/* --- held, and giving back ---------------------------------------------------------------- */
+
+held:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic { !contended && !unsettled -> LEAVING(c); TAKE_AWAY(c) }
+    :: atomic { contended || unsettled -> LEAVING(c); SAY_DONE(c) }
+    :: atomic {
+        extensions > 0 && (deadline & BIT(c)) ->
+        extensions--; asked = asked | BIT(c); goto keep_it
+    }
+    fi;
+
+keep_it:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        extend(c);
+        if
+        :: ans == YES THEN go_on(c); granted(c); goto held
+        :: ans == NO THEN give_up_asking(c); goto keep_look
+        :: ans == LOST || ans == SLOW THEN give_up_asking(c); goto held
+        fi
+    }
+    fi;
+
+keep_look:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == LOST THEN goto held
+        :: ans == YES && OURS(token) && (deadline & BIT(c)) THEN
+            know_version(c); contended = !EMPTY; asked = asked | BIT(c); goto keep_it
+        :: else THEN confirmed = confirmed & ~BIT(c); goto held     /* lost, and told so */
+        fi
+    }
+    fi;
+
+say_done:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic { true; SAY_DONE(c) }
+    fi;
+
+/* Append and read are two commands for memcached. */
+done_look:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == LOST THEN goto end_look
+        :: ans == YES && rec.holder == token && rec.released && !rec.lapsed && EMPTY THEN
+            know_version(c); goto clear_away
+        :: else THEN goto given_back
+        fi
+    }
+    fi;
+
+clear_away:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic { remove(c, token); goto given_back }
+    fi;
+
+end_look:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == LOST THEN owe(c, token); goto given_back
+        :: ans == NO && removing && (deadline & BIT(c)) THEN goto given_back
+        :: ans == NO && !(removing && (deadline & BIT(c))) THEN owe(c, token); goto given_back
+        :: ans == YES && rec.holder == token && rec.released THEN
+            if
+            :: EMPTY -> know_version(c); goto clear_away
+            :: else -> goto given_back
+            fi
+        :: ans == YES && rec.holder == token && !rec.released THEN removing = 0; goto say_done
+        :: ans == YES && rec.holder != token && rec.left_by == token THEN goto given_back
+        :: else THEN owe(c, token); goto given_back
+        fi
+    }
+    fi;
+
+given_back:
+    atomic {
+        if
+        :: unsettled -> unsettled = 0; owe(c, token)
+        :: else
+        fi
+    };
+
+/* Strays: what is still owed is given back when the store answers, and when what was late can
+ * have arrived. The heart does it while the process goes on with something else. */
+over:
+    atomic {
+        unask(c);
+        TOLD_OVER(c);
+        once = 0; slow = 0; removing = 0; contended = 0;
+        if
+        :: !((owed | owed_first) & BIT(c)) -> goto ended
+        :: else
+        fi
+    };
+owing:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        (owed & BIT(c)) && !(late != NOTHING && OWNER(late_token) == c) ->
+        owed = owed & ~BIT(c); token = c; SAY_DONE(c)
+    }
+    :: atomic {
+        (owed_first & BIT(c)) && !(late != NOTHING && OWNER(late_token) == c) ->
+        owed_first = owed_first & ~BIT(c); token = FIRST(c); SAY_DONE(c)
+    }
+    fi;
+
+ended:
+    atomic { token = NOBODY; away = away | BIT(c) };
+    if
+    :: AGAIN(c) -> goto acquire
+    :: else
+    fi;
+killed:
+    skip
+}
