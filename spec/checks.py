@@ -26,20 +26,13 @@ class Check(NamedTuple):
 
 #: Two people and a batch worker: one accident of any kind, at any moment.
 _SMALL = ("-DWITHOUT_PERSON_3", "-DACCIDENTS=1")
-#: Nobody is passed by accident, so the order must be right: only deaths and lost patience.
+#: Only deaths and lost patience.
 _ORDERLY = ("-DPAUSES=0", "-DLOSSES=0", "-DLOST_REPLIES=0", "-DSLOW_REPLIES=0")
 _DISTURBED = ("-DLOCK_MAY_FAIL=1", "-DLOST_REPLIES=1", "-DOLD_READS=1")
 
 CHECKS = (
     Check("exclusion, no other's lease touched, no deadlock: one accident", "lock.pml", _SMALL),
     Check("the same with three people, no accident", "lock.pml", ("-DACCIDENTS=0",)),
-    Check(
-        "first come, first served; batch after people: three people",
-        "lock.pml",
-        ("-DORDER", "-DACCIDENTS=0", *_ORDERLY),
-    ),
-    Check("the same: two deaths or lost patience", "lock.pml",
-          ("-DORDER", "-DWITHOUT_PERSON_3", "-DACCIDENTS=2", *_ORDERLY)),
     Check(
         "a person who waits is served, whoever comes again and again",
         "lock.pml",
@@ -52,8 +45,6 @@ CHECKS = (
           holds=False),
     Check("with leases that lapse early in the store", "lock.pml", (*_SMALL, "-DLAPSES_EARLY"),
           holds=False),
-    Check("with the batch rule off", "lock.pml",
-          ("-DORDER", "-DWITHOUT_PERSON_3", *_ORDERLY, "-DBATCH_RULE_OFF"), holds=False),
     Check("nothing lost, nobody refused: the lock works", "commit.pml"),
     Check("nothing lost: the lock fails, a reply is lost, caches are old", "commit.pml",
           _DISTURBED),

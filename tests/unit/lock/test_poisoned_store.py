@@ -1,0 +1,118 @@
+"""Whatever stands under a lock's key: nobody is granted the lock wrongly, and nothing breaks."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.lock.test_record_garbage import is_safe, records
+from userlock.errors import LockError
+from userlock.events import Listeners
+from userlock.lock import survey
+from userlock.lock.lease import Granted, Lease
+from userlock.lock.policy import OutagePolicy
+from userlock.lock.service import LockService
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+ANN = "ann"
+unhurried = settings(deadline=None, max_examples=60)
+values = st.one_of(
+    records,
+    st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.sampled_from(
+        [
+            b"",
+            b"\x1b]0;owned\x07\x1b[2J",
+            b"<script>alert(1)</script>",
+            b"\x80\x04\x95.",
+            b"9" * 100_000,
+            '["4f01","interactive",1e999,-1,"\u202eweb\\u001b[31m","GET /\\n"]'.encode(),
+        ]
+    ),
+)
+
+
+def poisoned(value: bytes) -> tuple[LockService, MemoryStore]:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    store.create(ANN, value, 60.0)
+    service = LockService(
+        store,
+        clock=clock,
+        random=Random(1),
+        outage=OutagePolicy.FAIL,
+        listeners=Listeners(),
+    )
+    return service, store
+
+
+def is_free(service: LockService) -> bool:
+    record = service.look(ANN)
+    return record is None or record.free
+
+
+@unhurried
+@given(values)
+@example(b"[" * 100_000)
+def test_a_lock_is_granted_only_when_the_record_says_it_is_free(value: bytes) -> None:
+    service, _ = poisoned(value)
+    was_free = is_free(service)
+    lease, said = None, ""
+    try:
+        lease = service.acquire(ANN, wait_timeout=0)
+    except LockError as error:
+        said = str(error)
+    assert said.isprintable()
+    if lease is not None:
+        assert was_free
+        assert not lease.degraded
+        service.release(lease)
+        assert is_free(service)
+
+
+@unhurried
+@given(values)
+def test_what_is_shown_of_it_can_be_printed(value: bytes) -> None:
+    service, _ = poisoned(value)
+    holder = service.holder(ANN)
+    if holder is not None:
+        assert holder.describe().isprintable()
+    for waiter in service.waiters(ANN):
+        assert all(map(is_safe, (waiter.token, waiter.process, waiter.request)))
+    wall = service.clock.wall()
+    for seen in survey.take(service, [ANN], wall).interesting(everything=True):
+        if seen.record is not None:
+            said = json.dumps(survey.holder_facts(seen.record, wall), allow_nan=False)
+            said += json.dumps([survey.waiter_facts(each, wall) for each in seen.record.waiters()])
+            assert said.isprintable()
+
+
+@unhurried
+@given(values)
+def test_a_lease_that_somebody_has_written_over_is_lost_and_ends_nobody_elses(
+    value: bytes,
+) -> None:
+    service, store = poisoned(value)
+    store.forget_everything()
+    lease = service.acquire(ANN)
+    store.forget_everything()
+    store.create(ANN, value, 60.0)
+    outcome = service.extend(lease, 30.0)
+    assert not isinstance(outcome, Granted)
+    service.release(lease)
+    stored = store.read(ANN)
+    assert stored is not None
+    assert stored.record.startswith(value)
+
+
+@unhurried
+@given(values)
+def test_it_can_be_broken_like_any_lock(value: bytes) -> None:
+    service, _ = poisoned(value)
+    service.break_lock(ANN, by="ops\x1b[2J")
+    lease = service.acquire(ANN, wait_timeout=0.0) if is_free(service) else None
+    assert lease is None or isinstance(lease, Lease)

@@ -1,0 +1,47 @@
+"""Nothing that comes from a store or a request is ever turned into objects of its own choice."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(
+    path
+    for folder in ("userlock", "emulator", "sample_app")
+    for path in (ROOT / folder).rglob("*.py")
+)
+#: Modules whose readers can be made to run code by what they read.
+MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle"}
+CALLS = {"eval", "exec"}
+
+
+def means_of_running(source: str) -> list[str]:
+    """What in a module could run code that it reads."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                found += [each.name for each in names if each.name.split(".")[0] in MODULES]
+            case ast.ImportFrom(module=str(module)) if module.split(".")[0] in MODULES:
+                found.append(module)
+            case ast.Call(func=ast.Name(id=name)) if name in CALLS:
+                found.append(name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="yaml"), attr="load" as name)):
+                found.append(f"yaml.{name}")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_unpickled(path: Path) -> None:
+    assert means_of_running(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import pickle", "from marshal import loads", "eval(x)", "yaml.load(x)", "import os, shelve"],
+)
+def test_what_could_is_found(source: str) -> None:
+    assert len(means_of_running(source)) == 1
