@@ -41,6 +41,13 @@ _FAULTS: tuple[tuple[Mapping[str, Any], int], ...] = (
 )
 
 
+#: memcached and the network are left alone now and then: order is only kept while they are well.
+#: For how long they are not, and are, in seconds.
+_STORM, _CALM = 14.0, 7.0
+#: After it was filled memcached may throw something out for a while, in seconds.
+_STAYS_FULL_SECONDS = 2.5
+
+
 class Harm(enum.Enum):
     """Who does harm, and how often: least and most seconds in between."""
 
@@ -49,6 +56,9 @@ class Harm(enum.Enum):
     PROCESSES = (0.6, 3.0)
     DATASTORE = (0.02, 0.3)
     EMULATOR = (8.0, 20.0)
+
+
+_IN_STORMS = frozenset({Harm.MEMCACHED, Harm.NETWORK})
 
 
 class Nemesis:
@@ -79,7 +89,7 @@ class Nemesis:
         self._recorder = Recorder(out)
         self._seed = seed
         self._kills = kills
-        self._until = 0.0
+        self._began = self._until = 0.0
         self._trouble: list[BaseException] = []
 
     def run(self, harms: frozenset[Harm], seconds: float) -> None:
@@ -87,7 +97,8 @@ class Nemesis:
 
         memcached is restarted from the thread that calls this, because it is to end with that.
         """
-        self._until = time.monotonic() + seconds
+        self._began = time.monotonic()
+        self._until = self._began + seconds
         actions = {
             Harm.MEMCACHED: self._harm_memcached,
             Harm.NETWORK: self._harm_network,
@@ -127,7 +138,11 @@ class Nemesis:
             time.sleep(max(0.0, min(pause, left)))
             if pause >= left:
                 return
-            act(random)
+            if harm not in _IN_STORMS or self._is_stormy():
+                act(random)
+
+    def _is_stormy(self) -> bool:
+        return (time.monotonic() - self._began) % (_STORM + _CALM) < _STORM
 
     @contextlib.contextmanager
     def _noted(self, kind: str) -> Iterator[None]:
@@ -160,6 +175,7 @@ class Nemesis:
         else:
             with self._noted("memcached filled"):
                 assert self._stage.fill_memcached() > 0, "nothing was thrown out"
+                time.sleep(_STAYS_FULL_SECONDS)
 
     # --- what is between, and the clock -----------------------------------------------------
 

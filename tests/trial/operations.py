@@ -26,6 +26,7 @@ _PAST_LEASE_SECONDS = 1.2
 #: With the time by which memcached may be late.
 _PAST_RECORD_SECONDS = LEASE_SECONDS + 5.0
 _TRIES = 5
+_AFTER_ERROR_SECONDS = 0.05
 
 _LOCKED = (Guard.LOCK, Guard.HEARTBEAT, Guard.EXTENSION, Guard.LOGGED_LOCK)
 
@@ -121,6 +122,8 @@ class Worker:
             except (userlock.LockError, google_errors.GoogleAPIError, *_CACHE_TROUBLE) as error:
                 # Before a write: it was not allowed to begin, or could not read.
                 ended = type(error).__name__
+        if ended != "done":
+            time.sleep(_AFTER_ERROR_SECONDS)  # nobody comes back at once
         self._recorder.note("operation", kind=operation.way.name, ended=ended)
 
     def _befall(self, accident: Accident, user: str) -> None:

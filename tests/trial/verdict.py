@@ -17,7 +17,7 @@ from tests.trial.waits import Waits
 #: Beside the faults: what the programs themselves do to locks.
 _LOST_BY_PROGRAMS = frozenset({"broken", "flushed"})
 #: For so long after a fault things are put in order again: breakers, lines of waiters. In seconds.
-_SETTLES_SECONDS = 2.0
+_SETTLES_SECONDS = 1.5
 #: Connections that a process may have: those of the lease store, and one a thread for ndb's cache.
 _MOST_CONNECTIONS = 32 + 8
 #: Threads that may stay until a process ends: the one that runs it, and the heart.

@@ -131,6 +131,11 @@ class WatchedService(LockService):
         self._recorder = recorder
         self._numbers = itertools.count(1)
 
+    @property
+    def owes(self) -> bool:
+        """Whether there are leases that could not be given back, which the heart looks after."""
+        return self._access.strays.owed
+
     def _hear(self, event: Event) -> None:
         if isinstance(event, Contended) and self._present.id:
             self._recorder.note("stands", id=self._present.id)

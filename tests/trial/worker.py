@@ -29,6 +29,8 @@ from userlock.ndb.hooks import transactions
 
 _SECONDS_BETWEEN_GAUGES = 2.0
 _CACHE_SECONDS = 0.5
+#: For how long the heart looks after what could not be given back; longer than a command may take.
+_OWES_SECONDS = 20.0
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -105,6 +107,9 @@ class _Process:
                     warm = float("inf")
             for each in working:
                 each.result()
+        owing_until = time.monotonic() + _OWES_SECONDS
+        while self._service.owes and time.monotonic() < owing_until:
+            time.sleep(0.1)
         self._service.close()
         for cache in self._caches:
             cache.close()

@@ -8,11 +8,15 @@ landed form chains, each from a creation to a deletion or to what is stored:
 What was accepted and stands on no such chain is lost. Two writes that have
 landed on the same one fork a chain: the later overwrote the earlier. What was
 refused, and stands on a chain, is there all the same.
+
+One fork may be: of a creation that was deleted before its outcome was told. It
+was sent again, because its reply was lost, and has landed a second time.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -85,7 +89,8 @@ class _Chains:
     def findings(self) -> Iterator[Finding]:
         for before, after in self._next.items():
             # What is gone may be deleted again.
-            if len(after) > 1 and not all(self._deletes(each) for each in after):
+            again = all(self._deletes(each) for each in after) or self._is_created_twice(before)
+            if len(after) > 1 and not again:
                 detail = f"followed by {', '.join(after)}"
                 at = max(self._writes[each].made for each in after)
                 yield Finding(Kind.FORKED, before, detail, at=at)
@@ -112,8 +117,24 @@ class _Chains:
 
     def _is_undone(self, write: Write) -> bool:
         """Whether it is a deletion, and what it deleted is there."""
-        stored = self._stored
-        return write.deletes and stored is not None and stored.last == write.before
+        if not write.deletes or self._stored is None or self._stored.last != write.before:
+            return False
+        return not self._is_created_twice(self._stored.last)
+
+    def _is_created_twice(self, write_id: str) -> bool:
+        """Whether a creation may have been sent again after somebody had deleted what it created.
+
+        What is not there has no version that the second try could name: docs/fencing.md.
+        """
+        write = self._writes.get(write_id)
+        if write is None or write.before is not None:
+            return False
+        told = math.inf if write.told is None else write.told
+        return any(
+            other.deletes and other.made <= told and write_id in self._back(other.id)
+            for other in self._writes.values()
+            if other.id in self.landed
+        )
 
     def _surviving(self) -> set[str]:
         """What stands on a chain that ends as it should."""

@@ -23,12 +23,18 @@ def put(
     operation: str = "",
 ) -> Write:
     return Write(
-        name, operation or f"of {name}", entity, before, together=together, outcome=outcome
+        name,
+        operation or f"of {name}",
+        entity,
+        before,
+        together=together,
+        outcome=outcome,
+        told=None if outcome is UNKNOWN else 1.0,
     )
 
 
 def delete(name: str, before: str, outcome: Outcome = ACCEPTED) -> Write:
-    return Write(name, f"of {name}", "e", before, deletes=True, outcome=outcome)
+    return Write(name, f"of {name}", "e", before, deletes=True, outcome=outcome, made=2.0)
 
 
 def entry(name: str, outcome: Outcome = ACCEPTED, together: str | None = None) -> Write:
@@ -118,9 +124,18 @@ class TestLostUpdates:
         writes = [put("a", None), delete("d", "a"), put("b", "a")]
         assert found(writes, Stored("b", 2)) == {Kind.FORKED: ["a"]}
 
+    @pytest.mark.parametrize(("told", "wrong"), [(None, False), (3.0, False), (1.0, True)])
+    def test_a_creation_that_was_deleted_while_it_was_sent_again(
+        self, told: float | None, wrong: bool
+    ) -> None:
+        created = put("a", None)
+        created.told = told
+        writes = [created, put("b", "a"), delete("d", "b"), put("x", "a")]
+        assert (found(writes, Stored("x", 2)) != {}) == wrong
+
     def test_a_deletion_that_nobody_has_put_anything_over(self) -> None:
-        writes = [put("a", None), delete("d", "a")]
-        assert found(writes, Stored("a", 1)) == {Kind.LOST: ["d"]}
+        writes = [*THREE, delete("d", "c")]
+        assert found(writes, Stored("c", 3)) == {Kind.LOST: ["d"]}
 
     def test_a_refused_deletion_is_no_excuse(self) -> None:
         writes = [put("a", None), delete("d", "a", REFUSED)]
