@@ -139,7 +139,8 @@ class Crew:
             except subprocess.TimeoutExpired:
                 member.process.send_signal(signal.SIGABRT)
                 member.process.wait()
-                findings.append(Finding(Kind.STUCK, name, f"it stood at\n{member.said()}"))
+                detail = f"it stood at\n{member.said()}"
+                findings.append(Finding(Kind.STUCK, name, detail))
             else:
                 if code != 0:
                     detail = f"exit code {code}\n{member.said()}"

@@ -147,6 +147,9 @@ class _Reader:
             "begins": lambda facts: self._open.update({facts["number"]: facts}),
             "ends": lambda facts: self._span(self._open.pop(facts["number"]), facts["at"]),
             "late": lambda facts: self._span(facts, facts["at"] + facts["lasts"]),
+            "starved": lambda facts: history.spans.append(
+                Span("process starved", facts["began"], facts["at"], who=facts["who"])
+            ),
             "gauge": history.gauges.append,
             "operation": self._operation,
             "planted": lambda facts: history.planted.update([facts["fault"]]),

@@ -16,9 +16,10 @@ from typing import Any
 
 from tests.trial.crew import Crew
 from tests.trial.network import Trouble, Weather
-from tests.trial.record import Recorder
+from tests.trial.record import LOOK_SECONDS, Recorder
 from tests.trial.stage import Stage
 from tests.trial.watched import WallClockOffset
+from userlock.clock import SYSTEM_CLOCK
 
 #: After these memcached may have lost any record.
 LOSSES = frozenset(
@@ -26,8 +27,8 @@ LOSSES = frozenset(
 )
 #: These are the network's and memcached's as well, but nothing is lost.
 TROUBLES = frozenset({"memcached stopped", *(trouble.value for trouble in Trouble)})
-#: Of one process.
-STOPS = frozenset({"process stopped", "process killed"})
+#: Of one process; the last one is what a busy machine does by itself.
+STOPS = frozenset({"process stopped", "process killed", "process starved"})
 
 _FAULTS: tuple[tuple[Mapping[str, Any], int], ...] = (
     ({"fault": "drop_reply"}, 4),
@@ -110,6 +111,7 @@ class Nemesis:
             threading.Thread(target=self._guarded, args=(harm, actions[harm]))
             for harm in sorted(harms - {Harm.MEMCACHED}, key=lambda harm: harm.name)
         ]
+        threads.append(threading.Thread(target=self._look_on))
         for thread in threads:
             thread.start()
         try:
@@ -123,6 +125,15 @@ class Nemesis:
             self._recorder.close()
         if self._trouble:
             raise self._trouble[0]
+
+    def _look_on(self) -> None:
+        """Note when this process was not let run: the network is in it, and hands nothing on."""
+        last = SYSTEM_CLOCK.now()
+        while time.monotonic() < self._until:
+            time.sleep(LOOK_SECONDS)
+            if SYSTEM_CLOCK.now() - last > 2 * LOOK_SECONDS:
+                self._recorder.note("starved", who=None, began=last + LOOK_SECONDS)
+            last = SYSTEM_CLOCK.now()
 
     def _guarded(self, harm: Harm, act: Callable[[Random], None]) -> None:
         try:

@@ -19,6 +19,9 @@ from pathlib import Path
 
 from userlock.clock import SYSTEM_CLOCK
 
+#: How often a process looks whether it is let run.
+LOOK_SECONDS = 0.1
+
 
 class Outcome(enum.Enum):
     """What whoever made a write was told of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from tests.history import overtakings
@@ -12,7 +13,7 @@ from tests.trial.history import Asked, Span
 
 #: How much longer than its time-out an attempt may take: the store's time-outs, as docs/protocol.md
 #: states them, and something for a busy machine. In seconds.
-LATE_SECONDS = 1.5 + 0.5
+LATE_SECONDS = 1.5 + 1.0
 
 
 class Waits:
@@ -71,10 +72,12 @@ class Waits:
         ended = _ended(asked)
         if ended is None:
             return  # its process was killed, or is told of by itself
-        stood_still = sum(
-            min(span.ended, ended) - max(span.began, asked.began)
-            for span in self._stops
-            if span.who == asked.who and span.meets(asked.began, ended)
+        stood_still = _covered(
+            [
+                (max(span.began, asked.began), min(span.ended, ended))
+                for span in self._stops
+                if span.who in (None, asked.who) and span.meets(asked.began, ended)
+            ]
         )
         over = asked.waited - asked.timeout - max(stood_still, asked.overslept)
         self.longest = max(self.longest, over)
@@ -87,6 +90,15 @@ class Waits:
                 asked.lock_id,
                 ended,
             )
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """How long some of these were under way."""
+    covered, until = 0.0, -math.inf
+    for began, ended in sorted(spans):
+        covered += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return covered
 
 
 def _lock(asked: Asked) -> str:

@@ -10,10 +10,13 @@ import dataclasses
 import faulthandler
 import json
 import logging
+import math
+import os
 import sys
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from google.cloud import ndb
@@ -23,8 +26,9 @@ from tests.trial.gauges import gauged
 from tests.trial.mutations import Mutation, apply
 from tests.trial.operations import Worker
 from tests.trial.programs import MIXES, program
-from tests.trial.record import Recorder
+from tests.trial.record import LOOK_SECONDS, Recorder
 from tests.trial.watched import WallClockOffset, WatchedService
+from userlock.clock import SYSTEM_CLOCK
 from userlock.ndb.hooks import transactions
 
 _SECONDS_BETWEEN_GAUGES = 2.0
@@ -98,13 +102,7 @@ class _Process:
                 threads.submit(self._work, number, cache, end)
                 for number, cache in enumerate(self._caches)
             ]
-            warm = time.monotonic() + seconds / 3
-            while not all(each.done() for each in working):
-                time.sleep(_SECONDS_BETWEEN_GAUGES)
-                is_warm = warm <= time.monotonic()
-                self._gauge("warm" if is_warm else "meanwhile", objects=is_warm)
-                if is_warm:
-                    warm = float("inf")
+            self._look_on(working, seconds)
             for each in working:
                 each.result()
         owing_until = time.monotonic() + _OWES_SECONDS
@@ -115,6 +113,21 @@ class _Process:
             cache.close()
         self._gauge("after", objects=True)
         self._recorder.close()
+
+    def _look_on(self, working: Sequence[Future[None]], seconds: float) -> None:
+        """Note what the process uses, and when it was not let run."""
+        begun = last = SYSTEM_CLOCK.now()
+        warm, gauged_at = begun + seconds / 3, begun
+        while not all(each.done() for each in working):
+            time.sleep(LOOK_SECONDS)
+            now = SYSTEM_CLOCK.now()
+            if now - last > 2 * LOOK_SECONDS:
+                self._recorder.note("starved", who=self._config.name, began=last + LOOK_SECONDS)
+            if now - gauged_at > _SECONDS_BETWEEN_GAUGES:
+                gauged_at = now
+                self._gauge("warm" if warm <= now else "meanwhile", objects=warm <= now)
+                warm = math.inf if warm <= now else warm
+            last = SYSTEM_CLOCK.now()
 
     def _work(self, number: int, cache: MemcacheClient, end: float) -> None:
         worker = Worker(
@@ -150,6 +163,9 @@ def main() -> None:
     process = _Process(config)
     print("ready", flush=True)
     process.run(float(sys.stdin.readline()))
+    # Nothing is left but the heart, as has been noted. gRPC's own end may take a minute and more
+    # while its server is away, and is not what is tried here.
+    os._exit(0)
 
 
 if __name__ == "__main__":

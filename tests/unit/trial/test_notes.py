@@ -68,9 +68,11 @@ def test_what_goes_on_has_a_beginning_and_an_end(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "notes")
     with recorder.span("broken", lock="ann"):
         recorder.note("late", kind="broken", lock="ann", lasts=5.0)
+    recorder.note("starved", who="p", began=1.0)
     recorder.note("begins", number=9, kind="process killed", who="p")
     recorder.close()
-    late, broken, killed = read([tmp_path / "notes"]).spans
+    late, broken, starved, killed = read([tmp_path / "notes"]).spans
+    assert (starved.began, starved.who) == (1.0, "p")
     assert late.ended == late.began + 5
     assert broken.meets(late.began, late.began)
     assert not broken.meets(broken.ended + 1, broken.ended + 2)

@@ -98,6 +98,9 @@ def test_a_process_that_stood_still_may_be_later() -> None:
     stop = Span("process stopped", 1.0, 2.0, who="p2")
     assert found([LATE], stops=[stop]) == []
     assert found([dataclasses.replace(LATE, overslept=1.0)], stops=[stop]) == []
+    halves = [dataclasses.replace(stop, ended=1.6), dataclasses.replace(stop, began=1.4)]
+    assert found([LATE], stops=halves) == []
+    assert found([LATE], stops=halves[:1] * 2) == [(Kind.LATE, "person")]
     short = dataclasses.replace(stop, ended=1.5)
     assert found([LATE], stops=[short]) == [(Kind.LATE, "person")]
     other = dataclasses.replace(stop, who="p1")
