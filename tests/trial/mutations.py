@@ -7,6 +7,7 @@ processes of the trial.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable
 from unittest import mock
 
@@ -49,14 +50,19 @@ def _plain_delete(self: Leases, lease: Lease) -> Released:
     return RELEASED
 
 
+_MOMENT_SECONDS = 0.05
 _postpone = DatastoreParticipant.postpone
 
 
 def _release_at_once(
     self: DatastoreParticipant, tenure: Tenure, release: Callable[[], None]
 ) -> None:
-    """In the store alone: in this process the lock counts as held, or the commit is refused."""
+    """In the store alone: in this process the lock counts as held, or the commit is refused.
+
+    A moment before the commit, so that somebody else has the time to take it.
+    """
     tenure.scope.service.release(tenure.lease)
+    time.sleep(_MOMENT_SECONDS)
     _postpone(self, tenure, release)
 
 
