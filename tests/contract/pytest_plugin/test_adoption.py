@@ -1,4 +1,4 @@
-"""docs/adoption.md works as it stands: its files, its commands, and what they print."""
+"""docs/adoption.md and docs/testing.md: their files, their commands, and what they print."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from userlock.cli.entry import main
 from userlock.stores import MemoryStore
 
 PAGE = Page("docs/adoption.md")
+TESTING = Page("docs/testing.md")
 LOG_ONLY = PAGE.take("python", "UserLock(app")
 HELPER = PAGE.take("python", "_userlock_helper")
 FILES = {
-    block.text.split("\n", 1)[0].removeprefix("# "): block.text for block in PAGE.take_all("python")
+    block.text.split("\n", 1)[0].removeprefix("# "): block.text
+    for block in (*PAGE.take_all("python"), *TESTING.take_all("python"))
 }
 BASELINE = PAGE.take("console", "--userlock-baseline-write")
 HELD = PAGE.take("console", "--userlock-baseline=")
 IN_EVERY_RUN = PAGE.take("toml", "userlock_baseline =")
 FROM_THE_LOG = PAGE.take("console", "gcloud")
 SHARDS = PAGE.take("console", "shard1")
-TEST_CODE = PAGE.take("toml", "userlock_test_code")
+TEST_CODE = TESTING.take("toml", "userlock_test_code")
 
 
 @pytest.fixture
