@@ -34,6 +34,13 @@ CHECKS = (
     Check("exclusion, no other's lease touched, no deadlock: one accident", "lock.pml", _SMALL),
     Check("the same with three people, no accident", "lock.pml", ("-DACCIDENTS=0",)),
     Check(
+        "first come, first served; batch after people: three people",
+        "lock.pml",
+        ("-DORDER", "-DACCIDENTS=0", *_ORDERLY),
+    ),
+    Check("the same: one death or lost patience", "lock.pml",
+          ("-DORDER", "-DWITHOUT_PERSON_3", "-DACCIDENTS=1", *_ORDERLY)),
+    Check(
         "a person who waits is served, whoever comes again and again",
         "lock.pml",
         ("-DWITHOUT_PERSON_3", "-DPROGRESS", "-DLOOPS=true", "-DEXTENSIONS=0", *_ORDERLY),
@@ -45,6 +52,8 @@ CHECKS = (
           holds=False),
     Check("with leases that lapse early in the store", "lock.pml", (*_SMALL, "-DLAPSES_EARLY"),
           holds=False),
+    Check("with the batch rule off", "lock.pml",
+          ("-DORDER", "-DWITHOUT_PERSON_3", *_ORDERLY, "-DBATCH_RULE_OFF"), holds=False),
     Check("nothing lost, nobody refused: the lock works", "commit.pml"),
     Check("nothing lost: the lock fails, a reply is lost, caches are old", "commit.pml",
           _DISTURBED),

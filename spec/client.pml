@@ -11,11 +11,11 @@ byte extensions = EXTENSIONS;
 #define DIES(c) (ACCIDENT(DEATHS) && !(LASTING & BIT(c)))
 
 /* A confirmed lease: no other may be on, by the holders' own clocks. */
-inline granted(c) {
+inline holds_alone(c) {
     slow = 0; confirmed = confirmed | BIT(c);
-    assert(!(deadline & BIT(c)) || (confirmed & deadline) == BIT(c));
-    TOLD_GRANTED(c)
+    assert(!(deadline & BIT(c)) || (confirmed & deadline) == BIT(c))
 }
+inline granted(c) { holds_alone(c); TOLD_GRANTED(c) }
 
 /* The same, as the record turns out to say. */
 inline got(c) { know_version(c); contended = !EMPTY; granted(c) }
@@ -154,7 +154,7 @@ join_again:
 look:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: atomic { ACCIDENT(GIVING_UP) && !(LASTING & BIT(c)) -> accidents--; goto give_up }
+    :: atomic { ACCIDENT(GIVING_UP) && !(LASTING & BIT(c)) -> accidents--; TOLD_OVER(c); goto give_up }
     :: atomic { ACCIDENT(LOST_REPLIES) -> accidents--; unsettled = 1; goto unavailable }
     :: AGES && c == BATCH && IN_LINE(c) && !URGENT(c) ->
         d_step { rec.aged = rec.aged | BIT(c); changed() };

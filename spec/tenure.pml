@@ -19,7 +19,7 @@ keep_it:
     :: atomic {
         extend(c);
         if
-        :: ans == YES THEN go_on(c); granted(c); goto held
+        :: ans == YES THEN go_on(c); holds_alone(c); goto held
         :: ans == NO THEN give_up_asking(c); goto keep_look
         :: ans == LOST || ans == SLOW THEN give_up_asking(c); goto held
         fi
