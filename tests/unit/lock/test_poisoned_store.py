@@ -12,7 +12,7 @@ from tests.unit.lock.test_record_garbage import is_safe, records
 from userlock.errors import LockError
 from userlock.events import Listeners
 from userlock.lock import survey
-from userlock.lock.lease import Granted, Lease
+from userlock.lock.lease import Granted
 from userlock.lock.policy import OutagePolicy
 from userlock.lock.service import LockService
 from userlock.stores import MemoryStore
