@@ -1,10 +1,16 @@
 """Listening sockets, for both servers."""
 
+import ipaddress
+import logging
 import socket
+
+_log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
     """A socket that listens on an address; port 0 takes a free one.
+
+    A warning is logged if other machines can reach it: neither server asks for a password.
 
     Raises:
         OSError: the address is taken, or does not resolve, or is not this machine's.
@@ -21,4 +27,15 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
     except BaseException:
         listener.close()
         raise
+    if not is_loopback(listener):
+        _log.warning(
+            "listening on %s: whoever reaches it can read and change everything, without a"
+            " password",
+            listener.getsockname()[0],
+        )
     return listener
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether only programs on this machine can connect."""
+    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback

@@ -12,6 +12,7 @@ from types import TracebackType
 
 import grpc
 
+from emulator.datastore.browsers import Gate
 from emulator.datastore.clock import wall_clock_microseconds
 from emulator.datastore.concurrency import Optimistic
 from emulator.datastore.control import Control
@@ -29,7 +30,7 @@ from emulator.datastore.storage import Storage
 from emulator.datastore.transfer import Transfer
 from emulator.datastore.web import MAX_REQUEST_BYTES, Web
 from emulator.exports import datastore_variables
-from emulator.sockets import listen
+from emulator.sockets import is_loopback, listen
 
 DEFAULT_PORT = 8081
 DEFAULT_HOST = "127.0.0.1"
@@ -68,6 +69,7 @@ class Emulator:
     def __init__(
         self,
         listener: socket.socket,
+        gate: Gate,
         storage: Storage,
         control: ControlFactory,
         indexes: IndexPolicy,
@@ -84,7 +86,7 @@ class Emulator:
         self._health = serve(self._grpc, served)
         self._http_rpcs = HttpRpcs(served)
         self._control = Control(self.faults, Transfer(storage, self._engine.commit), self.reset)
-        self._web = Web(self._answer)
+        self._web = Web(self._answer, gate)
         self._front = Front(listener, self._grpc.add_insecure_port("127.0.0.1:0"), self._web.take)
         self._grpc.start()
         self._pid = os.getpid()
@@ -197,7 +199,7 @@ def start(
         port: where to listen; 0 picks a free port (see `Emulator.host`).
         data_dir: folder for the data file, which survives restarts; None keeps
             everything in memory.
-        host: the address to bind.
+        host: the address to bind. One that other machines can reach is warned of in the log.
         project: the default project in `Emulator.env`. The emulator itself serves
             every project.
         concurrency_mode: "pessimistic" (locks delay others, as in a new database),
@@ -230,6 +232,7 @@ def start(
     except StorageError:
         listener.close()
         raise
-    emulator = Emulator(listener, storage, control, policy, project)
+    gate = Gate(host, open_to_others=not is_loopback(listener))
+    emulator = Emulator(listener, gate, storage, control, policy, project)
     _log.info("Datastore emulator listens on %s", emulator.host)
     return emulator

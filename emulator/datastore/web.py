@@ -1,6 +1,7 @@
 """HTTP/1.1 on connections that somebody else accepted, each in a thread of its own."""
 
 import contextlib
+import json
 import logging
 import socket
 import threading
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 
+from emulator.datastore.browsers import Gate
 from emulator.datastore.http_body import BodyError, read_body
 from emulator.datastore.http_rpcs import Reply
 
@@ -26,10 +28,12 @@ class Web:
 
     Args:
         answer: called in the connection's thread.
+        gate: whose requests are refused, before they are answered.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, gate: Gate) -> None:
         self.answer = answer
+        self.gate = gate
         self._changed = threading.Condition()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._busy = 0
@@ -121,6 +125,10 @@ class _Handler(BaseHTTPRequestHandler):
         except BodyError as error:
             self.close_connection = True
             return Reply(HTTPStatus.BAD_REQUEST, "text/plain", f"{error}\n".encode())
+        refusal = self.server.gate.refusal(self.headers)
+        if refusal is not None:
+            text = json.dumps({"error": refusal}) + "\n"
+            return Reply(HTTPStatus.FORBIDDEN, "application/json", text.encode())
         method = "GET" if self.command == "HEAD" else self.command
         content_type = self.headers.get("Content-Type", "")
         try:

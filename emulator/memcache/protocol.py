@@ -32,6 +32,8 @@ MAX_UNFINISHED_LINE_BYTES = 2048
 MAX_UNFINISHED_GET_BYTES = 1024 * 1024
 _MAX_LEADING_BLANKS = 100
 _BINARY_MAGIC = b"\x80"
+_FIRST_LETTERS = (b"a", b"c", b"d", b"g", b"i", b"s", b"t")
+_MOST_WORDS = 23
 
 
 class Protocol:
@@ -61,7 +63,9 @@ class Protocol:
         """Run one command line, given without its line end."""
         words = split_line(command_line)
         handler = self._handlers.get(words[0]) if words else None
-        return line(ERROR) if handler is None else handler(words)
+        if handler is not None:
+            return handler(words)
+        return Step(close=True) if _is_http(words) else line(ERROR)
 
 
 class Connection:
@@ -166,6 +170,20 @@ class Connection:
         for item in self._read_items:
             item.readers -= 1
         self._read_items = []
+
+
+def _is_http(words: list[bytes]) -> bool:
+    """Whether an unknown command is the first line of an HTTP request.
+
+    A web page can make a browser send one, with commands in its body. memcached hangs up
+    on it; but not where the method could have been one of its own commands by its first
+    letter, nor where the version is not among the words that it counts.
+    """
+    if not words or len(words[0]) < 2 or words[0][:1] in _FIRST_LETTERS:
+        return False
+    if len(words[0]) == 2 and words[0].startswith(b"m"):
+        return False
+    return words[:_MOST_WORDS][-1].startswith(b"HTTP/")
 
 
 def _without_cr(data: bytearray, start: int, newline: int) -> bytes:

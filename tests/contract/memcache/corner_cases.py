@@ -271,4 +271,15 @@ CORNER_CASES = [
         b"flush_all 100000\r\nget a\r\nflush_all 0\r\nget a\r\nset a 0 0 1\r\n1\r\n"
         b"flush_all 100000\r\nget a\r\n"
     ),
+    # What browsers send, and where memcached does not take it for that.
+    (b"POST / HTTP/1.1\r\nHost: evil.example\r\n\r\nset a 0 0 1\r\n9\r\nget a\r\n"),
+    (b"OPTIONS * HTTP/1.1\nversion\n"),
+    (b"GET / HTTP/1.1 \r\nversion\r\n"),
+    (b"version\r\nGET / HTTP/1.1\r\nversion\r\n"),
+    (b"mn\r\nGET / HTTP/1.1\r\nversion\r\n"),
+    (b"HTTP/1.1\r\nversion\r\n"),
+    (b"GET /" + b" x" * 20 + b" HTTP/1.1 x\r\nversion\r\n"),
+    (b"GET /" + b" x" * 21 + b" HTTP/1.1\r\nversion\r\n"),
+    (b"GET / http/1.1\r\nG / HTTP/1.1\r\nmq / HTTP/1.1\r\nmove / HTTP/1.1\r\nversion\r\n"),
+    (b"get / HTTP/1.1\r\n" + b"".join(b"%c. HTTP/1.1\r\n" % each for each in b"acdgist")),
 ]

@@ -21,7 +21,7 @@ FLOORS = [
     ["aggregation"],
     ["reads", "queries", "writes"],
     ["engine"],
-    ["rpcs", "relay", "transfer", "http_body"],
+    ["rpcs", "relay", "transfer", "http_body", "browsers"],
     ["servicer", "http_rpcs", "front"],
     ["control", "web"],
     ["server"],

@@ -1,0 +1,149 @@
+"""Who can reach the emulators: programs on this machine, and no page in its browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import emulator
+from emulator import memcache
+from tests.contract.emulator.conftest import Stub
+from tests.contract.emulator.process import EmulatorProcess
+from tests.contract.emulator.sockets import beyond_loopback, listening
+from tests.contract.emulator.test_operation import get, put
+from tests.unit.emulator.builders import PROJECT, key
+
+KEY = key("K", 1)
+QUERY = f"/v1/projects/{PROJECT}:runQuery"
+COMMIT = f"/v1/projects/{PROJECT}:commit"
+DELETION = json.dumps(
+    {
+        "mode": "NON_TRANSACTIONAL",
+        "mutations": [{"delete": {"path": [{"kind": "K", "id": "1"}]}}],
+    }
+)
+#: What reads or changes something, or tells that an emulator is there.
+REQUESTS = [
+    ("GET", "/", ""),
+    ("GET", "/export", ""),
+    ("GET", "/faults", ""),
+    ("POST", "/reset", ""),
+    ("POST", "/import", ""),
+    ("POST", "/faults", '{"fault": "abort"}'),
+    ("DELETE", "/faults", ""),
+    ("POST", QUERY, '{"query": {"kind": [{"name": "K"}]}}'),
+    ("POST", COMMIT, DELETION),
+]
+SENT_BY_PAGES = [
+    {"Host": "evil.example:8081"},
+    {"Host": "evil.example:8081", "Origin": "http://evil.example:8081"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+# --- where they listen --------------------------------------------------------------------------
+
+
+def test_all_of_it_listens_on_loopback_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    with EmulatorProcess("--memcached", "0") as process:
+        # Clients' port, gRPC's own behind it, memcached's.
+        assert len(listening(process.process.pid)) == 3
+        assert beyond_loopback(process.process.pid) == set()
+    assert capfd.readouterr().err == ""
+
+
+def test_told_otherwise_it_warns_and_gives_away_no_more_than_it_must(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with EmulatorProcess("--memcached", "0", "--host", "0.0.0.0") as process:
+        assert len(listening(process.process.pid)) == 3
+        assert len(beyond_loopback(process.process.pid)) == 2
+    warned = capfd.readouterr().err.splitlines()
+    assert len(warned) == 2
+    assert all("0.0.0.0: whoever reaches it can read and change" in line for line in warned)
+
+
+def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
+    with emulator.start(), memcache.start():
+        assert beyond_loopback(os.getpid()) == set()
+    assert caplog.text == ""
+    with memcache.start(host="0.0.0.0"):
+        assert len(beyond_loopback(os.getpid())) == 1
+    assert "0.0.0.0: whoever reaches it can read and change" in caplog.text
+
+
+# --- pages in a browser -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def connection(server: emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection(server.host, timeout=20)
+    yield connection
+    connection.close()
+
+
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: str,
+    headers: dict[str, str],
+) -> tuple[int, str]:
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+@pytest.mark.parametrize("headers", SENT_BY_PAGES, ids=str)
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+def test_a_page_neither_reads_nor_changes_anything(
+    connection: http.client.HTTPConnection,
+    server: emulator.Emulator,
+    stub: Stub,
+    method: str,
+    path: str,
+    body: str,
+    headers: dict[str, str],
+) -> None:
+    put(stub, KEY, n=1)
+    server.faults.delay(0.0, kind="Other")
+    planted = server.faults.planted
+    status, said = ask(connection, method, path, body, headers)
+    assert status == 403
+    assert list(json.loads(said)) == ["error"]
+    assert get(stub, KEY) is not None
+    assert server.faults.planted == planted
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+def test_a_program_does(
+    connection: http.client.HTTPConnection, stub: Stub, method: str, path: str, body: str
+) -> None:
+    """The control: the same requests without what tells a page."""
+    status, _ = ask(connection, method, path, body, {"Content-Type": "application/json"})
+    assert status in (200, 201)
+
+
+def test_a_page_may_not_ask_whether_it_may(connection: http.client.HTTPConnection) -> None:
+    """Browsers ask first for what no form can send, and here nobody says yes."""
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "DELETE"}
+    connection.request("OPTIONS", "/faults", headers=headers)
+    answer = connection.getresponse()
+    assert answer.status == 501
+    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+
+
+def test_the_port_of_grpc_behind_it_knows_no_http() -> None:
+    """Not even a method that looks like the beginning of HTTP/2 gets a request through."""
+    with emulator.start() as running:
+        connection = http.client.HTTPConnection(running.host, timeout=20)
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            ask(connection, "PRI", "/reset", "", {"Host": "evil.example"})
+        connection.close()

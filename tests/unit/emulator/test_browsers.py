@@ -1,0 +1,97 @@
+"""Which requests a web page can be behind, told by their headers."""
+
+from __future__ import annotations
+
+from email.message import Message
+
+import pytest
+
+from emulator.datastore.browsers import Gate
+
+HERE = "127.0.0.1:8081"
+
+
+def refusal(
+    *headers: tuple[str, str], told: str = "127.0.0.1", open_to_others: bool = False
+) -> str:
+    message = Message()
+    for name, value in headers:
+        message[name] = value
+    return Gate(told, open_to_others=open_to_others).refusal(message) or ""
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        HERE,
+        "127.0.0.1",
+        "127.1.2.3:80",
+        "[::1]:8081",
+        "localhost:8081",
+        "LocalHost.:8081",
+        "emulator.localhost:8081",
+        "192.0.2.7:8081",  # passed on by something else; an address is not rebound
+    ],
+)
+def test_addresses_and_names_of_this_machine(host: str) -> None:
+    assert not refusal(("Host", host))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example:8081",
+        "127.0.0.1.evil.example:8081",
+        "localhost.evil.example",
+        "notlocalhost:8081",
+        "emulator:8081",
+        "[::1",
+        "",
+    ],
+)
+def test_other_names_are_refused(host: str) -> None:
+    assert "may be the name of a web site" in refusal(("Host", host))
+
+
+def test_the_name_that_it_was_told_to_listen_on() -> None:
+    named = "Box.Corp.example"
+    assert not refusal(("Host", "box.corp.example:8081"), told=named)
+    assert refusal(("Host", "other.corp.example:8081"), told=named)
+
+
+def test_where_other_machines_reach_it_they_may_use_its_name_in_their_network() -> None:
+    assert not refusal(("Host", "emulator:8081"), told="0.0.0.0", open_to_others=True)
+    assert refusal(("Host", "evil.example:8081"), told="0.0.0.0", open_to_others=True)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("Origin", "http://evil.example"),
+        ("Origin", "null"),
+        ("Origin", "https://127.0.0.1:8081"),
+        ("Origin", "http://127.0.0.1:3000"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-site"),
+    ],
+)
+def test_pages_of_others_are_refused(header: tuple[str, str]) -> None:
+    assert "a page of another site" in refusal(("Host", HERE), header)
+    # A second header of the name does not hide the first, nor the other way round.
+    good = (header[0], "http://" + HERE if header[0] == "Origin" else "same-origin")
+    assert refusal(("Host", HERE), header, good)
+    assert refusal(("Host", HERE), good, header)
+
+
+def test_a_second_host_hides_nothing() -> None:
+    assert refusal(("Host", HERE), ("Host", "evil.example"))
+    assert refusal(("Host", "evil.example"), ("Host", HERE))
+
+
+def test_people_who_type_the_address_and_programs() -> None:
+    assert not refusal(("Host", HERE), ("Sec-Fetch-Site", "none"))
+    assert not refusal(
+        ("Host", HERE), ("Sec-Fetch-Site", "same-origin"), ("Origin", f"http://{HERE}")
+    )
+    assert not refusal()  # HTTP/1.0
+    assert refusal(("Origin", "http://evil.example"))
