@@ -25,7 +25,9 @@ class ForOperators:
     fallback: LockService | None
     _access: Access
 
-    def break_lock(self, lock_id: str | int, *, by: str = "") -> Holder | None:
+    def break_lock(
+        self, lock_id: str | int, *, by: str = "", token: str | None = None
+    ) -> Holder | None:
         """End the lease of whoever has the lock now. For an operator, when a holder hangs.
 
         The holder finds out at its next heartbeat, extension or release; until
@@ -40,9 +42,12 @@ class ForOperators:
         Args:
             lock_id: the lock.
             by: who does it, for the log and for the holder; by default this process.
+            token: end only the lease that has this one (`holder(lock_id).token`): of whoever the
+                operator has seen. None: whoever has it now.
 
         Returns:
-            Whose it was; None if nobody had it, or it changed hands at that very moment.
+            Whose it was; None if nobody had it, or somebody else, or it changed hands at that
+            very moment.
 
         Raises:
             LockServiceUnavailable: the store did not answer, and nobody is known to hold it.
@@ -51,6 +56,8 @@ class ForOperators:
         by = by or process_label()
         service, record = self._look_here_or_there(lock_id)
         if record is None or record.free:
+            return None
+        if token is not None and record.holder.token != token:
             return None
         try:
             if not service._access.ask(lock_id, service.leases.break_, lock_id, record, by):

@@ -14,6 +14,7 @@ import userlock
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event
+from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -261,6 +262,28 @@ def test_only_whom_the_operator_has_seen_is_broken(
     answer = client.post("/userlock/break/now", data={"lock_id": "ann", "token": first.token})
     assert answer.status_code == 409
     assert service.holder("ann") is not None
+
+
+def test_it_changes_hands_while_it_is_broken(
+    client: FlaskClient, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the record and what ends the lease: the next holder is spared."""
+    look = service.look
+
+    def look_and_hand_over(lock_id: str | int) -> Record | None:
+        found = look(lock_id)
+        if found is not None and found.holder.token == first.token:
+            service.release(first)
+            service.acquire("ann", request="POST /next")
+        return found
+
+    first = service.acquire("ann")
+    monkeypatch.setattr(service, "look", look_and_hand_over)
+    answer = client.post("/userlock/break/now", data={"lock_id": "ann", "token": first.token})
+    assert answer.status_code == 409
+    holder = service.holder("ann")
+    assert holder is not None
+    assert holder.request == "POST /next"
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,17 @@ class TestBreaking:
             assert userlock.break_lock("ann") is None, "nobody has it"
             assert [waiter.request for waiter in userlock.waiters("ann")] == ["GET /waiting"]
 
+    def test_only_whom_the_operator_has_seen(self, service: LockService) -> None:
+        seen = service.acquire("ann")
+        service.release(seen)
+        service.acquire("ann", request="POST /next")
+        assert service.break_lock("ann", token=seen.token) is None
+        holder = userlock.holder("ann")
+        assert holder is not None
+        assert holder.request == "POST /next"
+        assert service.break_lock("ann", token=holder.token) is not None
+        assert userlock.holder("ann") is None
+
     def test_twice(self, events: list[Event]) -> None:
         with userlock.global_lock("ann"):
             assert userlock.break_lock("ann", by="Jo") is not None

@@ -187,21 +187,20 @@ class _Pages:
     def _break(self) -> tuple[str, int]:
         form = flask.request.form
         lock_id, token = form.get("lock_id", ""), form.get("token", "")
-        service = self._service()
         operator = flask.g.userlock_operator or process_label()
         try:
-            record = service.look(check_lock_id(lock_id))
-            if record is None or record.free or record.holder.token != token:
-                return self._told(
-                    "It has changed hands", "Whoever you looked at does not hold it any more."
-                ), 409
-            broken = service.break_lock(lock_id, by=f"{operator}, in the inspector")
+            broken = self._service().break_lock(
+                lock_id, by=f"{operator}, in the inspector", token=token
+            )
         except ValueError as error:
             return self._told("Not a lock id", str(error)), 400
         except LockServiceUnavailable as error:
             return self._told("The lock store does not answer", error.reason), 503
         if broken is None:
-            return self._told("It has changed hands", "Nothing was done."), 409
+            return self._told(
+                "It has changed hands",
+                "Whoever you looked at does not hold it any more. Nothing was done.",
+            ), 409
         return self._told(
             "Broken",
             f"The lease on {lock_id} is over. Its holder finds out when it next asks; what it "
