@@ -43,9 +43,9 @@ def add_points(user_id):
     return {"points": wallet.points}
 
 
-@app.post("/tasks/halve")
+@app.get("/tasks/halve")  # App Engine's cron sends GET
 def halve():
-    """The nightly sweep, called by cron: one user's lock at a time, and nobody waits for long."""
+    """The nightly sweep (`cron.yaml`): one user's lock at a time, and nobody waits for long."""
     if "X-Appengine-Cron" not in flask.request.headers:
         flask.abort(403)  # App Engine takes this header away from anybody else
     skipped = 0

@@ -49,9 +49,16 @@ class Site:
     def log(self) -> str:
         return self._log.read_text()
 
-    def post(self, path: str, **headers: str) -> tuple[int, Any]:
+    def post(self, path: str) -> tuple[int, Any]:
         """Status and body."""
-        request = urllib.request.Request(self._url + path, method="POST", headers=headers)  # noqa: S310
+        return self._send("POST", path, {})
+
+    def get(self, path: str, **headers: str) -> tuple[int, Any]:
+        """Status and body."""
+        return self._send("GET", path, headers)
+
+    def _send(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+        request = urllib.request.Request(self._url + path, method=method, headers=headers)  # noqa: S310
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=30) as answer:
@@ -108,9 +115,10 @@ def test_app_engine_with_memorystore(own_memcached: Memcached, tmp_path: Path) -
         assert site.post("/users/ann/points") == (200, {"points": 5})
         assert site.post_often("/users/ann/points", 16) == [200] * 16
         assert site.post("/users/ann/points") == (200, {"points": 90})
-        # Only App Engine's own cron may begin the sweep.
-        assert site.post("/tasks/halve")[0] == 403
-        assert site.post("/tasks/halve", **{"X-Appengine-Cron": "true"}) == (200, {"skipped": 0})
+        # Only App Engine's own cron may begin the sweep. It sends GET.
+        (job,) = read("appengine/cron.yaml")["cron"]
+        assert site.get(job["url"])[0] == 403
+        assert site.get(job["url"], **{"X-Appengine-Cron": "true"}) == (200, {"skipped": 0})
         assert site.post("/users/ann/points") == (200, {"points": 50})
         assert "degraded" not in site.log
 
