@@ -82,15 +82,14 @@ class Desk:
                 if not run.over:
                     raise Busy(run.name)
             name = f"{int(time.time()):010d}-{secrets.token_hex(3)}"
-            options = [
-                f"--{field.name.replace('_', '-')}={getattr(plan, field.name)}"
-                for field in dataclasses.fields(plan)
-            ]
             with (self._folder / f"{name}.jsonl").open("w") as file:
                 file.write(json.dumps({"plan": dataclasses.asdict(plan)}) + "\n")
                 file.flush()
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "sample_app", "lab", "--json", "--progress", *options],
+                    [
+                        *(sys.executable, "-m", "sample_app", "lab"),
+                        *("--json", "--progress", *plan.options),
+                    ],
                     cwd=ROOT,
                     stdin=subprocess.DEVNULL,
                     stdout=file,

@@ -82,6 +82,7 @@ def show(name: str) -> str:
     run = _found(name)
     other = flask.request.args.get("beside", "")
     shown = [run, *([_found(other)] if other and other != name else [])]
+    measured = [each.document["outcome"] for each in shown if each.document]
     return flask.render_template(
         "lab_run.html",
         run=run,
@@ -89,7 +90,9 @@ def show(name: str) -> str:
         figures=_FIGURES,
         written=_written,
         picture=_picture,
-        lost_any=any(each.document and each.document["outcome"]["lost"] for each in shown),
+        # On one scale, so that what takes longer looks longer.
+        seconds=max((each["seconds"] for each in measured), default=0.0),
+        lost_any=any(each["lost"] for each in measured),
         others=[each for each in _desk().runs() if each.document and each.name != name],
     )
 
@@ -127,6 +130,6 @@ def _lost(run: Run) -> str:
     return f"{outcome['lost']:,} of {outcome['accepted']:,} lost"
 
 
-def _picture(run: Run) -> Markup:
+def _picture(run: Run, seconds: float) -> Markup:
     visits = [Visit(**each) for each in (run.document or {})["visits"]]
-    return Markup(timeline.svg(visits, run.plan.title))  # noqa: S704 (numbers, and escaped)
+    return Markup(timeline.svg(visits, run.plan.title, seconds))  # noqa: S704 (numbers, and escaped)

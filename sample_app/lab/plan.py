@@ -87,6 +87,14 @@ class Plan:
         }
         return what[self.between]
 
+    @property
+    def options(self) -> list[str]:
+        """The same for `python -m sample_app lab`."""
+        return [
+            f"--{field.name.replace('_', '-')}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+        ]
+
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Plan:
         """A plan from text, as forms and command lines have it; what is missing is as usual.

@@ -11,10 +11,16 @@ _LEFT, _RIGHT, _TOP, _LANE, _BOTTOM = 86, 12, 26, 18, 52
 _WIDTH = 960
 
 
-def svg(visits: Sequence[Visit], title: str) -> str:
-    """The picture. Colours by classes, so that the page's own scheme decides."""
+def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
+    """The picture. Colours by classes, so that the page's own scheme decides.
+
+    Args:
+        visits: what is drawn.
+        title: stands above it.
+        seconds: the width stands for so long, or for what the visits took, if that is longer.
+    """
     start = min(visit.asked for visit in visits)
-    seconds = max(max(visit.ended for visit in visits) - start, 0.001)
+    seconds = max(max(visit.ended for visit in visits) - start, seconds, 0.001)
     lanes = max(visit.client for visit in visits) + 1
     height = _TOP + lanes * _LANE + _BOTTOM
     batch = {visit.client for visit in visits if visit.batch}

@@ -78,6 +78,19 @@ def test_two_runs_side_by_side(client: FlaskClient, tmp_path: Path) -> None:
     assert 'class="lost"' in page
 
 
+def test_side_by_side_each_says_what_it_was_and_both_have_one_scale(
+    client: FlaskClient, tmp_path: Path
+) -> None:
+    short = Plan(between=Between.NOTHING, clients=2, requests=1)
+    keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)  # a second
+    keep(tmp_path, SECOND, short, LOST, pid=NOBODY)  # a fifth of one
+    assert ">1 s</text>" not in client.get(f"/lab/runs/{SECOND}").text
+    page = client.get(f"/lab/runs/{SECOND}?beside={FIRST}").text
+    assert page.count(">1 s</text>") == 2
+    for plan in (short, PLAN):
+        assert f"python -m sample_app lab {' '.join(plan.options)}<" in page
+
+
 def test_a_run_that_is_under_way(
     client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
