@@ -87,6 +87,7 @@ servers:
 docs: $(VENV)/.ready-docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
+
 .PHONY: spec
 spec: $(VENV)/.ready-dev servers
 	@$(PY) -m spec $(SPEC)

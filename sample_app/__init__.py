@@ -1,6 +1,6 @@
 """A small learning site that shows the user write lock at work.
 
-Read `learning.py` first: the handlers, each one get-modify-put under one lock.
+Read `learning/` first: what is done here, each action get, modify, put under one lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Creates .venv and installs the checkout into it, with what GROUP needs.
-# Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests and tools as well;
-# bench: the benchmarks and the locks that they compare with; oldest: tests of the model layer, in
-# .venv/oldest, with the oldest releases of Google's libraries that pyproject.toml allows)
+# Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests and tools as well; docs: the
+# documentation as a site; bench: the benchmarks and the locks that they compare with; oldest: tests
+# of the model layer, in .venv/oldest, with the oldest releases of Google's libraries that
+# pyproject.toml allows)
 set -eu
 group=$1
 venv=.venv

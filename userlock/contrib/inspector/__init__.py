@@ -1,6 +1,6 @@
 """The inspector: pages for whoever looks after an app, of its locks as they are now.
 
-UserLock(app, inspector=Inspector(lambda request: operator_of(request)))
+UserLock(app, inspector=Inspector(operator_of))  # operator_of(request): a name, or None
 
 tally.py     what this process has seen: contention, outages
 views.py     each view as facts: locks, contention, violations, outages, heartbeats
