@@ -18,9 +18,9 @@ class Stack:
 
     Every port may be 0 for any free one. `memcached_binary` None means the
     embedded server; by default the real one is taken if it is on the PATH. `app`
-    is what gunicorn serves. Logs
-    go to `log_dir`, or to a new temporary directory. `concurrency_mode` is the
-    emulator's; `lab` has the site serve the contention lab's bench.
+    is what gunicorn serves. Logs go to `log_dir`, or to a new temporary directory.
+    `concurrency_mode` is the emulator's; `lab` has the site serve the contention
+    lab's bench.
 
     After `stop`, or when the thread that called `start` ends, none of the
     processes is left.

@@ -1,4 +1,4 @@
-"""Acceptance 4: the badge job over 500 learners while people use the site."""
+"""The badge job over 500 learners while people use the site."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def files_of(wheel: Path) -> set[str]:
 )
 def test_a_wheel_has_the_package_and_nothing_else(dist: Path, name: str, package: str) -> None:
     tracked = run("git", "ls-files", package, cwd=ROOT).splitlines()
-    expected = {path for path in tracked if not path.endswith("pyproject.toml")}
+    expected = {path for path in tracked if not path.endswith(("pyproject.toml", "README.md"))}
     (wheel,) = dist.glob(f"{name}-*.whl")
     found = {path for path in files_of(wheel) if ".dist-info/" not in path}
     assert found == expected
@@ -98,7 +98,8 @@ def test_the_metadata_is_valid(dist: Path, name: str) -> None:
         raw = archive.read(file)
     metadata = Metadata.from_email(raw, validate=True)
     assert metadata.requires_python is not None
-    assert metadata.description_content_type in (None, "text/markdown")
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.description
     assert email.message_from_bytes(raw)["License-Expression"] == "Apache-2.0"
 
 

@@ -1,4 +1,4 @@
-"""Acceptance 3: a process that is killed while it holds a lock."""
+"""A process that is killed while it holds a lock."""
 
 from __future__ import annotations
 

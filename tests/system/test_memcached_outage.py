@@ -1,4 +1,4 @@
-"""Acceptance 2: the same load while memcached is killed and started again, twice."""
+"""The load of `test_sample_app_load` while memcached is killed and started again, twice."""
 
 from __future__ import annotations
 

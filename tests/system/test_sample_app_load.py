@@ -1,4 +1,4 @@
-"""Acceptance 1: eight clients, fifty times each, one learner, two processes."""
+"""Eight clients, fifty times each, one learner, two processes."""
 
 from __future__ import annotations
 

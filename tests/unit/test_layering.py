@@ -128,7 +128,7 @@ def floor_of(module: str) -> str | None:
 @pytest.mark.parametrize("module", [name for name in modules("userlock") if name != "userlock"])
 def test_imports_point_one_way(module: str) -> None:
     floor = floor_of(module)
-    assert floor is not None, f"{module} stands on no floor: add it here and to the design"
+    assert floor is not None, f"{module} stands on no floor: add it here and to docs/layout.md"
     for name in imports(module):
         if within(name, "userlock"):
             target = floor_of(name)
