@@ -96,15 +96,23 @@ def _form_of(request: flask.Request) -> str:
 def _datastore_trouble(error: GoogleAPIError) -> Answer:
     """Datastore does not answer, or a transaction lost too many races while memcached is away."""
     log.error("Datastore: %s", error, exc_info=error)
-    message = (
-        "The data cannot be reached right now, so it is not certain that this was saved. "
-        "Look again in a moment."
+    # No Retry-After where something was to be saved: what has landed would be done twice.
+    looking = flask.request.method in {"GET", "HEAD"}
+    message = "The data cannot be reached right now" + (
+        ": try again in a moment."
+        if looking
+        else ", so it is not certain that this was saved. Look before you do it again."
     )
     if _for_a_program():
         return _document(
-            Problem(status=503, detail=message, error="datastore_unavailable", retry_after=1)
+            Problem(
+                status=503,
+                detail=message,
+                error="datastore_unavailable",
+                retry_after=1 if looking else None,
+            )
         )
-    return _page("One moment, please", message), 503, {"Retry-After": "1"}
+    return _page("One moment, please", message), 503, {"Retry-After": "1"} if looking else {}
 
 
 def _http_error(error: HTTPException) -> Answer:

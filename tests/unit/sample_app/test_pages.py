@@ -166,6 +166,24 @@ def test_who_cannot_be_told_what_became_of_it_is_not_told_to_try_again(
     assert site.learner()["points"] == points, "it has landed"
 
 
+def test_while_datastore_does_not_answer_only_looking_is_to_be_tried_again(
+    site: Site, datastore: emulator.Emulator
+) -> None:
+    ada = site.sign_in()
+    datastore.faults.deadline_exceeded(rpc="Lookup")
+    page = ada.get("/learners/ada")
+    assert (page.status_code, page.headers["Retry-After"]) == (503, "1")
+    datastore.faults.deadline_exceeded(rpc="Commit", applied=True)
+    page = ada.post("/projects", data={"title": "A sundial"})
+    assert page.status_code >= 500
+    assert "Retry-After" not in page.headers
+    for path in ("/exercises/primes", "/api/learners/ada/exercises/primes/finish"):
+        datastore.faults.deadline_exceeded(rpc="Lookup")
+        answer = ada.post(path, data=ALL_RIGHT)
+        assert answer.status_code == 503
+        assert "Retry-After" not in answer.headers
+
+
 def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
     with site.client.get("/static/almanac.css") as answer:
         css = answer.get_data(as_text=True)
