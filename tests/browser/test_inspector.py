@@ -1,0 +1,60 @@
+"""Breaking a lock in the inspector, as an operator does it; its views are in `test_pages`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import userlock
+from sample_app.stack import Stack
+from tests.browser.access import serious
+from tests.browser.conftest import SCHEMES, VIEWPORTS
+
+
+@pytest.fixture
+def service(site: Stack) -> Iterator[userlock.LockService]:
+    """The site's locks, for somebody who hangs."""
+    url = f"memcache://{site.memcached_address}?prefix=learn"
+    service = userlock.LockService.from_url(url)
+    yield service
+    service.close()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("device", VIEWPORTS)
+def test_breaking_a_lock(
+    browser: Browser,
+    site: Stack,
+    service: userlock.LockService,
+    screenshots: Path,
+    device: str,
+    scheme: Any,
+) -> None:
+    service.acquire("hanging", request="POST /learners/hanging/exercises")
+    viewport: Any = VIEWPORTS[device]
+    with browser.new_context(
+        base_url=site.app_url, viewport=viewport, color_scheme=scheme
+    ) as context:
+        page = context.new_page()
+
+        def look(at: str) -> None:
+            page.screenshot(path=screenshots / f"inspector-{at}-{device}-{scheme}.png")
+            assert serious(page) == []
+            wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
+            assert wider <= 0, f"{at}: {wider} pixels are out of sight"
+
+        page.goto("/userlock/")
+        look("locks")
+        page.get_by_role("button", name="Break the lock hanging").click()
+        expect(page.get_by_role("heading", name="Break the lock hanging?")).to_be_visible()
+        expect(page.get_by_text("POST /learners/hanging/exercises")).to_be_visible()
+        look("question")
+        assert service.holder("hanging") is not None, "it asks first"
+        page.get_by_role("button", name="Break it").click()
+        expect(page.get_by_role("heading", name="Broken")).to_be_visible()
+        look("done")
+    assert service.holder("hanging") is None
