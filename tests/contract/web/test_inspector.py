@@ -15,6 +15,7 @@ from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event
 from userlock.lock.record import Record
+from userlock.lock.store import Listed
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -218,7 +219,28 @@ def test_masked_nothing_tells_who_it_is(
     assert row["request"] == "POST /users/<user_id>/coins"
     (contended,) = rows(client, "contention")
     assert contended["what"] == row["lock_id"], "the same lock looks the same"
+    question = client.post("/userlock/break", data={"lock_id": "ann"}).text
+    assert "POST /users/&lt;user_id&gt;/coins" in question, "more than what was typed"
     service.release(lease)
+
+
+@pytest.mark.parametrize(("mask", "shown"), [(False, "sha256:ab12"), (True, "•")])
+def test_a_lock_of_which_the_store_keeps_but_a_hash(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    mask: bool,
+    shown: str,
+) -> None:
+    """One that anybody could make of an id that they guess; so masked, it is not shown either."""
+    service.acquire("ann")
+    monkeypatch.setattr(store, "lock_ids", lambda limit: [Listed("sha256:ab12", True, "ann")])
+    inspector = Inspector(lambda request: True, mask=mask)
+    client = app_with(ndb_client, service, inspector).test_client()
+    (row,) = rows(client, "locks")
+    assert row["lock_id"].startswith(shown)
+    assert "Break the lock" not in client.get("/userlock/locks").text, "by its id alone"
 
 
 def test_masked_another_secret_gives_other_names(

@@ -178,6 +178,7 @@ class _Pages:
             "break.html",
             lock_id=lock_id,
             holder=record.holder,
+            request=self._mask.request(record.holder.request),
             held=_written(survey.held_seconds(record.holder, wall), Kind.SECONDS),
             waiters=len(record.waiters()),
             foreign=survey.is_foreign(record),

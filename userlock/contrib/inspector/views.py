@@ -145,7 +145,8 @@ class Views:
 
     def _rows_of(self, seen: survey.Seen, wall: float) -> list[dict[str, Any]]:
         facts = survey.facts(seen.name, seen.record, wall, hashed=seen.hashed)
-        name = f"sha256:{seen.name}" if seen.hashed else self._mask.lock_id(seen.name)
+        # The hash that a store keeps can be guessed at, so it is masked as well.
+        name = self._mask.lock_id(seen.name)
         rows = []
         holder = facts["holder"]
         if holder is not None:
