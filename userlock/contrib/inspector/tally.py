@@ -105,9 +105,9 @@ class Tally:
             case TimedOut(lock_id=str(lock_id), waited_seconds=waited):
                 self._waited(lock_id, waited, granted=False)
             case Degraded(reason=reason):
-                self._out(reason).degraded += 1
+                self._out(reason, refused=False)
             case Unavailable(reason=reason):
-                self._out(reason).refused += 1
+                self._out(reason, refused=True)
             case StaleWrite() | LeaseLost() | Conflict() | Deadlock():
                 with self._mutex:
                     self.troubles[type(event).__name__] += 1
@@ -134,7 +134,7 @@ class Tally:
                 if len(table) > _MOST:
                     table.popitem(last=False)
 
-    def _out(self, reason: str) -> Outage:
+    def _out(self, reason: str, *, refused: bool) -> None:
         now = self._clock.wall()
         with self._mutex:
             last = self.outages[-1] if self.outages else None
@@ -142,7 +142,10 @@ class Tally:
                 last = Outage(now, now, reason)
                 self.outages.append(last)
             last.until = now
-        return last
+            if refused:
+                last.refused += 1
+            else:
+                last.degraded += 1
 
 
 _all: weakref.WeakSet[Tally] = weakref.WeakSet()
