@@ -27,7 +27,7 @@ class Visit:
             None if it never was.
         ended: when its handler was done.
         attempts: how often the critical section ran.
-        status: what the client was told.
+        status: what the client was told; 0 if no answer came.
         accepted: whether that it was done.
         degraded: whether it ran without memcached's word.
     """
@@ -88,10 +88,12 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
     try:
         connection.request("POST", path)
         answer = connection.getresponse()
-        told = answer.read()
+        status, told = answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        status, told = 0, b""
     finally:
         connection.close()
-    facts = json.loads(told) if answer.status in (200, 409) else {}
+    facts = json.loads(told) if status in (200, 409) else {}
     return Visit(
         client=number,
         batch=batch,
@@ -100,7 +102,7 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
         began=facts.get("began"),
         ended=facts.get("ended", time.monotonic()),
         attempts=facts.get("attempts", 0),
-        status=answer.status,
+        status=status,
         accepted=facts.get("accepted", False),
         degraded=facts.get("degraded", False),
     )

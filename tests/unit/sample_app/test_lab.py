@@ -15,10 +15,11 @@ from flask.testing import FlaskClient
 import emulator
 import userlock
 from sample_app import create_app
-from sample_app.lab import outcome, timeline
+from sample_app.lab import crew, outcome, timeline
 from sample_app.lab.crew import Visit
 from sample_app.lab.outcome import Outcome
 from sample_app.lab.plan import Between, Plan, PlanError
+from sample_app.stack import ports
 from userlock.stores import MemoryStore
 
 # --- plans --------------------------------------------------------------------------------------
@@ -159,6 +160,13 @@ def test_the_figures() -> None:
         "people_p99": pytest.approx(300.0),
         "batch_p99": 1000.0,
     }
+
+
+def test_where_no_answer_comes_the_request_has_failed() -> None:
+    plan = Plan(between=Between.LOCK, clients=2, requests=3)
+    visits = crew.send(plan, f"127.0.0.1:{ports.any_free()}", "a")
+    found = Outcome.of(visits, stored=0)
+    assert (found.requests, found.failed, found.lost) == (6, 6, 0)
 
 
 def test_a_run_is_a_document() -> None:
