@@ -88,7 +88,7 @@ def test_side_by_side_each_says_what_it_was_and_both_have_one_scale(
     assert ">1 s</text>" not in client.get(f"/lab/runs/{SECOND}").text
     page = client.get(f"/lab/runs/{SECOND}?beside={FIRST}").text
     assert page.count(">1 s</text>") == 2
-    words = re.sub('</?span[^>]*>', "", page)
+    words = re.sub("</?span[^>]*>", "", page)
     for plan in (short, PLAN):
         assert f"python -m sample_app lab {' '.join(plan.options)}<" in words
 
