@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import os
+import re
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 MAX_LEASE_SECONDS = 30 * 86400 - 3600
 #: A caller that wants to wait longer than a day wants a queue, not a lock.
 MAX_WAIT_SECONDS = 86400.0
+
+#: One word: lines of a record name tokens among other words.
+_TOKEN = re.compile(r"[!-~]{1,200}")
 
 
 class Priority(enum.Enum):
@@ -125,11 +129,13 @@ class Holder(NamedTuple):
         try:
             # What a later release may have added behind is passed over.
             token, priority, since, lock_timeout, process, request, *_ = json.loads(record)
+            if not _TOKEN.fullmatch(token):
+                raise ValueError("no line of the record could name this token")
             return cls(
-                token=printable(token),
+                token=token,
                 priority=printable(priority),
-                since=float(since),
-                lock_timeout=float(lock_timeout),
+                since=finite(since),
+                lock_timeout=finite(lock_timeout),
                 process=printable(process),
                 request=printable(request),
             )
@@ -157,6 +163,14 @@ def printable(text: object) -> str:
     if not isinstance(text, str):
         raise TypeError("not a string")
     return text[:200] if text[:200].isprintable() else _replaced(text[:200])
+
+
+def finite(number: str | bytes | float) -> float:
+    """A number out of a record; `ValueError` for what is no time: infinite, or no number."""
+    found = float(number)
+    if not math.isfinite(found):
+        raise ValueError("not a finite number")
+    return found
 
 
 def _replaced(text: str) -> str:

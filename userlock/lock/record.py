@@ -32,7 +32,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from userlock.lock.lease import Holder, Priority, printable, process_of
+from userlock.lock.lease import Holder, Priority, finite, printable, process_of
 from userlock.lock.store import Stored
 
 _PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
@@ -91,7 +91,7 @@ def _place(line: bytes) -> _Place | None:
     mark, _, rest = line.partition(b" ")
     try:
         token, since, _ = rest.split(b" ", 2)
-        return _Place(token, _PRIORITIES[mark], float(since), rest, mark[:1] == b"~")
+        return _Place(token, _PRIORITIES[mark], finite(since), rest, mark[:1] == b"~")
     except (KeyError, ValueError):
         return None
 
@@ -238,7 +238,7 @@ class Record:
             return None
         try:
             lock_id, since, token, *_ = json.loads(what)
-            return BlockedOn(str(lock_id), float(since), str(token)) if lock_id else None
+            return BlockedOn(str(lock_id), finite(since), str(token)) if lock_id else None
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
 

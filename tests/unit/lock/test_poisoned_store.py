@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from random import Random
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given
 
-from tests.unit.lock.test_record_garbage import is_safe, records
+from tests.poison import unhurried, values
+from tests.unit.lock.test_record_garbage import is_safe
 from userlock.errors import LockError
 from userlock.events import Listeners
 from userlock.lock import survey
@@ -21,21 +21,6 @@ from userlock.testing import ManualClock
 ANN = "ann"
 #: Seconds within which waiters who are not there have been passed over; the record lasts longer.
 PASSED_OVER = 10.0
-unhurried = settings(deadline=None, max_examples=60)
-values = st.one_of(
-    records,
-    st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
-    st.sampled_from(
-        [
-            b"",
-            b"\x1b]0;owned\x07\x1b[2J",
-            b"<script>alert(1)</script>",
-            b"\x80\x04\x95.",
-            b"9" * 100_000,
-            '["4f01","interactive",1e999,-1,"\u202eweb\\u001b[31m","GET /\\n"]'.encode(),
-        ]
-    ),
-)
 
 
 def poisoned(value: bytes) -> tuple[LockService, MemoryStore]:
@@ -78,6 +63,9 @@ def test_a_lock_is_granted_only_when_the_record_says_it_is_free(value: bytes) ->
 
 @unhurried
 @given(values)
+@example(b'["4f01","interactive",-1e999,60,"web","GET /"]')
+@example(b'["4f01","interactive",1,NaN,"web","GET /"]')
+@example(b'["4f01","interactive",1,60,"web","GET /"]\n+i 4f02 nan ["web","GET /"]')
 def test_what_is_shown_of_it_can_be_printed(value: bytes) -> None:
     service, _ = poisoned(value)
     holder = service.holder(ANN)
@@ -113,6 +101,7 @@ def test_a_lease_that_somebody_has_written_over_is_lost_and_ends_nobody_elses(
 
 @unhurried
 @given(values)
+@example(b'["two words","interactive",1,60,"web","GET /"]')
 def test_it_can_be_broken_like_any_lock(value: bytes) -> None:
     service, _ = poisoned(value)
     service.break_lock(ANN, by="ops\x1b[2J")

@@ -214,12 +214,14 @@ class _Pages:
         return self._render("told.html", title=title, text=text)
 
     def _render(self, template: str, **facts: Any) -> str:
-        return flask.render_template(
+        page = flask.render_template(
             f"userlock/{template}",
             names=list(self._views.by_name),
             process=process_label(),
             **facts,
         )
+        # A lock id may be any string, also one that UTF-8 has no bytes for.
+        return page.encode("utf-8", "backslashreplace").decode()
 
 
 def _harden(response: flask.Response) -> flask.Response:

@@ -1,0 +1,106 @@
+"""Whatever others have written into a lock's record on a real server: it breaks nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+
+from tests.poison import values
+from tests.servers import Memcached, RedisServer
+from userlock.errors import LockTimeout
+from userlock.events import Listeners
+from userlock.lock.lease import Granted
+from userlock.lock.service import LockService
+from userlock.lock.store import LeaseStore
+from userlock.stores import MemcacheStore
+from userlock.stores.redis import RedisStore
+
+#: The server is the same for all examples; each has a lock of its own.
+on_a_server = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def service_on(store: LeaseStore) -> LockService:
+    return LockService(store, outage="fail", listeners=Listeners())
+
+
+def is_free(service: LockService, lock_id: str) -> bool:
+    record = service.look(lock_id)
+    return record is None or record.free
+
+
+def meet(store: LeaseStore, value: bytes) -> None:
+    """Ask for a lock whose record somebody has written; lose one to it; break it."""
+    service, lock_id = service_on(store), uuid.uuid4().hex
+    assert store.create(lock_id, value, 60.0) is not None
+    _ask(service, lock_id)
+    service.break_lock(lock_id)
+    assert is_free(service, lock_id)
+
+    lock_id = uuid.uuid4().hex
+    ours = service.acquire(lock_id)
+    stored = store.read(lock_id)
+    assert stored is not None
+    assert store.swap(lock_id, stored.version, value, 60.0) is not None
+    assert not isinstance(service.extend(ours, 30.0), Granted)
+    service.release(ours)
+    stored = store.read(lock_id)
+    assert stored is not None
+    assert stored.record.startswith(value)
+
+
+def _ask(service: LockService, lock_id: str) -> None:
+    was_free = is_free(service, lock_id)
+    holder = service.holder(lock_id)
+    assert holder is None or holder.describe().isprintable()
+    with contextlib.suppress(LockTimeout):
+        lease = service.acquire(lock_id, wait_timeout=0)
+        assert was_free
+        assert not lease.degraded
+        service.release(lease)
+
+
+@pytest.fixture(params=["meta", "text"])
+def memcache(memcached: Memcached, request: pytest.FixtureRequest) -> Iterator[MemcacheStore]:
+    store = MemcacheStore(memcached.address, prefix=uuid.uuid4().hex, protocol=request.param)
+    with contextlib.closing(store):
+        yield store
+
+
+@on_a_server
+@given(values)
+@example(b"END\r\nVALUE x 0 1\r\n1\r\nEND\r\n")
+@example(b"HD c1 t-1\r\nEN\r\nMN\r\n")
+def test_in_memcached(memcache: MemcacheStore, value: bytes) -> None:
+    meet(memcache, value)
+
+
+@pytest.fixture
+def in_redis(redis_server: RedisServer) -> Iterator[RedisStore]:
+    store = RedisStore.from_url(f"{redis_server.url}?prefix={uuid.uuid4().hex}")
+    with contextlib.closing(store):
+        yield store
+
+
+@on_a_server
+@given(values)
+@example(b"$-1\r\n:1\r\n")
+@example(b"#kZ0x3v9TqY1bW5uD\n")
+def test_in_redis(in_redis: RedisStore, value: bytes) -> None:
+    meet(in_redis, value)
+
+
+def test_a_lock_granted_on_a_poisoned_record_is_noticed(
+    in_redis: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: with a rule of whose turn it is that says everybody's."""
+    value = b'["4f01","interactive",1,60,"web","GET /"]'
+    meet(in_redis, value)
+    monkeypatch.setattr("userlock.lock.record.Record.is_turn_of", lambda *_: True)
+    with pytest.raises(AssertionError):
+        meet(in_redis, value)
