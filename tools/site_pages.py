@@ -1,7 +1,8 @@
 """Pages of the site that stand elsewhere in the repository: a hook for MkDocs.
 
-README.md and CHANGELOG.md are read on the code host as they are. In the site
-they are pages as any other, so the links between them and docs/ are turned.
+README.md, CHANGELOG.md and SECURITY.md are read on the code host as they are.
+In the site they are pages as any other, so the links between them and docs/ are
+turned.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 #: The page in the site, and where it is in the repository.
-FROM_ELSEWHERE = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
+FROM_ELSEWHERE = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "security.md": "SECURITY.md",
+}
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -24,6 +24,7 @@ import userlock
 from tests.browser.access import serious
 from tests.browser.conftest import SCHEMES, VIEWPORTS
 from tests.documents import ROOT, pages
+from tools.site_pages import FROM_ELSEWHERE
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -86,7 +87,7 @@ def parts(html: str) -> _Parts:
 
 def page_of(source: str) -> str:
     """Where in the site a page of the repository is."""
-    names = {"README.md": "index.html", "CHANGELOG.md": "changelog.html"}
+    names = {source: page.replace(".md", ".html") for page, source in FROM_ELSEWHERE.items()}
     return names.get(source) or source.removeprefix("docs/").replace(".md", ".html")
 
 
