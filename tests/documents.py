@@ -90,7 +90,7 @@ class Page:
 
 def pages() -> list[str]:
     """Every page that people read, as from the root of the repository."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    found = [*ROOT.glob("*.md"), ROOT / "spec/README.md", *(ROOT / "docs").rglob("*.md")]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

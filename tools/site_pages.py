@@ -1,8 +1,7 @@
 """Pages of the site that stand elsewhere in the repository: a hook for MkDocs.
 
-README.md, CHANGELOG.md and SECURITY.md are read on the code host as they are.
-In the site they are pages as any other, so the links between them and docs/ are
-turned.
+README.md and the others are read on the code host as they are. In the site they
+are pages as any other, so the links between them and docs/ are turned.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 FROM_ELSEWHERE = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
+    "model.md": "spec/README.md",
     "security.md": "SECURITY.md",
 }
 
