@@ -4,6 +4,7 @@
 # make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
 # make docs   the documentation as a site, in build/site
 # make spec   the protocol's model, checked exhaustively; SPEC=--full for what takes minutes
+# make audit  known vulnerabilities of what is installed; says so if it cannot reach its data
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make load   the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
 # make simulation   a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
@@ -92,6 +93,11 @@ docs: $(VENV)/.ready-docs
 spec: $(VENV)/.ready-dev servers
 	@$(PY) -m spec $(SPEC)
 
+# Asks the network, so it is no part of `make test`.
+.PHONY: audit
+audit: $(VENV)/.ready-dev $(VENV)/audit/bin/pip-audit
+	@$(PY) -m tools.audit $(VENV)/audit/bin/pip-audit
+
 .PHONY: bench
 bench: $(VENV)/.ready-bench
 	@$(PY) -m benchmarks $(ARGS)
@@ -119,3 +125,7 @@ clean:
 
 $(VENV)/.ready-% $(VENV)/oldest/.ready-%: pyproject.toml emulator/pyproject.toml tools/setup.sh
 	@tools/setup.sh $*
+
+$(VENV)/audit/bin/pip-audit:
+	@$(PY) -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit

@@ -1,0 +1,102 @@
+"""`python -m tools.audit`: known vulnerabilities in what is installed beside this Python.
+
+pip-audit looks the packages up; it is run from an environment of its own, whose program is
+the one argument. Exit codes: 0, each was looked up and none has a known vulnerability; 1, some
+have; 2, not each could be looked up. pip-audit itself says "no known vulnerabilities" then, also
+if it has learnt nothing at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_SHOWN = 10
+
+
+class Findings(NamedTuple):
+    """What pip-audit has learnt.
+
+    Attributes:
+        vulnerable: packages, each with its vulnerabilities and what mends them.
+        unknown: packages that nothing is known of, each with the reason.
+    """
+
+    vulnerable: list[str]
+    unknown: list[str]
+
+
+def findings(pins: Sequence[str], said: str) -> Findings:
+    """What a document of pip-audit's says of these packages ("name==version").
+
+    Whatever it does not speak of is unknown.
+    """
+    try:
+        document: dict[str, Any] = json.loads(said)
+    except ValueError:
+        document = {}
+    told = {_plain(each["name"]): each for each in document.get("dependencies", [])}
+    vulnerable, unknown = [], []
+    for pin in pins:
+        package = told.get(_plain(re.split(r"[=@ ]", pin)[0]), {})
+        if "vulns" not in package:
+            unknown.append(f"{pin}: {package.get('skip_reason', 'pip-audit does not speak of it')}")
+        for each in package.get("vulns", ()):
+            mended = ", ".join(each.get("fix_versions", ())) or "none"
+            vulnerable.append(f"{pin}: {each['id']} (mended in: {mended})")
+    return Findings(vulnerable, unknown)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def report(pins: Sequence[str], found: Findings) -> int:
+    """Print what was learnt. Returns the exit code."""
+    for line in found.vulnerable:
+        print(line)
+    if found.unknown:
+        print(f"NOT AUDITED: {len(found.unknown)} of {len(pins)} packages could not be looked up.")
+        for line in found.unknown[:_SHOWN]:
+            print(f"  {line}")
+        if len(found.unknown) > _SHOWN:
+            print(f"  and {len(found.unknown) - _SHOWN} more")
+    elif not pins:
+        print("NOT AUDITED: there are no packages.")
+    elif not found.vulnerable:
+        print(f"{len(pins)} packages were looked up; none has a known vulnerability.")
+    if found.vulnerable:
+        return 1
+    return 2 if found.unknown or not pins else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Audit this environment by the pip-audit that is named."""
+    (pip_audit,) = sys.argv[1:] if arguments is None else arguments
+    freeze = [sys.executable, "-m", "pip", "freeze", "--exclude-editable"]
+    pins = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout.split("\n")
+    pins = [pin for pin in pins if pin]
+    with tempfile.TemporaryDirectory(prefix="audit-") as folder:
+        file = Path(folder) / "requirements.txt"
+        file.write_text("\n".join(pins))
+        options = ["--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off"]
+        audit = subprocess.run(
+            [pip_audit, "--requirement", str(file), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    found = findings(pins, audit.stdout)
+    if not audit.stdout:
+        print(audit.stderr, file=sys.stderr)
+    return report(pins, found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
