@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 #: Set by Google's front ends. App Engine strips X-AppEngine-* headers from requests of anybody
 #: else. The others can be sent by anybody whom a service lets in; all that they gain is to wait
-#: longer, behind everybody else, so a public service loses at most a worker's time.
+#: longer, behind everybody else, so a public service loses at most a worker's time; and the policy
+#: BATCH_ONLY believes them.
 BATCH_HEADERS = (
     "X-AppEngine-QueueName",
     "X-AppEngine-Cron",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from userlock.errors import LockServiceUnavailable
 from userlock.events import Broken, Listeners
 from userlock.lock.access import Access
-from userlock.lock.lease import Holder, check_lock_id, process_label
+from userlock.lock.lease import Holder, check_lock_id, printable, process_label
 from userlock.lock.leases import Leases
 from userlock.lock.record import Record, Waiter
 from userlock.lock.store import StoreUnavailable
@@ -53,7 +53,7 @@ class ForOperators:
             LockServiceUnavailable: the store did not answer, and nobody is known to hold it.
         """
         lock_id = check_lock_id(lock_id)
-        by = by or process_label()
+        by = printable(by or process_label())
         service, record = self._look_here_or_there(lock_id)
         if record is None or record.free:
             return None

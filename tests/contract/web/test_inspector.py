@@ -86,6 +86,49 @@ def test_breaking_is_refused_as_well(ndb_client: ndb.Client, service: userlock.L
     assert service.holder("ann") is not None
 
 
+def routes(app: flask.Flask) -> Iterator[tuple[str, str, str]]:
+    """The endpoint, the method and an address of each route that the inspector has."""
+    values = {"name": "locks", "filename": "inspector.css"}
+    for rule in app.url_map.iter_rules():
+        if rule.endpoint.startswith("userlock_inspector."):
+            built = app.url_map.bind("localhost").build(
+                rule.endpoint, {name: values[name] for name in rule.arguments}
+            )
+            for method in sorted(rule.methods or ()):
+                yield rule.endpoint.removeprefix("userlock_inspector."), method, built
+
+
+@pytest.mark.parametrize("answer", [False, None, "", "olga"])
+def test_each_route_that_there_is_refuses_whoever_may_not(
+    ndb_client: ndb.Client, service: userlock.LockService, answer: Any
+) -> None:
+    app = app_with(ndb_client, service, lambda request: answer)
+    private, refused = set(), set()
+    for endpoint, method, path in routes(app):
+        with app.test_client().open(path, method=method) as response:
+            if response.status_code == 403:
+                refused.add((endpoint, method))
+        if endpoint != "static":  # the style sheet is everybody's
+            private.add((endpoint, method))
+    assert {endpoint for endpoint, _ in private} == {"home", "page", "document", "ask", "break_"}
+    # Whoever may is the control.
+    assert refused == (set() if answer else private)
+
+
+def test_a_function_that_fails_lets_nobody_in(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    def fail(request: flask.Request) -> str:
+        raise LookupError("no session")
+
+    service.acquire("ann")
+    app = app_with(ndb_client, service, fail)
+    for endpoint, method, path in routes(app):
+        if endpoint != "static":
+            answer = app.test_client().open(path, method=method)
+            assert (answer.status_code, "ann" in answer.text) == (500, False)
+
+
 def test_it_is_not_there_unless_it_is_asked_for(
     ndb_client: ndb.Client, service: userlock.LockService
 ) -> None:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from hypothesis import example, given
 
-from tests.poison import unhurried, values
+from tests.poison import TEXTS, unhurried, values
 from userlock.errors import LockError
 from userlock.events import LISTENERS
 from userlock.lock import lease
@@ -44,24 +44,24 @@ def lines() -> Iterator[list[str]]:
         log.removeHandler(handler)
 
 
-def meet(value: bytes) -> list[str]:
+def meet(value: bytes, lock_id: str = "ann", request: str = "") -> list[str]:
     """What is said when a lock is asked for, lost, broken and asked for again over a value."""
     clock = ManualClock()
     store = MemoryStore(clock=clock)
     service = LockService(store, clock=clock, random=Random(1), listeners=LISTENERS)
     errors: list[str] = []
     with lines() as logged:
-        ours = service.acquire("ann")
+        ours = service.acquire(lock_id, request=request)
         store.forget_everything()
-        store.create("ann", value, 60.0)
+        store.create(lock_id, value, 60.0)
         service.extend(ours, 30.0)
         service.release(ours)
         for wait in (0.0, 0.5):
             try:
-                service.release(service.acquire("ann", wait_timeout=wait))
+                service.release(service.acquire(lock_id, wait_timeout=wait))
             except LockError as error:
                 errors.append(str(error))
-        service.break_lock("ann", by="ops")
+        service.break_lock(lock_id, by=request or "ops")
     assert logged
     return logged + errors
 
@@ -71,6 +71,13 @@ def meet(value: bytes) -> list[str]:
 @example(b'["4f01","interactive",1,60,"web","GET /"]\n! 4f01 ["\\ud800\\u001b[2J\\n",1,"4f05"]')
 def test_each_is_one_line_of_text(value: bytes) -> None:
     assert all(line.isprintable() for line in meet(value))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_so_are_those_of_locks_and_requests_with_such_names(text: str) -> None:
+    assert all(line.isprintable() for line in meet(b"", text, text))
+    record = make_claim(text, request=text).record
+    assert all(line.isprintable() for line in meet(record, text, text))
 
 
 def test_written_as_it_is_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

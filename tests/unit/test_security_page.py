@@ -1,0 +1,24 @@
+"""SECURITY.md: what it says is tried out is, by tests that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "SECURITY.md").read_text()
+NAMED = sorted(set(re.findall(r"`([\w/]+/test_\w+\.py)`", PAGE)))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_tests_that_it_names_are_there(name: str) -> None:
+    assert (ROOT / "tests" / name).is_file()
+
+
+def test_whatever_is_not_trusted_has_one() -> None:
+    rows = [line.split("|") for line in PAGE.splitlines() if re.match(r"\| .* \| no:", line)]
+    assert len(rows) >= 4
+    for _, what, _, tests, _ in rows:
+        assert "test_" in tests, what
