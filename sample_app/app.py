@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import flask
 
@@ -69,7 +70,15 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     return app
 
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
 def _is_here(request: flask.Request) -> bool:
-    """Whether a request comes from this machine, past no proxy. A real site asks who it is."""
+    """Whether a request comes from this machine, past no proxy. A real site asks who it is.
+
+    A page elsewhere can have its own name stand for this machine, and read the answers as
+    those of its own site: so the name has to be one of this machine's.
+    """
     forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
-    return request.remote_addr in ("127.0.0.1", "::1") and not forwarded
+    name = urlsplit(f"//{request.host}").hostname
+    return request.remote_addr in _LOOPBACK and name in _LOOPBACK and not forwarded

@@ -1,0 +1,36 @@
+"""The inspector of the sample app: for whoever is on this machine, and no page elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.sample_app.conftest import OpenSite
+
+PAGE = "/userlock/locks.json"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5000", "[::1]:5000"])
+def test_whoever_is_here_sees_it(open_site: OpenSite, host: str) -> None:
+    client = open_site(INSPECTOR=True).client
+    assert client.get(PAGE, headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "address"),
+    [
+        ({}, "192.0.2.1"),
+        ({"X-Forwarded-For": "127.0.0.1"}, "127.0.0.1"),
+        ({"Forwarded": "for=127.0.0.1"}, "127.0.0.1"),
+        # A name of theirs that stands for this machine by now.
+        ({"Host": "evil.example:5000"}, "127.0.0.1"),
+        ({"Host": "localhost.evil.example"}, "127.0.0.1"),
+    ],
+)
+def test_nobody_else_does(open_site: OpenSite, headers: dict[str, str], address: str) -> None:
+    client = open_site(INSPECTOR=True).client
+    answer = client.get(PAGE, headers=headers, environ_base={"REMOTE_ADDR": address})
+    assert answer.status_code == 403
+
+
+def test_unless_it_is_asked_for_it_is_not_there(open_site: OpenSite) -> None:
+    assert open_site().client.get(PAGE).status_code == 404
