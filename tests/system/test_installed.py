@@ -77,7 +77,8 @@ def files_of(wheel: Path) -> set[str]:
 )
 def test_a_wheel_has_the_package_and_nothing_else(dist: Path, name: str, package: str) -> None:
     tracked = run("git", "ls-files", package, cwd=ROOT).splitlines()
-    expected = {path for path in tracked if not path.endswith(("pyproject.toml", "README.md"))}
+    beside = {f"{package}/{file}" for file in ("LICENSE", "README.md", "pyproject.toml")}
+    expected = set(tracked) - beside
     (wheel,) = dist.glob(f"{name}-*.whl")
     found = {path for path in files_of(wheel) if ".dist-info/" not in path}
     assert found == expected
@@ -96,6 +97,12 @@ def test_the_metadata_is_valid(dist: Path, name: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (file,) = (path for path in archive.namelist() if path.endswith(".dist-info/METADATA"))
         raw = archive.read(file)
+        (license_text,) = (
+            archive.read(path)
+            for path in archive.namelist()
+            if path.endswith(".dist-info/licenses/LICENSE")
+        )
+    assert license_text == (ROOT / "LICENSE").read_bytes()
     metadata = Metadata.from_email(raw, validate=True)
     assert metadata.requires_python is not None
     assert metadata.description_content_type == "text/markdown"
