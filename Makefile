@@ -1,5 +1,5 @@
 # make run    the sample app with all that it needs, on this machine
-# make test   everything that is tested: some twenty minutes on two cores
+# make test   everything that is tested: half an hour on two cores
 # make check  what is quick: lint, types, unit tests
 # make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
 # make docs   the documentation as a site, in build/site
@@ -48,13 +48,13 @@ types: $(VENV)/.ready-dev
 test-unit: $(VENV)/.ready-dev
 	$(PYTEST) $(BESIDE) -m 'not slow' tests/unit tests/property
 
-# Real servers, official clients, faults, a browser: some eight minutes.
+# Real servers, official clients, faults, a browser: some ten minutes.
 .PHONY: test-servers
 test-servers: $(VENV)/.ready-dev
 	$(PYTEST) $(BESIDE) -m 'not slow' tests/contract
 	$(PYTEST) -m 'not slow' tests/faults tests/system tests/browser
 
-# Whole stacks, load, long waits: some twelve minutes.
+# Whole stacks, load, long waits: some fifteen minutes.
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow
