@@ -30,8 +30,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Gone before other tests: Playwright's event loop runs in this thread."""
     with sync_playwright() as playwright:
         # --no-sandbox: tests may be run by root, whom Chromium's sandbox refuses.
         browser = playwright.chromium.launch(
