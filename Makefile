@@ -51,13 +51,14 @@ test-unit: $(VENV)/.ready-dev
 # Real servers, official clients, faults, a browser: some ten minutes.
 .PHONY: test-servers
 test-servers: $(VENV)/.ready-dev
-	$(PYTEST) $(BESIDE) -m 'not slow' tests/contract
-	$(PYTEST) -m 'not slow' tests/faults tests/system tests/browser
+	$(PYTEST) $(BESIDE) -m 'not slow' tests/contract tests/browser
+	$(PYTEST) -m 'not slow' tests/faults tests/system
 
 # Whole stacks, load, long waits: some fifteen minutes.
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
-	$(PYTEST) -m slow
+	$(PYTEST) $(BESIDE) -m slow tests/unit tests/property tests/contract tests/browser
+	$(PYTEST) -m slow tests/faults tests/system
 
 # The model layer with the oldest releases of google-cloud-ndb and -datastore that pyproject.toml
 # allows, in an environment of its own. In full, some three minutes:
@@ -66,7 +67,7 @@ OLDEST := tests/unit/ndb tests/contract/ndb/ways/test_table.py
 .PHONY: test-oldest
 test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
-		-m 'not slow' $(OLDEST)
+		$(BESIDE) -m 'not slow' $(OLDEST)
 
 # Random programs in several processes, and everything that may fail fails; a checker says whether
 # what was promised was kept. A short form, and its negative controls, are part of `test-slow`.
