@@ -52,6 +52,7 @@ POINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ndb._datastore_query:_QueryIteratorImpl.__init__", ("self", "query", "raw")),
     ("ndb._datastore_query:_QueryIteratorImpl._next_batch", ("self",)),
     ("ndb._datastore_query:_Result.__init__", ("self", "result_type", "result_pb")),
+    ("ndb._datastore_query:_Result.entity", ("self",)),
     ("ndb._datastore_query:RESULT_TYPE_FULL", ()),
     ("ndb._cache:ContextCache.get_and_validate", ("self", "key")),
     ("ndb.key:Key.delete_async", ("self",)),

@@ -111,6 +111,7 @@ def _hook_queries(handler: Handler) -> None:
     iterator_class = _datastore_query._QueryIteratorImpl
     begin = iterator_class.__init__
     next_batch = iterator_class._next_batch
+    make_entity = _datastore_query._Result.entity
 
     @functools.wraps(begin)
     def begin_noting_place(self: Any, query: Any, raw: bool = False) -> None:
@@ -119,29 +120,40 @@ def _hook_queries(handler: Handler) -> None:
 
     @functools.wraps(next_batch)
     def next_batch_noting_origin(self: Any) -> Any:
-        origin, place = handler.origin(), self._userlock_place
+        asked = handler.origin(), self._userlock_place
         future = next_batch(self)
 
         def note(done: Any) -> None:
-            if done._exception is not None:
-                return
-            for result in self._batch:
-                result_pb = result.result_pb._pb
-                version = result_pb.version
-                if not version and result.result_type == _datastore_query.RESULT_TYPE_FULL:
-                    version = fingerprint(result_pb.entity)
-                message = Entity.wrap(result_pb.entity)
-                message.__dict__.update(
-                    _userlock_version=version, _userlock_origin=origin, _userlock_place=place
-                )
-                # In the way of the message that would be wrapped each time it is asked for.
-                result.result_pb.__dict__["entity"] = message
+            if done._exception is None:
+                for result in self._batch:
+                    result._userlock_asked = asked
 
         future.add_done_callback(note)
         return future
 
+    @functools.wraps(make_entity)
+    def entity_as_asked_for(self: Any) -> Any:
+        origin, place = self.__dict__.get("_userlock_asked", (None, None))
+        result_pb = self.result_pb._pb
+        version = result_pb.version
+        if not version and self.result_type == _datastore_query.RESULT_TYPE_FULL:
+            version = fingerprint(result_pb.entity)
+        message = Entity.wrap(result_pb.entity)
+        message.__dict__.update(
+            _userlock_version=version, _userlock_origin=origin, _userlock_place=place
+        )
+        # In the way of the message that would be wrapped each time it is asked for. Only for now:
+        # thousands of results that keep theirs make garbage collections long.
+        shown = self.result_pb.__dict__
+        shown["entity"] = message
+        try:
+            return make_entity(self)
+        finally:
+            del shown["entity"]
+
     iterator_class.__init__ = begin_noting_place
     iterator_class._next_batch = next_batch_noting_origin
+    _datastore_query._Result.entity = entity_as_asked_for
 
 
 def hook_caches(handler: Handler) -> None:

@@ -27,6 +27,7 @@ MAKING: Points = ((ndb_model, "_entity_from_protobuf"),)
 SENDING: Points = ((_LOOKUP_BATCH, "idle_callback"), (_LOOKUP_BATCH, "lookup_callback"))
 ASKING: Points = ((_datastore_api, "lookup"),)
 ITERATING: Points = ((_QUERY, "__init__"), (_QUERY, "_next_batch"))
+TAKING: Points = ((_datastore_query._Result, "entity"),)
 PUTTING: Points = (
     *((_MODEL, "_put_async"), (_MODEL, "put_async")),
     *((ndb_model.Model, "_put_async"), (ndb_model.Model, "put_async")),
@@ -37,7 +38,7 @@ DELETING: Points = ((key.Key, "delete_async"),)
 #: overridden.
 POINTS: dict[Hook, Points] = {
     Hook.LOOKUP: SENDING + ASKING,
-    Hook.QUERY: ITERATING,
+    Hook.QUERY: ITERATING + TAKING,
     Hook.CONTEXT_CACHE: ((_cache.ContextCache, "get_and_validate"),),
     Hook.GLOBAL_CACHE: ASKING,
     Hook.COPY: ((_MODEL, "__copy__"), (_MODEL, "__deepcopy__")),
@@ -75,8 +76,9 @@ def test_without_its_hook_a_way_out_fails(way_out: WayOut, monkeypatch: pytest.M
         (SENDING, lookups.get),
         (ASKING, lookups.get),
         (ITERATING, queries.fetch),
+        (TAKING, queries.fetch),
     ],
-    ids=["making", "sending", "asking", "iterating"],
+    ids=["making", "sending", "asking", "iterating", "taking"],
 )
 def test_each_part_of_a_hook_is_needed(
     points: Points, read: Any, monkeypatch: pytest.MonkeyPatch
