@@ -54,6 +54,7 @@ POINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ndb._datastore_query:_Result.__init__", ("self", "result_type", "result_pb")),
     ("ndb._datastore_query:_Result.entity", ("self",)),
     ("ndb._datastore_query:RESULT_TYPE_FULL", ()),
+    ("ndb._datastore_query:RESULT_TYPE_KEY_ONLY", ()),
     ("ndb._cache:ContextCache.get_and_validate", ("self", "key")),
     ("ndb.key:Key.delete_async", ("self",)),
     ("datastore.key:Key.flat_path", ()),

@@ -133,6 +133,8 @@ def _hook_queries(handler: Handler) -> None:
 
     @functools.wraps(make_entity)
     def entity_as_asked_for(self: Any) -> Any:
+        if self.result_type == _datastore_query.RESULT_TYPE_KEY_ONLY:
+            return make_entity(self)
         origin, place = self.__dict__.get("_userlock_asked", (None, None))
         result_pb = self.result_pb._pb
         version = result_pb.version
@@ -142,8 +144,8 @@ def _hook_queries(handler: Handler) -> None:
         message.__dict__.update(
             _userlock_version=version, _userlock_origin=origin, _userlock_place=place
         )
-        # In the way of the message that would be wrapped each time it is asked for. Only for now:
-        # thousands of results that keep theirs make garbage collections long.
+        # In the way of the message that would be wrapped each time it is asked for. Taken out
+        # again, as thousands of results that keep theirs make garbage collections long.
         shown = self.result_pb.__dict__
         shown["entity"] = message
         try:
