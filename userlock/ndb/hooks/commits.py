@@ -117,7 +117,15 @@ def _send(
                 for mutation, future, result in zip(mutations, futures, results, strict=False):
                     if (write := write_of(future)) is not None:
                         write.landed(result.version or fingerprint_sent(mutation))
-                _datastore_api._process_commit(rpc, futures)
+                # Who waits goes on at once, so only now that all know their versions.
+                allocated = False
+                for future, result in zip(futures, results, strict=False):
+                    if result.HasField("key"):
+                        allocated = True
+                    else:
+                        future.set_result(None)
+                if allocated:
+                    _datastore_api._process_commit(rpc, futures)
                 return
         with begun_in.use():
             start(otherwise, paired(mutations, futures), options, Doubt(), commit, rpc)
