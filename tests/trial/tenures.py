@@ -4,6 +4,9 @@ A tenure lasts from when its holder was told that it has the lock to when it
 began to give it back, or to its deadline, by the holder's own clock. One that
 was taken without the store's word begins when the store has given it.
 
+One whose process was stopped until the deadline had passed, before it could be
+told, never held.
+
     A   granted ▐▀▀▀▀▀▀▀▀▀▀▀▀▀▌ released
     B                      granted ▐▀▀▀▀▀▀▀▀▌           at once: a finding,
                    ▲                                    unless the store lost its data
@@ -76,8 +79,8 @@ class Exclusion:
                     self.explained["without the store's word"] += 1
                     continue
                 first, second = sorted((earlier, later), key=_held_from)
-                if first.held_until <= _held_from(second):
-                    continue
+                if min(first.held_until, second.held_until) <= _held_from(second):
+                    continue  # the one was over, or the other had never begun
                 why = self._loss(later.lock_id, first.began, _held_from(second))
                 if why:
                     self.explained[why] += 1

@@ -73,6 +73,12 @@ def test_one_after_the_other(tenures: Sequence[Asked]) -> None:
     assert exclusion.compared == len(tenures)
 
 
+def test_one_that_was_over_before_its_holder_was_told() -> None:
+    stopped = tenure("b", 1.9, 3.0, deadline=1.8)
+    assert checked([A, stopped])[0] == []
+    assert checked([A, tenure("b", 1.9, 3.0, degraded=True, confirmed=1.95, deadline=1.9)])[0] == []
+
+
 @pytest.mark.parametrize(
     "tenures",
     [
