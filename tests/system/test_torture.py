@@ -14,8 +14,8 @@ import pytest
 
 from tests.servers import real
 from tests.trial.findings import Kind
+from tests.trial.harms import Harm
 from tests.trial.mutations import Mutation
-from tests.trial.nemesis import Harm
 from tests.trial.processes import Result, run
 from tests.trial.report import Report, excerpt
 

@@ -14,13 +14,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 
 from tests.trial.findings import Finding, Kind
+from tests.trial.harms import PROCESS_KILLED, PROCESS_STOPPED
 from tests.trial.record import Recorder
 from tests.trial.worker import Config
 
 _ROOT = Path(__file__).parents[2]
+#: Of their wall clocks, one after the other.
+_SKEWS = (1.0, 0.0, -1.0, 0.5)
 #: Of what a process has said last.
 _SAID_CHARACTERS = 4000
 
@@ -87,6 +89,7 @@ class Crew:
                 mix=mix,
                 threads=threads,
                 outage=outage,
+                skew=_SKEWS[len(self.notes) % len(_SKEWS)],
             )
             self.notes.append(config.notes)
             member = _Member(config)
@@ -104,22 +107,30 @@ class Crew:
         for member in self._members:
             member.go(seconds)
 
-    def kill(self, random: Random, recorder: Recorder, until: float) -> None:
-        """Kill one of them; another takes its place, and goes on until then (`time.monotonic`)."""
+    def kill(self, whom: float, recorder: Recorder, until: float) -> None:
+        """Kill one of them; another takes its place, and goes on until then (`time.monotonic`).
+
+        The first is let live: what it leaks has the whole time to show.
+
+        Args:
+            whom: which, as a share of them, from 0 to below 1.
+            recorder: is told.
+            until: when the other ends.
+        """
         with self._mutex:
-            member = self._members.pop(random.randrange(len(self._members)))
+            member = self._members.pop(1 + int(whom * (len(self._members) - 1)))
         config = member.config
-        with recorder.span("process killed", who=config.name):
+        with recorder.span(PROCESS_KILLED, who=config.name):
             member.close()
         new = self.enlist(config.mix, config.threads, config.outage)
         new.wait_until_ready()
         new.go(max(0.0, until - time.monotonic()))
 
-    def stop(self, random: Random, recorder: Recorder, seconds: float) -> None:
-        """Let one of them stand still for so long."""
+    def stop(self, whom: float, recorder: Recorder, seconds: float) -> None:
+        """Let one of them stand still for so long; any of them. See `kill`."""
         with self._mutex:
-            member = random.choice(self._members)
-        with recorder.span("process stopped", who=member.config.name):
+            member = self._members[int(whom * len(self._members))]
+        with recorder.span(PROCESS_STOPPED, who=member.config.name):
             os.kill(member.process.pid, signal.SIGSTOP)
             time.sleep(seconds)
             os.kill(member.process.pid, signal.SIGCONT)
@@ -133,19 +144,27 @@ class Crew:
         deadline = time.monotonic() + patience
         findings = []
         for member in self._members:
-            name = member.config.name
-            try:
-                code = member.process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                member.process.send_signal(signal.SIGABRT)
-                member.process.wait()
-                detail = f"it stood at\n{member.said()}"
-                findings.append(Finding(Kind.STUCK, name, detail))
-            else:
-                if code != 0:
-                    detail = f"exit code {code}\n{member.said()}"
-                    findings.append(Finding(Kind.CRASHED, name, detail))
+            wrong = how_it_ended(member.process, deadline - time.monotonic())
+            if wrong is not None:
+                kind, how = wrong
+                findings.append(Finding(kind, member.config.name, f"{how}\n{member.said()}"))
         return findings
+
+
+def how_it_ended(process: subprocess.Popen[str], patience: float) -> tuple[Kind, str] | None:
+    """What is wrong with the end of a process; it has ended then.
+
+    Args:
+        process: is to end by itself, with exit code 0.
+        patience: for how long to wait for that, in seconds; a moment at least.
+    """
+    try:
+        code = process.wait(max(0.1, patience))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # it says where it stands
+        process.wait()
+        return Kind.STUCK, "it stood at"
+    return None if code == 0 else (Kind.CRASHED, f"exit code {code}")
 
 
 @contextlib.contextmanager

@@ -102,8 +102,8 @@ class History:
     gauges: list[Facts] = dataclasses.field(default_factory=list)
     #: How many operations of each kind ended how.
     operations: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
-    #: How many faults of the emulator were planted of each kind.
-    planted: Counter[str] = dataclasses.field(default_factory=Counter)
+    #: How many packets and requests met what.
+    met: Counter[str] = dataclasses.field(default_factory=Counter)
 
     @property
     def tenures(self) -> dict[str, Asked]:
@@ -152,7 +152,7 @@ class _Reader:
             ),
             "gauge": history.gauges.append,
             "operation": self._operation,
-            "planted": lambda facts: history.planted.update([facts["fault"]]),
+            "met": lambda facts: history.met.update({facts["kind"]: facts["count"]}),
         }
 
     def read(self, lines: Iterable[dict[str, Any]]) -> None:

@@ -12,7 +12,8 @@ import enum
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from random import Random
 
 from sample_app.stack.ports import LOOPBACK
@@ -58,6 +59,7 @@ class Network:
 
     Attributes:
         port: where it listens.
+        hit: how many packets were hit by what.
     """
 
     def __init__(self, target_port: int, random: Random) -> None:
@@ -65,6 +67,7 @@ class Network:
         self._random = random
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
+        self.hit: Counter[Trouble] = Counter()
         self._weather: Weather | None = None
         self._links: set[_Link] = set()
         self._mutex = threading.Lock()
@@ -86,10 +89,16 @@ class Network:
         for link in links:
             link.close()
 
-    def hits(self) -> Weather | None:
-        """The weather, if it hits this packet."""
+    def hits(self, troubles: Collection[Trouble]) -> Weather | None:
+        """The weather, if it hits this packet, to which only these may happen."""
         weather = self._weather
-        return weather if weather is not None and self._random.random() < weather.share else None
+        if weather is None or weather.trouble not in troubles:
+            return None
+        if self._random.random() >= weather.share:
+            return None
+        with self._mutex:
+            self.hit[weather.trouble] += 1
+        return weather
 
     def _accept(self) -> None:
         while True:
@@ -160,16 +169,14 @@ class _Link:
                 end.shutdown(socket.SHUT_RDWR)
 
     def _carry(
-        self, source: socket.socket, target: socket.socket, troubles: tuple[Trouble, ...]
+        self, source: socket.socket, target: socket.socket, troubles: Collection[Trouble]
     ) -> None:
         silent = False  # no network loses the first packet alone
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                weather = self._network.hits()
+                weather = self._network.hits(troubles)
                 trouble = None if weather is None else weather.trouble
-                if weather is None or trouble not in troubles:
-                    trouble = None
-                elif trouble is Trouble.LATE:
+                if weather is not None and trouble is Trouble.LATE:
                     time.sleep(weather.seconds)
                 elif trouble in (Trouble.REPLIES_LOST, Trouble.COMMANDS_LOST):
                     silent = True

@@ -11,12 +11,14 @@ from google.cloud import ndb
 
 from sample_app.stack.ports import LOOPBACK
 from tests.trial.crew import gathered
+from tests.trial.harms import Harm
 from tests.trial.history import History, read
 from tests.trial.models import stored_counters, stored_entries
 from tests.trial.mutations import Mutation
-from tests.trial.nemesis import Harm, Nemesis
+from tests.trial.nemesis import Nemesis
 from tests.trial.stage import set_up
 from tests.trial.verdict import Verdict, judge
+from tests.trial.watched import WallClockOffset
 from tests.trial.worker import Config
 
 #: For the last operation of each, and its end.
@@ -27,7 +29,8 @@ MEMBERS = (
     ("people", 2, "optimistic"),
     ("people", 2, "optimistic"),
     ("people", 2, "fail"),
-    ("batch", 2, "optimistic"),
+    ("batch", 1, "optimistic"),
+    ("batch", 1, "fail"),
 )
 
 
@@ -66,9 +69,7 @@ def run(
         seconds: for how long operations are begun.
         members: the processes; see `MEMBERS`.
         concurrency_mode: of the emulator.
-        harms: who does harm. Processes are only killed in the optimistic mode: in the pessimistic
-            one the locks of a transaction that one has left stay for up to a minute, and hardly
-            anything else happens meanwhile.
+        harms: who does harm.
         mutation: what is taken out of the library.
 
     Raises:
@@ -84,17 +85,10 @@ def run(
             out=str(folder),
             mutation=mutation.value,
         )
-        offset = config.wall_clock
+        offset = WallClockOffset(config.wall_clock)
         harm_noted = folder / "nemesis.jsonl"
         with gathered(config, members) as crew:
-            nemesis = Nemesis(
-                stage,
-                crew,
-                offset,
-                harm_noted,
-                seed=seed,
-                kills=concurrency_mode != "pessimistic",
-            )
+            nemesis = Nemesis(stage, crew, offset, harm_noted, seed=seed)
             crew.go(seconds)
             nemesis.run(harms, seconds)
             ends = crew.finish(_PATIENCE)

@@ -188,9 +188,9 @@ def program(seed: str, performer: str, mix: Mix) -> Iterator[Operation]:
 
 
 def _operation(random: Random, name: str, mix: Mix) -> Operation:
-    way = _one(random, mix.ways)
-    guard = _one(random, mix.guards)
-    read = _one(random, mix.reads)
+    way = one_of(random, mix.ways)
+    guard = one_of(random, mix.guards)
+    read = one_of(random, mix.reads)
     if way in (Way.DELETE, Way.DELETE_IN_TRANSACTION):
         # A delete carries a version only of what the context cache has.
         read = Read.GET
@@ -202,7 +202,7 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
         way=way,
         guard=guard,
         read=read,
-        accident=_one(random, mix.accidents),
+        accident=one_of(random, mix.accidents),
         pause=random.uniform(0.001, mix.longest_pause),
         wait=random.choice(mix.waits),
         batch=mix.batch,
@@ -216,5 +216,6 @@ def _entities(random: Random, among: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(random.sample(each, random.choice((1, 1, 2, 3))))
 
 
-def _one(random: Random, weights: Mapping[_T, int]) -> _T:
+def one_of(random: Random, weights: Mapping[_T, int]) -> _T:
+    """One of these, each as often as its weight says."""
     return random.choices(list(weights), list(weights.values()))[0]

@@ -13,14 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from tests.trial.findings import Finding, Kind
+from tests.trial.harms import STOPS
 from tests.trial.history import History
-from tests.trial.nemesis import STOPS
 from tests.trial.processes import Result
 from tests.trial.verdict import faults, lasting
 
 #: Of the notes around a finding: for how long before and after it, in seconds, and how many.
 _AROUND_SECONDS = 3.0
 _MOST_NOTES = 60
+_TABLES = (
+    "found",
+    "figures",
+    "faults",
+    "what they met",
+    "overlaps that may be",
+    "errors of writes",
+)
 _SUMS = ("longest told after its time-out, s",)
 
 
@@ -41,6 +49,7 @@ class Report:
     findings: list[tuple[int, Finding]] = dataclasses.field(default_factory=list)
     overlaps: Counter[str] = dataclasses.field(default_factory=Counter)
     faults: Counter[str] = dataclasses.field(default_factory=Counter)
+    met: Counter[str] = dataclasses.field(default_factory=Counter)
     operations: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
     errors: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -53,6 +62,7 @@ class Report:
         self.findings += ((self.rounds, finding) for finding in verdict.findings)
         self.overlaps += verdict.overlaps
         self.faults += faults(history)
+        self.met += verdict.met
         self.operations += history.operations
         for name, figure in verdict.figures.items():
             before = self.figures.get(name, 0)
@@ -79,6 +89,7 @@ class Report:
             "operations": _nested(self.operations),
             "errors of writes": dict(self.errors.most_common()),
             "faults": dict(self.faults.most_common()),
+            "what they met": dict(sorted(self.met.items())),
             "overlaps that may be": dict(self.overlaps.most_common()),
             "versions": versions(),
         }
@@ -95,7 +106,14 @@ class Report:
             "",
             f"{facts['hours']} hours in {self.rounds} rounds.",
         ]
-        for title in ("found", "figures", "faults", "overlaps that may be", "errors of writes"):
+        for title in (
+            "found",
+            "figures",
+            "faults",
+            "what they met",
+            "overlaps that may be",
+            "errors of writes",
+        ):
             lines += _table(title, facts[title])
         lines += _table(
             "operations",

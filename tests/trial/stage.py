@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +20,7 @@ from pymemcache.client.base import Client as MemcacheClient
 from sample_app.stack.ports import LOOPBACK, any_free
 from tests.contract.emulator.process import EmulatorProcess
 from tests.servers import Memcached
+from tests.trial.harms import FAULTS
 from tests.trial.network import Network
 
 _PROJECT = "trial"
@@ -47,6 +50,10 @@ class Stage:
             *("--data-dir", str(folder / "datastore")),
         )
         self._emulator = self._started()
+        #: What waits in the emulator for a request, by the number that it has there.
+        self._planted: dict[int, str] = {}
+        self._faults_met: Counter[str] = Counter()
+        self._mutex = threading.Lock()
 
     def _started(self) -> EmulatorProcess:
         return EmulatorProcess(*self._arguments, port=self._port)
@@ -56,29 +63,51 @@ class Stage:
         """Of the lease store."""
         return f"memcache://{LOOPBACK}:{self.network.port}?prefix=trial"
 
+    @property
+    def met(self) -> Counter[str]:
+        """What was met so far: packets in bad weather, and requests to the emulator with a fault.
+
+        At least: who met one of the emulator just before that was killed is not counted.
+        """
+        packets = {trouble.value: count for trouble, count in self.network.hit.items()}
+        return Counter(packets) + self._faults_met
+
     def kill_emulator(self, seconds: float) -> None:
         """Kill the emulator, and start it again after so long, with what it has on disk."""
-        self._emulator.__exit__(None, None, None)
-        time.sleep(seconds)
-        self._emulator = self._started()
+        with self._mutex:
+            self._count_faults()
+            self._emulator.__exit__(None, None, None)
+            self._planted.clear()
+            time.sleep(seconds)
+            self._emulator = self._started()
         assert self._emulator.host == f"{LOOPBACK}:{self._port}"
 
-    def plant(self, fault: Mapping[str, Any]) -> None:
-        """Plant a fault of the emulator, if that is there at present."""
-        self._ask("POST", json.dumps(fault).encode())
+    def plant(self, what: str) -> None:
+        """Plant one of `FAULTS` in the emulator, for one request."""
+        _, fault = FAULTS[what]
+        with self._mutex:
+            self._planted[self._ask("POST", json.dumps(fault).encode())["id"]] = what
+            self._count_faults()
 
     def clear_faults(self) -> None:
         """Remove all faults of the emulator."""
-        self._ask("DELETE")
+        with self._mutex:
+            self._count_faults()
+            self._ask("DELETE")
+            self._planted.clear()
 
-    def _ask(self, method: str, body: bytes | None = None) -> None:
+    def _count_faults(self) -> None:
+        """Those that are not there any more were met."""
+        left = {each["id"] for each in self._ask("GET")["faults"]}
+        for number in self._planted.keys() - left:
+            self._faults_met[self._planted.pop(number)] += 1
+
+    def _ask(self, method: str, body: bytes | None = None) -> dict[str, Any]:
         url = f"http://{LOOPBACK}:{self._port}/faults"
         request = urllib.request.Request(url, body, method=method)
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(request, timeout=10),  # noqa: S310 (loopback)
-        ):
-            pass
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 (loopback)
+            facts: dict[str, Any] = json.load(answer)
+        return facts
 
     def fill_memcached(self) -> int:
         """Fill memcached until it throws out what is there; how much it has thrown out so far."""

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tests.trial import writes
 from tests.trial.findings import Finding, Kind
+from tests.trial.harms import LOSSES, STOPS, TROUBLES
 from tests.trial.history import Facts, History, Span
-from tests.trial.nemesis import LOSSES, STOPS, TROUBLES
+from tests.trial.meetings import meetings
 from tests.trial.record import Outcome, Stored
 from tests.trial.tenures import Exclusion
 from tests.trial.waits import Waits
@@ -20,6 +21,8 @@ _LOST_BY_PROGRAMS = frozenset({"broken", "flushed"})
 _SETTLES_SECONDS = 1.5
 #: Connections that a process may have: those of the lease store, and one a thread for ndb's cache.
 _MOST_CONNECTIONS = 32 + 8
+#: Files that may be open at the end beside those that were open at the beginning: of gRPC.
+_MORE_FILES = 4
 #: Threads that may stay until a process ends: the one that runs it, and the heart.
 _MOST_THREADS = 2
 #: By how much a process may grow after its first third: memory in bytes, and objects.
@@ -35,11 +38,13 @@ class Verdict:
         findings: what is wrong.
         overlaps: how many tenures met that may, by what explains it.
         figures: how much there was to be checked, by name.
+        met: what the faults met, by name: a fault that meets nothing proves nothing.
     """
 
     findings: list[Finding]
     overlaps: Counter[str]
     figures: Mapping[str, float]
+    met: Counter[str]
 
     def found(self, kind: Kind) -> list[Finding]:
         """What is wrong in that way."""
@@ -66,9 +71,10 @@ def judge(
     stops = [each for each in history.spans if each.kind in STOPS]
     exclusion = Exclusion(history, losses)
     waits = Waits(list(history.attempts.values()), troubles, stops)
+    compared = writes.check(list(history.writes.values()), stored, single)
     findings = [
         *members,
-        *writes.check(list(history.writes.values()), stored, single),
+        *compared.findings,
         *exclusion.findings(),
         *waits.findings(),
         *leaks(history.gauges),
@@ -78,6 +84,7 @@ def judge(
         "operations": history.operations.total(),
         "writes": len(history.writes),
         **{f"writes {outcome.value}": told[outcome] for outcome in Outcome},
+        **{f"of the unknown: {what}": n for what, n in compared.in_doubt.most_common()},
         "locks taken": len(history.tenures),
         "taken without the store's word": sum(a.degraded for a in history.tenures.values()),
         "hand-overs checked for exclusion": exclusion.compared,
@@ -85,14 +92,16 @@ def judge(
         "waits checked for order": waits.looked_at,
         "longest told after its time-out, s": round(waits.longest, 3),
     }
-    return Verdict(findings, exclusion.explained, figures)
+    return Verdict(findings, exclusion.explained, figures, history.met + meetings(history, losses))
 
 
 def leaks(gauges: Sequence[Facts]) -> Iterator[Finding]:
     """What processes have kept that they need not."""
+    at_first: dict[str, Facts] = {}
     warm: dict[str, Facts] = {}
     for gauge in gauges:
         who, when = gauge["who"], gauge["when"]
+        at_first.setdefault(who, gauge)
         if when == "warm":
             warm[who] = gauge
         if gauge["connections"] > _MOST_CONNECTIONS:
@@ -103,6 +112,8 @@ def leaks(gauges: Sequence[Facts]) -> Iterator[Finding]:
             yield _leak(gauge, f"{gauge['connections']} connections are left")
         if gauge["threads"] > _MOST_THREADS:
             yield _leak(gauge, f"{gauge['threads']} threads are left")
+        if gauge["files"] > at_first[who]["files"] + _MORE_FILES:
+            yield _leak(gauge, f"{gauge['files']} files, after {at_first[who]['files']}")
         for what, most in (("resident", _MOST_GROWTH), ("objects", _MOST_OBJECTS)):
             grown = gauge[what] - warm.get(who, gauge)[what]
             if grown > most:
@@ -114,10 +125,8 @@ def _leak(gauge: Facts, detail: str) -> Finding:
 
 
 def faults(history: History) -> Counter[str]:
-    """How often what went wrong, of all that was done to it."""
-    spans = Counter(span.kind for span in history.spans)
-    planted = Counter({f"Datastore: {fault}": n for fault, n in history.planted.items()})
-    return spans + planted
+    """How often what went wrong, of all that lasts a while."""
+    return Counter(span.kind for span in history.spans)
 
 
 def lasting(spans: Sequence[Span], kinds: frozenset[str]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -29,10 +29,12 @@ class WallClockOffset:
 
     Args:
         path: of the file that it is in; made if there is none.
+        skew: how many times that it is here. No two machines are wrong by the same.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, skew: float = 1.0) -> None:
         self._path = path
+        self._skew = skew
         if not path.exists():
             self.set(0.0)
 
@@ -41,10 +43,11 @@ class WallClockOffset:
         with self._path.open("r+b" if self._path.exists() else "wb") as file:
             file.write(_OFFSET.pack(seconds))  # one write, of eight bytes
 
-    def mapped(self) -> mmap:
-        """The number, as it is at any moment."""
+    def reader(self) -> Callable[[], float]:
+        """Tells by how much it is wrong here, at any moment."""
         with self._path.open("rb") as file:
-            return mmap(file.fileno(), 0, access=ACCESS_READ)
+            mapped = mmap(file.fileno(), 0, access=ACCESS_READ)
+        return lambda: float(_OFFSET.unpack_from(mapped)[0]) * self._skew
 
 
 class WatchedClock(SystemClock):
@@ -55,11 +58,10 @@ class WatchedClock(SystemClock):
 
     def __init__(self, present: Present, offset: WallClockOffset) -> None:
         self._present = present
-        self._offset = offset.mapped()
+        self._offset = offset.reader()
 
     def wall(self) -> float:
-        offset: float = _OFFSET.unpack_from(self._offset)[0]
-        return SYSTEM_CLOCK.wall() + offset
+        return SYSTEM_CLOCK.wall() + self._offset()
 
     def now(self) -> float:
         now = SYSTEM_CLOCK.now()

@@ -52,6 +52,7 @@ class Config:
         ports: those on which connections are counted: memcached's, and what stands before it.
         out: the folder for notes.
         mutation: what is taken out of the library.
+        skew: how many times as wrong its wall clock is as it is said to be.
     """
 
     seed: str
@@ -64,6 +65,7 @@ class Config:
     ports: tuple[int, ...]
     out: str
     mutation: str = Mutation.NONE.value
+    skew: float = 1.0
 
     @property
     def notes(self) -> Path:
@@ -71,9 +73,9 @@ class Config:
         return Path(self.out) / f"{self.name}.jsonl"
 
     @property
-    def wall_clock(self) -> WallClockOffset:
-        """By how much the wall clock of all processes is wrong."""
-        return WallClockOffset(Path(self.out) / "wall-clock-offset")
+    def wall_clock(self) -> Path:
+        """The file that says by how much the wall clock is wrong, for all processes."""
+        return Path(self.out) / "wall-clock-offset"
 
 
 class _Process:
@@ -85,7 +87,7 @@ class _Process:
             outage=config.outage,
             name=config.name,
             recorder=self._recorder,
-            offset=config.wall_clock,
+            offset=WallClockOffset(config.wall_clock, config.skew),
         )
         self._client = ndb.Client()
         self._caches = [

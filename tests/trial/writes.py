@@ -24,19 +24,28 @@ from tests.trial.findings import Finding, Kind
 from tests.trial.record import Outcome, Stored, Write
 
 
-def check(
-    writes: Sequence[Write], stored: Mapping[str, Stored], single: Iterable[str]
-) -> list[Finding]:
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """What was told, beside what is there.
+
+    Attributes:
+        findings: what is wrong, or nothing. Each write is accepted and there once; refused and not
+            there; or unknown, and there at most once.
+        in_doubt: of those that are unknown, how many had landed, had not, or left no trace by which
+            to tell.
+    """
+
+    findings: list[Finding]
+    in_doubt: Counter[str]
+
+
+def check(writes: Sequence[Write], stored: Mapping[str, Stored], single: Iterable[str]) -> Compared:
     """Compare what was told with what is there.
 
     Args:
         writes: all that were made.
         stored: the entities that are there at the end, by name.
         single: the ids of the writes of entities of their own, as they are stored.
-
-    Returns:
-        What is wrong, or nothing. Each write is accepted and there once; refused and not there;
-        or unknown, and there at most once.
     """
     by_id = {write.id: write for write in writes}
     landed: set[str] = set()
@@ -56,7 +65,12 @@ def check(
     absent.update(write.id for write in writes if write.entity is None and write.id not in landed)
     findings += _again(by_id, landed)
     findings += _torn(writes, landed, absent)
-    return findings
+    in_doubt = Counter(
+        "had landed" if each.id in landed else "had not" if each.id in absent else "nothing tells"
+        for each in writes
+        if each.outcome is Outcome.UNKNOWN
+    )
+    return Compared(findings, in_doubt)
 
 
 class _Chains:

@@ -16,6 +16,7 @@ def gauge(when: str, **facts: int) -> dict[str, Any]:
         "when": when,
         "at": 1.0,
         "threads": 2,
+        "files": 10,
         "connections": 0,
         "resident": 100 << 20,
         "objects": 100_000,
@@ -23,7 +24,7 @@ def gauge(when: str, **facts: int) -> dict[str, Any]:
 
 
 def test_what_is_given_back() -> None:
-    used = [gauge("before"), gauge("warm", connections=20, threads=9), gauge("after")]
+    used = [gauge("before"), gauge("warm", connections=20, threads=9, files=40), gauge("after")]
     assert list(leaks(used)) == []
 
 
@@ -33,6 +34,7 @@ def test_what_is_given_back() -> None:
         ("meanwhile", {"connections": 100}),
         ("after", {"connections": 1}),
         ("after", {"threads": 3}),
+        ("after", {"files": 15}),
         ("after", {"resident": 200 << 20}),
         ("after", {"objects": 200_000}),
     ],

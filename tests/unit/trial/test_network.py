@@ -71,6 +71,7 @@ def test_late(network: Network, client: socket.socket) -> None:
     with network.weather(Weather(Trouble.LATE, share=1.0, seconds=0.1)):
         client.sendall(b"late")
         assert client.recv(1024) == b"late"
+    assert network.hit == {Trouble.LATE: 2}
     assert time.monotonic() - began >= 0.2  # there and back
 
 
@@ -112,6 +113,7 @@ def test_only_a_share_is_hit(network: Network, client: socket.socket) -> None:
     with network.weather(Weather(Trouble.CUT, share=0.0)):
         client.sendall(b"well")
         assert client.recv(1024) == b"well"
+    assert network.hit.total() == 0
 
 
 def test_a_server_that_is_gone(echo: _Echo, network: Network) -> None:

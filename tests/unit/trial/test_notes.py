@@ -79,6 +79,13 @@ def test_what_goes_on_has_a_beginning_and_an_end(tmp_path: Path) -> None:
     assert (killed.who, killed.ended) == ("p", math.inf)
 
 
+def test_what_was_met(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "notes")
+    recorder.note("met", kind="packets late", count=3)
+    recorder.close()
+    assert read([tmp_path / "notes"]).met == {"packets late": 3}
+
+
 def operations(seed: str, performer: str, mix: str = "people") -> list[Operation]:
     return list(itertools.islice(program(seed, performer, MIXES[mix]), 2000))
 

@@ -45,7 +45,7 @@ def found(
     writes: Sequence[Write], stored: Stored | None = None, single: Sequence[str] = ()
 ) -> dict[Kind, list[str]]:
     """What the checker finds, by kind; one entity `e`."""
-    return by_kind(check(writes, {} if stored is None else {"e": stored}, single))
+    return by_kind(check(writes, {} if stored is None else {"e": stored}, single).findings)
 
 
 def by_kind(findings: Sequence[Finding]) -> dict[Kind, list[str]]:
@@ -195,7 +195,7 @@ class TestTransactions:
     )
 
     def findings(self, stored: Mapping[str, Stored], *single: str) -> dict[Kind, list[str]]:
-        return by_kind(check(self.WRITES, stored, single))
+        return by_kind(check(self.WRITES, stored, single).findings)
 
     def test_as_a_whole(self) -> None:
         assert self.findings({"e": Stored("a2", 2), "f": Stored("b2", 2)}, "c") == {}
@@ -213,5 +213,18 @@ class TestTransactions:
 
 
 def test_it_says_what_it_has_found() -> None:
-    (finding,) = check([put("a", None)], {}, [])
+    (finding,) = check([put("a", None)], {}, []).findings
     assert str(finding) == "accepted, and lost: a (of e, by of a)"
+
+
+def test_what_became_of_those_in_doubt() -> None:
+    writes = [
+        *THREE,
+        put("landed", "c", UNKNOWN),
+        put("not landed", "b", UNKNOWN),
+        put("alone", None, UNKNOWN, entity="f"),
+        entry("there", UNKNOWN),
+    ]
+    compared = check(writes, {"e": Stored("landed", 4)}, ["there"])
+    assert compared.findings == []
+    assert compared.in_doubt == {"had landed": 2, "had not": 1, "nothing tells": 1}
