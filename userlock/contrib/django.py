@@ -50,8 +50,9 @@ class UserLockMiddleware:
             raise ImproperlyConfigured(f"USERLOCK: {error}") from error
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        priority = self._surroundings.priority_of(request.path, request.headers.__contains__)
-        stack: ExitStack = self._surroundings.open(request.method or "", request.path, priority)
+        stack: ExitStack = self._surroundings.open(
+            request.method or "", request.path, request.headers.__contains__
+        )
         response: HttpResponse | None = None
         failed: BaseException | None = None
         try:

@@ -58,8 +58,12 @@ class UserLock:
             once in each process, on its first request: gRPC channels do not survive a fork).
             None: the app opens contexts itself.
         service: where locks come from; by default the configured service.
-        batch_prefixes: URL paths that begin with one of these are batch work. So are
-            requests from App Engine task queues and cron, Cloud Tasks and Cloud Scheduler.
+        batch_prefixes: URL paths that begin with one of these are batch work. So are, on App
+            Engine, requests of its task queues and cron. Others with a header of theirs, of
+            Cloud Tasks or of Cloud Scheduler have batch priority, but are no batch work for
+            `WritePolicy.BATCH_ONLY`: anybody can send it.
+        trusted_headers: names of headers that make a request batch work, too, as
+            "X-CloudTasks-QueueName" where nobody but the queue can reach the service, or send it.
         enforcement: `raise`, `log` or `off`; by default as configured.
         fencing: whether Datastore refuses stale writes; by default as configured.
         context_options: for `client.context()`, for instance a global cache.
@@ -75,6 +79,7 @@ class UserLock:
         client: Any = None,
         service: LockService | None = None,
         batch_prefixes: Iterable[str] = (),
+        trusted_headers: Iterable[str] = (),
         enforcement: Enforcement | str | None = None,
         fencing: bool | None = None,
         context_options: dict[str, Any] | None = None,
@@ -88,6 +93,7 @@ class UserLock:
             client=client,
             service=service,
             batch_prefixes=batch_prefixes,
+            trusted_headers=trusted_headers,
             enforcement=enforcement,
             fencing=fencing,
             context_options=context_options,
@@ -107,14 +113,10 @@ class UserLock:
         if self._inspector is not None:
             self._inspector.init_app(app, self._surroundings.service)
 
-    def priority_of(self, request: flask.Request) -> Priority:
-        """Whether a request is a person's or a batch job's."""
-        return self._surroundings.priority_of(request.path, request.headers.__contains__)
-
     def _open(self) -> None:
         request = flask.request
         request.environ[_STACK] = self._surroundings.open(
-            request.method, request.path, self.priority_of(request)
+            request.method, request.path, request.headers.__contains__
         )
 
     def _finish(self, response: flask.Response) -> flask.Response:

@@ -19,16 +19,12 @@ from userlock.settings import Enforcement, make_settings
 
 log = logging.getLogger(__name__)
 
-#: Set by Google's front ends. App Engine strips X-AppEngine-* headers from requests of anybody
-#: else. The others can be sent by anybody whom a service lets in; all that they gain is to wait
-#: longer, behind everybody else, so a public service loses at most a worker's time; and the policy
-#: BATCH_ONLY believes them.
-BATCH_HEADERS = (
-    "X-AppEngine-QueueName",
-    "X-AppEngine-Cron",
-    "X-CloudTasks-QueueName",
-    "X-CloudScheduler",
-)
+#: App Engine takes these away from requests of anybody else. Anywhere else, anybody can send them.
+APP_ENGINE_HEADERS = ("X-AppEngine-QueueName", "X-AppEngine-Cron")
+
+#: Set by Google's task queues and schedulers. Whoever sends one waits longer, behind everybody
+#: else; so a public service loses at most a worker's time, and may believe them all.
+BATCH_HEADERS = (*APP_ENGINE_HEADERS, "X-CloudTasks-QueueName", "X-CloudScheduler")
 
 
 class Surroundings:
@@ -40,6 +36,7 @@ class Surroundings:
             None: the app opens contexts itself.
         service: where locks come from; by default the configured service.
         batch_prefixes: URL paths that begin with one of these are batch work.
+        trusted_headers: so are requests with one of these headers.
         enforcement: `raise`, `log` or `off`; by default as configured.
         fencing: whether Datastore refuses stale writes; by default as configured.
         context_options: for `client.context()`, for instance a global cache.
@@ -54,27 +51,37 @@ class Surroundings:
         client: Any = None,
         service: LockService | None = None,
         batch_prefixes: Iterable[str] = (),
+        trusted_headers: Iterable[str] = (),
         enforcement: Enforcement | str | None = None,
         fencing: bool | None = None,
         context_options: dict[str, Any] | None = None,
     ) -> None:
         if isinstance(batch_prefixes, str):
             raise TypeError("batch_prefixes must be a list of paths, not one string")
+        if isinstance(trusted_headers, str):
+            raise TypeError("trusted_headers must be a list of names, not one string")
         self._client = client
         self._made: tuple[int, Any] = (0, None)
         self.service = None if service is None else check_service(service)
         self._batch_prefixes = tuple(batch_prefixes)
+        self._trusted_headers = tuple(trusted_headers)
+        if _on_app_engine():
+            self._trusted_headers += APP_ENGINE_HEADERS
         self._enforcement = None if enforcement is None else Enforcement.of(enforcement)
         self._fencing = fencing
         self._context_options = context_options or {}
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> Priority:
-        """Whether a request is a person's or a batch job's."""
-        if path.startswith(self._batch_prefixes) or any(map(has_header, BATCH_HEADERS)):
+        """Who passes whom. A header that anybody can send does, since batch only waits longer."""
+        if self.is_batch_work(path, has_header) or any(map(has_header, BATCH_HEADERS)):
             return Priority.BATCH
         return Priority.INTERACTIVE
 
-    def open(self, method: str, path: str, priority: Priority) -> ExitStack:
+    def is_batch_work(self, path: str, has_header: Callable[[str], bool]) -> bool:
+        """Whether a request may write what only batch work writes; no word of its own counts."""
+        return path.startswith(self._batch_prefixes) or any(map(has_header, self._trusted_headers))
+
+    def open(self, method: str, path: str, has_header: Callable[[str], bool]) -> ExitStack:
         """Open the context and the scope; closing what this returns releases all locks."""
         with ExitStack() as stack:
             client = self._client_of_this_process()
@@ -82,7 +89,7 @@ class Surroundings:
             # request's) ndb would refuse another one.
             if client is not None and get_context(False) is None:
                 stack.enter_context(client.context(**self._context_options))
-            stack.enter_context(
+            opened = stack.enter_context(
                 scope(
                     self.service or default_service(),
                     settings=make_settings(
@@ -90,10 +97,11 @@ class Surroundings:
                         enforcement=self._enforcement,
                         fencing=self._fencing,
                     ),
-                    priority=priority,
+                    priority=self.priority_of(path, has_header),
                     request=f"{method} {path}",
                 )
             )
+            opened.batch_work = self.is_batch_work(path, has_header)
             return stack.pop_all()
 
     def _client_of_this_process(self) -> Any:
@@ -104,6 +112,11 @@ class Surroundings:
             client = self._client()
             self._made = os.getpid(), client
         return client
+
+
+def _on_app_engine() -> bool:
+    """Whether App Engine runs this process: its runtimes set these."""
+    return any(os.environ.get(name) for name in ("GAE_APPLICATION", "GAE_ENV"))
 
 
 def finish_writes() -> StaleWriteError | None:

@@ -38,6 +38,7 @@ class UserLockMiddleware:
         client: as in `userlock.contrib.flask.UserLock`.
         service: as there.
         batch_prefixes: as there.
+        trusted_headers: as there.
         enforcement: as there.
         fencing: as there.
         context_options: as there.
@@ -51,6 +52,7 @@ class UserLockMiddleware:
         client: Any = None,
         service: LockService | None = None,
         batch_prefixes: Iterable[str] = (),
+        trusted_headers: Iterable[str] = (),
         enforcement: Enforcement | str | None = None,
         fencing: bool | None = None,
         context_options: dict[str, Any] | None = None,
@@ -61,6 +63,7 @@ class UserLockMiddleware:
             client=client,
             service=service,
             batch_prefixes=batch_prefixes,
+            trusted_headers=trusted_headers,
             enforcement=enforcement,
             fencing=fencing,
             context_options=context_options,
@@ -70,9 +73,7 @@ class UserLockMiddleware:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         stack = self._surroundings.open(
-            environ["REQUEST_METHOD"],
-            path,
-            self._surroundings.priority_of(path, lambda name: _variable(name) in environ),
+            environ["REQUEST_METHOD"], path, lambda name: _variable(name) in environ
         )
         start = _Start(start_response)
         try:

@@ -56,6 +56,9 @@ class LockScope:
         self.service = service
         self.settings = settings
         self.priority = priority
+        #: Whether it may write what only batch work writes: as the priority says, but for a
+        #: request that has its priority by a header that anybody can send.
+        self.batch_work = priority is Priority.BATCH
         self.request = request
         self.implicit = implicit
         self._held: dict[str, Tenure] = {}

@@ -35,7 +35,8 @@ class WritePolicy:
     WRITE_ONCE: ClassVar[WritePolicy]
     #: Neither written nor deleted by this code base.
     NEVER_WRITTEN: ClassVar[WritePolicy]
-    #: Written and deleted only in a scope of batch priority: cron, task queues, scripts.
+    #: Written and deleted by batch work only: in a batch scope (cron, task queues, scripts) that
+    #: is not one by a header alone that anybody can send.
     BATCH_ONLY: ClassVar[WritePolicy]
     #: A base class without entities of its own. Not inherited.
     ABSTRACT: ClassVar[WritePolicy]

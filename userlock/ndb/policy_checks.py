@@ -75,9 +75,15 @@ def _not_from_batch() -> Finding | None:
     scope = current_scope()
     if scope is None:
         return BatchOnlyWritten, "there is no scope here"
-    if scope.priority is Priority.BATCH:
+    if scope.batch_work:
         return None
-    return BatchOnlyWritten, f"{scope.request or 'this scope'} is interactive"
+    name = scope.request or "this scope"
+    if scope.priority is Priority.BATCH:
+        return BatchOnlyWritten, (
+            f"{name} is batch by a header that anybody can send: name its path in batch_prefixes, "
+            f"or the header in trusted_headers if nobody but the queue can send it"
+        )
+    return BatchOnlyWritten, f"{name} is interactive"
 
 
 _OF_PUT: Mapping[WritePolicy, Callable[[Any, Stamp | None], Finding | None]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
@@ -153,6 +155,33 @@ class TestBatchOnly:
         ):
             put(Badge(id="b1"))
         check_policy_message(caught.value, Badge(id="b1"))
+
+    def test_in_a_request_that_is_batch_by_anybodys_word(self, put: Put) -> None:
+        with userlock.scope(priority="batch", request="POST /badges") as scope:
+            scope.batch_work = False  # as integrations do where a header alone says so
+            with pytest.raises(
+                userlock.BatchOnlyWritten, match="POST /badges is batch by a header that anybody"
+            ) as caught:
+                put(Badge(id="b1"))
+            for option in ("batch_prefixes", "trusted_headers"):
+                assert option in str(caught.value)
+            with userlock.global_lock("ann"), pytest.raises(userlock.BatchOnlyWritten):
+                put(Badge(id="b1"))
+            with userlock.scope(), pytest.raises(userlock.BatchOnlyWritten):
+                put(Badge(id="b1"))
+            with userlock.scope(priority="batch"):  # the code's own word
+                put(Badge(id="b1"))
+
+    def test_what_copies_context_variables_is_batch_work_where_they_come_from(self) -> None:
+        def asked_for() -> bool:
+            scope = userlock.current_scope()
+            assert scope is not None
+            return scope.batch_work
+
+        for said in (True, False):
+            with userlock.scope(priority="batch") as scope:
+                scope.batch_work = said
+                assert asyncio.run(asyncio.to_thread(asked_for)) is said
 
     def test_a_batch_lock_in_a_request_makes_no_batch(self, put: Put) -> None:
         with (
