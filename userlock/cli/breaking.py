@@ -20,7 +20,9 @@ from userlock.cli.command import (
 )
 from userlock.cli.console import shown
 from userlock.cli.holder import look, seconds_left
+from userlock.events import LISTENERS, Broken
 from userlock.lock import survey
+from userlock.lock.lease import printable
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
@@ -32,7 +34,8 @@ DETAILS = """\
 The holder is not stopped: it goes on until it finds out, at its next heartbeat,
 extension or release; what it writes on outdated reads is refused at the commit.
 Whoever waits is next. Only the lease that was shown is broken: if the lock
-changes hands while you think, nothing is done.
+changes hands while you think, nothing is done. What was broken is an event
+(Broken) and a warning in the log: on standard error, unless logging is set up.
 
 Asks first. Where nobody can be asked (standard input is no terminal) it wants --yes.
 The JSON document has lock_id, broken, by, why (nothing was broken), and holder and
@@ -56,7 +59,7 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
             "nobody can be asked here (standard input is no terminal): say --yes", USAGE
         )
     service = setting.service()
-    by = (options.by or _me())[:200]
+    by = printable(options.by or _me())
     record = look(service, lock_id)
     if record is None or record.free:
         return _nothing(setting, lock_id, record, "nobody holds it")
@@ -88,9 +91,13 @@ def _agreed(setting: Setting, service: LockService, lock_id: str, record: Record
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
     """End the lease that the record shows, and no other; whether that was done."""
     try:
-        return service.ask(lock_id, service.leases.break_, lock_id, record, by)
+        done = service.ask(lock_id, service.leases.break_, lock_id, record, by)
     except StoreUnavailable as trouble:
         raise unreachable(trouble.reason) from trouble
+    if done:
+        # The process's listeners: the command's own service tells nobody of anything.
+        LISTENERS.emit(Broken(lock_id, record.holder.describe(), by))
+    return done
 
 
 def _nothing(setting: Setting, lock_id: str, record: Record | None, why: str) -> int:

@@ -42,6 +42,7 @@ def test_break(scene: Scene) -> None:
     found = scene.cli.run("break", "ann", "--yes", "--by", "olga", "--json")
     assert found.code == 0
     assert found.document["broken"] is True
+    assert found.err.startswith("lock 'ann' broken by olga; it was held by ")
     assert scene.service.give_back(lease) == Lost("broken", None, "olga")
     assert scene.cli.run("break", "ann", "--yes").code == 1
 

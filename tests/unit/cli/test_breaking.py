@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.unit.cli.terminal import Terminal
+from userlock.events import LISTENERS, Broken, Event, log_event
 from userlock.lock.lease import Lost
 
 
@@ -23,6 +24,27 @@ def test_it_breaks_what_it_showed(terminal: Terminal) -> None:
     assert "Next is web-p/7 GET /badges." in out
     me = f"{getpass.getuser()}@{socket.gethostname()}"
     assert terminal.service.give_back(lease) == Lost("broken", None, me)
+
+
+def test_it_is_an_event_and_a_log_line_as_with_break_lock(
+    terminal: Terminal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Event] = []
+    monkeypatch.setattr(LISTENERS, "_listeners", (log_event, heard.append))
+    lease = terminal.hold("ann", "POST /answers")
+    terminal.run("break", "ann", typed="n\n")
+    assert (heard, caplog.messages) == ([], [])
+    holder = terminal.service.holder("ann")
+    assert holder is not None
+    terminal.run("break", "ann", "--yes", "--by", "ol\x1bga")
+    assert heard == [Broken("ann", holder.describe(), "ol?ga")]
+    told = f"lock 'ann' broken by ol?ga; it was held by {holder.describe()}"
+    assert caplog.messages == [told]
+    assert terminal.service.give_back(lease) == Lost("broken", None, "ol?ga")
+
+    caplog.clear()
+    terminal.run("break", "ann", "--yes")  # nobody has it
+    assert (len(heard), caplog.messages) == (1, [])
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", "", "no\n", "yellow\n"])
