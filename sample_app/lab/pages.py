@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +48,16 @@ def _desk() -> Desk:
 @pages.get("/")
 def home() -> str:
     """The form, and the runs so far."""
-    return _home(Plan(between=Between.NOTHING))
+    return _home({})
 
 
-def _home(plan: Plan, problem: str = "") -> str:
+def _home(typed: Mapping[str, str], problem: str = "") -> str:
+    """The page; its form has what was typed, else the usual."""
     return flask.render_template(
         "lab.html",
         choices=_CHOICES,
         modes=MODES,
-        plan=plan,
+        plan={**dataclasses.asdict(Plan(between=Between.NOTHING)), **typed},
         runs=_desk().runs(),
         problem=problem,
         lost=_lost,
@@ -67,7 +70,7 @@ def start() -> Response | tuple[str, int]:
     try:
         plan = Plan.of(flask.request.form)
     except PlanError as error:
-        return _home(Plan(between=Between.NOTHING), str(error)), 400
+        return _home(flask.request.form.to_dict(), str(error)), 400
     try:
         name = _desk().start(plan)
     except Busy as busy:

@@ -61,6 +61,26 @@ def test_what_makes_no_sense_is_said_beside_the_form(client: FlaskClient) -> Non
     assert "clients is 99; it is a whole number from 1 to 32" in answer.text
 
 
+def test_what_was_typed_stays_in_the_form_that_is_refused(client: FlaskClient) -> None:
+    typed = {"between": "transaction", "mode": "optimistic", "clients": "99", "requests": "7"}
+    page = client.post("/lab/runs", data={**typed, "hold_ms": "", "batch_percent": '"><b>'}).text
+    assert re.findall(r'value="(\w+)" checked', page) == ["transaction"]
+    assert re.findall(r"<option selected>([^<]+)<", page) == ["optimistic"]
+    fields = dict(re.findall(r'<input id="(\w+)" [^>]* value="([^"]*)"', page))
+    assert fields == {
+        "clients": "99",
+        "requests": "7",
+        "hold_ms": "",
+        "batch_percent": "&#34;&gt;&lt;b&gt;",
+    }
+
+
+def test_the_form_begins_with_the_usual(client: FlaskClient) -> None:
+    page = client.get("/lab/").text
+    assert re.findall(r'value="(\w+)" checked', page) == ["none"]
+    assert re.findall(r"<option selected>([^<]+)<", page) == ["pessimistic"]
+
+
 def test_a_run_that_is_over(client: FlaskClient, tmp_path: Path) -> None:
     keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 8}, OVER, pid=NOBODY)
     page = client.get(f"/lab/runs/{FIRST}").text
