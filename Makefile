@@ -70,7 +70,8 @@ test-oldest: $(VENV)/oldest/.ready-oldest
 		$(BESIDE) -m 'not slow' $(OLDEST)
 
 # Random programs in several processes, and everything that may fail fails; a checker says whether
-# what was promised was kept. A short form, and its negative controls, are part of `test-slow`.
+# what was promised was kept. A short form is part of `test-slow`: five minutes in all, of which
+# the negative controls take one and a half.
 #   make torture DURATION=3600 SEED=7
 DURATION := 300
 SEED :=

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from tests.trial.harms import EMULATOR_KILLED, PROCESS_KILLED, PROCESS_STOPPED
 from tests.trial.history import Asked, History, Span
 
+OUTLIVED = "leases outlived by their holders"
+
 
 def meetings(history: History, losses: Sequence[Span]) -> Counter[str]:
     """How many leases, waits and writes were met, by what.
@@ -23,7 +25,7 @@ def meetings(history: History, losses: Sequence[Span]) -> Counter[str]:
     attempts = list(history.attempts.values())
     tenures = [asked for asked in attempts if asked.granted is not None]
     met = Counter(_of_processes(history.spans, attempts))
-    met["leases outlived by their holders"] = sum(
+    met[OUTLIVED] = sum(
         asked.released is not None and asked.deadline < asked.released for asked in tenures
     )
     met["leases lost by the store while they were held"] = sum(

@@ -80,7 +80,7 @@ def run(
         config = Config(
             seed=seed,
             url=stage.url,
-            memcached=(LOOPBACK, stage.memcached.port),
+            memcached=(LOOPBACK, stage.network.port),
             ports=(stage.network.port, stage.memcached.port),
             out=str(folder),
             mutation=mutation.value,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.trial.history import Asked, History, Span
-from tests.trial.meetings import meetings
+from tests.trial.meetings import OUTLIVED, meetings
 from tests.trial.record import Outcome, Write
 
 HOLDER = Asked(
@@ -16,7 +16,6 @@ HOLDER = Asked(
 )
 WAITER = Asked("ann", "p2", True, 0.5, 5.0, stood=0.6, granted=3.0, id="2", deadline=9.0)
 KILLED = Asked("ann", "p3", False, 0.5, 5.0, stood=0.6, id="3")
-OUTLIVED = "leases outlived by their holders"
 
 
 def met(*spans: Span, losses: Sequence[Span] = (), writes: Sequence[Write] = ()) -> dict[str, int]:
