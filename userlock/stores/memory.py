@@ -159,10 +159,11 @@ class MemoryStore(ForOperators):
 
     # --- accidents that befall the whole store ----------------------------------------------
 
-    def evict(self, lock_id: str) -> None:
-        """Lose one record, as a memcached short of memory does."""
+    def evict(self, lock_id: str) -> bool:
+        """Lose one record, as a memcached short of memory does; whether there was one, in time."""
         with self._mutex:
-            self._entries.pop(lock_id, None)
+            entry = self._entries.pop(lock_id, None)
+            return entry is not None and self.clock.now() < entry.lapses_at
 
     def forget_everything(self) -> None:
         """Lose every record, as a memcached that is restarted does.
@@ -209,6 +210,11 @@ class MemoryStore(ForOperators):
             slow: the caller sees a time-out; by default, a broken connection.
         """
         self._plan(verb, _Accident(_Fault.REPLY_LOST, slow))
+
+    def to_come(self) -> set[Verb]:
+        """The kinds of commands that an accident waits for, which nobody has sent yet."""
+        with self._mutex:
+            return {verb for verb, accidents in self._accidents.items() if accidents}
 
     def delay(self, verb: Verb) -> None:
         """Let the caller of the next such command time out, and the command come by `arrive`."""

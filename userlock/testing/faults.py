@@ -24,6 +24,12 @@ _VERBS: dict[str, Verb] = {"acquire": "create", "extend": "swap", "release": "re
 class LockFaults:
     """Accidents of one lock service over a store in memory.
 
+    One that does not happen would leave a test that shows nothing. So what has
+    nothing to befall is an error; and at the end of a test the fixture
+    `userlock_faults` fails if a reply that was to be dropped was never asked for.
+    `store_down` alone may go unnoticed: that code does without locks can be the
+    very thing to show.
+
     Args:
         service: as the fixture `userlock_service` gives it.
     """
@@ -62,10 +68,15 @@ class LockFaults:
     def evict(self, lock_id: str | int) -> None:
         """Let the store forget a lock, as a memcached short of memory does.
 
-        Its holder does not know, and others get it. Nothing happens if nobody
-        has it. Two that then write the same entity: one gets `StaleWriteError`.
+        Its holder does not know, and others get it. Two that then write the
+        same entity: one gets `StaleWriteError`.
+
+        Raises:
+            LockNotHeld: the store knows nothing of it: nobody holds it, or waits for it.
         """
-        self._store.evict(check_lock_id(lock_id))
+        lock_id = check_lock_id(lock_id)
+        if not self._store.evict(lock_id):
+            raise LockNotHeld(f"nobody holds lock {lock_id!r}, to be forgotten", lock_id=lock_id)
 
     @contextlib.contextmanager
     def store_down(self) -> Iterator[None]:
@@ -104,3 +115,8 @@ class LockFaults:
         if to not in _VERBS:
             raise ValueError(f"a reply to what? {to!r} is none of {', '.join(_VERBS)}")
         self._store.lose_reply(_VERBS[to])
+
+    def to_come(self) -> list[str]:
+        """What `drop_reply` was told to, and nobody has asked for yet."""
+        verbs = self._store.to_come()
+        return [to for to, verb in _VERBS.items() if verb in verbs]

@@ -67,8 +67,18 @@ def allow_unlocked() -> Callable[..., AbstractContextManager[None]]:
 
 
 @pytest.fixture
-def userlock_faults(userlock_service: LockService) -> LockFaults:
-    """Accidents: `lose_lease()`, `evict(user_id)`, `store_down()`, `drop_reply()`."""
+def userlock_faults(userlock_service: LockService) -> Iterator[LockFaults]:
+    """Accidents: `lose_lease()`, `evict(user_id)`, `store_down()`, `drop_reply()`.
+
+    A test whose `drop_reply` has dropped nothing at its end is an error.
+    """
     from userlock.testing.faults import LockFaults
 
-    return LockFaults(userlock_service)
+    faults = LockFaults(userlock_service)
+    yield faults
+    left = faults.to_come()
+    if left:
+        pytest.fail(
+            f"userlock_faults.drop_reply({left[0]!r}) has dropped no reply: nobody asked for it",
+            pytrace=False,
+        )

@@ -210,9 +210,17 @@ class TestFaults:
                 mocker.patch("app.mail.send", side_effect=intrude(None))
                 with pytest.raises(userlock.LockTimeout):
                     points.finish_locked("ann")
+
+            def test_nobody_has_it(userlock_faults, held_lock):
+                with pytest.raises(userlock.LockNotHeld, match="nobody holds lock 'ann'"):
+                    userlock_faults.evict("ann")
+                with held_lock("ann"):
+                    userlock_faults.evict("ann")
+                    with pytest.raises(userlock.LockNotHeld):
+                        userlock_faults.evict("ann")
             """
         )
-        project.run().assert_outcomes(passed=2)
+        project.run().assert_outcomes(passed=3)
 
     def test_a_store_that_is_down(self, project: Project) -> None:
         project.tests(
@@ -263,6 +271,24 @@ class TestFaults:
         )
         project.run().assert_outcomes(passed=5)
 
+    def test_a_reply_that_nobody_asks_for_fails_its_test(self, project: Project) -> None:
+        project.tests(
+            """
+            @pytest.mark.parametrize("to", ["acquire", "extend", "release"])
+            def test_it(to, userlock_faults):
+                userlock_faults.drop_reply(to)
+
+            def test_one_of_two(userlock_faults, held_lock):
+                userlock_faults.drop_reply("acquire")
+                userlock_faults.drop_reply("acquire")
+                with held_lock("ann"):
+                    pass
+            """
+        )
+        result = project.run()
+        result.assert_outcomes(passed=4, errors=4)
+        result.stdout.fnmatch_lines(["*drop_reply('release') has dropped no reply*"])
+
     def test_another_store_has_no_accidents(self, project: Project) -> None:
         project.tests(
             """
@@ -305,9 +331,17 @@ class TestClocks:
                     userlock_clock.advance(11)
                     with pytest.raises(userlock.LeaseRanOut):
                         points.award(ann)
+
+            def test_a_lease_that_has_run_out_is_not_evicted(
+                userlock_service, userlock_clock, userlock_faults
+            ):
+                userlock_service.acquire("ann", lock_timeout=10)
+                userlock_clock.advance(11)
+                with pytest.raises(userlock.LockNotHeld):
+                    userlock_faults.evict("ann")
             """
         )
-        project.run().assert_outcomes(passed=2)
+        project.run().assert_outcomes(passed=3)
 
 
 class TestMocks:
