@@ -39,6 +39,11 @@ class Asked(Attempt):
     overslept: float = 0.0
 
     @property
+    def ended(self) -> float | None:
+        """When it was told; None: it never was, for its process was killed."""
+        return self.gave_up if self.granted is None else self.granted
+
+    @property
     def held_from(self) -> float | None:
         """From when on it had the lock by the store's word; None: never."""
         return self.confirmed if self.degraded else self.granted

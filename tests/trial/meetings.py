@@ -67,8 +67,7 @@ def _is_held(asked: Asked, at: float) -> bool:
 
 def _ended(asked: Asked) -> float:
     """When it ended as a wait; at the latest when it was to."""
-    ended = asked.granted if asked.granted is not None else asked.gave_up
-    return asked.began + asked.timeout if ended is None else ended
+    return asked.began + asked.timeout if asked.ended is None else asked.ended
 
 
 def _is_hit(asked: Asked, began: float, ended: float, losses: Sequence[Span]) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.trial import writes
 from tests.trial.findings import Finding, Kind
 from tests.trial.harms import LOSSES, STOPS, TROUBLES
-from tests.trial.history import Facts, History, Span
+from tests.trial.history import Asked, Facts, History, Span
 from tests.trial.meetings import meetings
 from tests.trial.record import Outcome, Stored
 from tests.trial.tenures import Exclusion
@@ -87,12 +87,36 @@ def judge(
         **{f"of the unknown: {what}": n for what, n in compared.in_doubt.most_common()},
         "locks taken": len(history.tenures),
         "taken without the store's word": sum(a.degraded for a in history.tenures.values()),
+        "without its word, and nothing was wrong": unprovoked(
+            history.attempts.values(),
+            [*stops, *(each for each in troubles if each.kind not in _LOST_BY_PROGRAMS)],
+        ),
         "hand-overs checked for exclusion": exclusion.compared,
         "reads compared with earlier writes": exclusion.looked_at,
         "waits checked for order": waits.looked_at,
         "longest told after its time-out, s": round(waits.longest, 3),
     }
     return Verdict(findings, exclusion.explained, figures, history.met + meetings(history, losses))
+
+
+def unprovoked(attempts: Iterable[Asked], faults: Sequence[Span]) -> int:
+    """How many went without the store's word although there had been no fault for a while.
+
+    One that is not told of may be there all the same, on a busy machine; so it is no finding.
+
+    Args:
+        attempts: at all locks.
+        faults: when the store was hard to reach, or a process stood still.
+    """
+    return sum(
+        not any(
+            fault.who in (None, asked.who) and fault.meets(asked.began - _SETTLES_SECONDS, ended)
+            for fault in faults
+        )
+        for asked in attempts
+        if (asked.degraded or asked.error == "LockServiceUnavailable")
+        and (ended := asked.ended) is not None
+    )
 
 
 def leaks(gauges: Sequence[Facts]) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ class Waits:
 
     def _as_seen(self, asked: Asked) -> Asked:
         """The attempt as far as order goes: without the store's word it was not granted."""
-        ended = _ended(asked)
+        ended = asked.ended
         excused = asked.excused or ended is None or self._disturbed(asked, ended)
         if asked.degraded:
             return dataclasses.replace(asked, granted=None, gave_up=ended, excused=excused)
@@ -69,7 +69,7 @@ class Waits:
         ) or any(span.who == asked.who and span.meets(asked.began, ended) for span in self._stops)
 
     def _late(self, asked: Asked) -> Iterator[Finding]:
-        ended = _ended(asked)
+        ended = asked.ended
         if ended is None:
             return  # its process was killed, or is told of by itself
         stood_still = _covered(
@@ -103,7 +103,3 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 
 def _lock(asked: Asked) -> str:
     return asked.lock_id
-
-
-def _ended(asked: Asked) -> float | None:
-    return asked.granted if asked.granted is not None else asked.gave_up
