@@ -144,12 +144,16 @@ def _reset(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     count = dump.write(Remote(options.host).export(), options.folder)
-    print(f"{count} entities written to {options.folder}")
+    print(f"{_entities(count)} written to {options.folder}")
 
 
 def _import(options: argparse.Namespace) -> None:
     count = Remote(options.host).load(dump.read(options.folder))
-    print(f"{count} entities read from {options.folder}")
+    print(f"{_entities(count)} read from {options.folder}")
+
+
+def _entities(count: int) -> str:
+    return "1 entity" if count == 1 else f"{count} entities"
 
 
 def _env(options: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from sample_app.pages import views
 from sample_app.protection import lock_service, model_layer, ndb_client
 from sample_app.tasks import tasks
 from sample_app.web import utc_now
+from sample_app.words import counted
 from userlock import LockService
 from userlock.contrib.flask import UserLock
 
@@ -43,6 +44,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         LAB_DIR=settings.lab_dir,
         INSPECTOR=settings.inspector,
     )
+    app.add_template_filter(counted)
     same_origin.install(app)
     client = ndb_client(settings)
     service = config.get("LOCK_SERVICE")

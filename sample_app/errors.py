@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from sample_app.words import counted
+
 
 class Refused(Exception):
     """The request was understood and is not carried out; nothing has changed."""
@@ -92,7 +94,8 @@ class NotEnoughPoints(Refused):
     code = "not_enough_points"
 
     def __init__(self, what: str, *, price: int, points: int) -> None:
-        super().__init__(f"{what} costs {price} points; {points} are there to spend.")
+        are = "is" if points == 1 else "are"
+        super().__init__(f"{what} costs {counted(price, 'point')}; {points} {are} there to spend.")
 
 
 class TooEarly(Refused):

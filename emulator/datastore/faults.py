@@ -147,7 +147,7 @@ class Fault:
         changed = self._faults._changed
         with changed:
             if not changed.wait_for(lambda: self._hits >= hits, timeout_seconds):
-                raise TimeoutError(f"{self._hits} requests met the fault {self.rule}, not {hits}")
+                raise TimeoutError(f"the fault {self.rule} was met {self._hits} of {hits} times")
 
     def remove(self) -> None:
         """Let requests pass from now on; those that are being delayed go on at once."""

@@ -13,6 +13,7 @@ from sample_app.lab.crew import Visit
 from sample_app.lab.plan import MODES, Between, Plan, PlanError
 from sample_app.lab.runs import run
 from sample_app.stack import ChildDied, PortTaken
+from sample_app.words import counted
 
 _ROWS = (
     ("accepted", "accepted", "{:,.0f}"),
@@ -127,7 +128,8 @@ def _table(plans: list[Plan], runs: list[dict[str, Any]]) -> str:
         cells = [each.rjust(width) for each, width in zip(figures, widths[1:], strict=True)]
         lines.append("  ".join([label.ljust(widths[0]), *cells]).rstrip())
     head = (
-        f"{first.clients} clients, {first.requests} requests each, {first.hold_ms} ms between "
+        f"{counted(first.clients, 'client')}, {counted(first.requests, 'request')} each, "
+        f"{first.hold_ms} ms between "
         f"reading and writing, {first.batch_percent} % batch; Datastore {first.mode}"
     )
     return "\n".join([head, "", *lines])

@@ -12,6 +12,7 @@ from sample_app.errors import BadInput
 from sample_app.learning import coaching
 from sample_app.pages.blueprint import done, shown_streak, to, views
 from sample_app.web import field
+from sample_app.words import counted
 
 
 @views.get("/coach")
@@ -42,7 +43,7 @@ def give_bonus() -> Response:
     hand_out = validation.line("hand_out", field("hand_out"), longest=40)
     if coaching.give_bonus(coach_id, learner_ids, points, word, hand_out=hand_out):
         many = f"{len(learner_ids)} learners" if len(learner_ids) > 1 else "one learner"
-        done(f"{points} points each for {many}.")
+        done(f"{counted(points, 'point')} each for {many}.")
     else:
         done("This bonus has been given already; it counts once.")
     return to("views.coach")

@@ -16,13 +16,14 @@ FLOORS: dict[str, set[str]] = {
     "userlock.clock": set(),
     "userlock.settings": set(),
     "userlock._version": set(),
+    "userlock.words": set(),
     "userlock.sites": {"userlock.errors"},
     "userlock.baseline": {"userlock.errors", "userlock.sites"},
-    "userlock.events": {"userlock.errors", "userlock.sites"},
+    "userlock.events": {"userlock.errors", "userlock.sites", "userlock.words"},
     "userlock.reports": {"userlock.errors", "userlock.clock", "userlock.events", "userlock.sites"},
     "userlock.lock": {"userlock.errors", "userlock.clock", "userlock.settings", "userlock.events"},
     "userlock.configuration": {"userlock.lock", "userlock.settings"},
-    "userlock.stores": {"userlock.errors", "userlock.clock", "userlock.lock"},
+    "userlock.stores": {"userlock.errors", "userlock.clock", "userlock.lock", "userlock.words"},
     "userlock.ndb": {
         "userlock.errors",
         "userlock.clock",
@@ -30,6 +31,7 @@ FLOORS: dict[str, set[str]] = {
         "userlock.events",
         "userlock.reports",
         "userlock.lock",
+        "userlock.words",
     },
     "userlock.contrib": {
         "userlock._version",
@@ -40,6 +42,7 @@ FLOORS: dict[str, set[str]] = {
         "userlock.events",
         "userlock.lock",
         "userlock.ndb",
+        "userlock.words",
     },
     "userlock.cli": {
         "userlock._version",
@@ -51,6 +54,7 @@ FLOORS: dict[str, set[str]] = {
         "userlock.lock",
         "userlock.stores",
         "userlock.ndb",  # its probe, when it is asked for
+        "userlock.words",
     },
     "userlock.__main__": {"userlock.cli"},
     "userlock._public": {
@@ -73,6 +77,7 @@ FLOORS: dict[str, set[str]] = {
         "userlock.lock",
         "userlock.stores",
         "userlock.ndb",
+        "userlock.words",
     },
 }
 

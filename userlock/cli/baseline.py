@@ -11,6 +11,7 @@ from userlock.cli.command import FINE, NO, USAGE, CommandError, Setting
 from userlock.cli.console import shown
 from userlock.cli.sightings import Sighting, Sightings
 from userlock.sites import Project, Site
+from userlock.words import counted
 
 NAME = "baseline"
 SUMMARY = "keeps a file of put sites that are known not to be covered by their lock"
@@ -85,8 +86,8 @@ def _read(path: Path, *, needed: bool) -> Baseline:
 def _note_troubles(sightings: Sightings, setting: Setting) -> None:
     if sightings.unreadable:
         setting.console.note(
-            f"userlock baseline: {sightings.unreadable} records of put sites make no sense, "
-            f"and are left out"
+            f"userlock baseline: {counted(sightings.unreadable, 'record')} of put sites left out, "
+            f"which nobody can read"
         )
     if not sightings.sites:
         setting.console.note("userlock baseline: there is no put site in what was read")
@@ -118,7 +119,8 @@ def _write(
             for site in sites:
                 console.say(f"{sign} {shown(str(site))}")
         console.say(
-            f"{shown(str(path))}: {len(new)} put sites; {len(added)} added, {len(removed)} removed"
+            f"{shown(str(path))}: {counted(len(new), 'put site')}; {len(added)} added, "
+            f"{len(removed)} removed"
         )
     return FINE
 
@@ -144,8 +146,8 @@ def _check(
         for site in stale:
             console.say(f"stale  {shown(str(site))}")
         console.say(
-            f"{shown(str(path))}: {len(baseline)} put sites are known, {len(sightings.sites)} "
-            f"were seen; {len(new)} new, {len(stale)} stale"
+            f"{shown(str(path))}: {counted(len(baseline), 'put site')} known, "
+            f"{len(sightings.sites)} seen; {len(new)} new, {len(stale)} stale"
         )
     return NO if new or (strict and stale) else FINE
 

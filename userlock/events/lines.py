@@ -26,6 +26,7 @@ from userlock.events.types import (
     Violation,
 )
 from userlock.sites import FACTS_KEY, facts_of
+from userlock.words import counted
 
 log = logging.getLogger("userlock")
 
@@ -61,10 +62,10 @@ def _acquired(event: Acquired) -> _Line:
     if not event.in_the_way:
         return logging.DEBUG, ("lock %r acquired", event.lock_id)
     return logging.INFO, (
-        "lock %r acquired after %.0f ms and %d attempts (%s); in the way: %s",
+        "lock %r acquired after %.0f ms and %s (%s); in the way: %s",
         event.lock_id,
         event.waited_seconds * 1000,
-        event.attempts,
+        counted(event.attempts, "attempt"),
         event.priority,
         event.in_the_way,
     )

@@ -11,6 +11,7 @@ import pytest
 from userlock.baseline import Baseline, write_whole
 from userlock.sites import FACTS_KEY, Site
 from userlock.testing.known_sites import KnownSites
+from userlock.words import counted
 
 #: For what xdist's workers tell their controller.
 _OUTPUT_KEY = "userlock_sites"
@@ -47,7 +48,7 @@ class BaselineRun:
     def pytest_report_header(self) -> str:
         if self._path is None:
             return "userlock: every put site is tolerated, and reported"
-        known = f"{self._shown(self._path)}: {len(self._sites.baseline)} put sites"
+        known = f"{self._shown(self._path)}: {counted(len(self._sites.baseline), 'put site')}"
         return f"userlock: baseline {known}{', to be written' if self._writing else ''}"
 
     def _shown(self, path: Path) -> str:
@@ -99,7 +100,7 @@ class BaselineRun:
                 for _, each in seen
             ),
         )
-        self._lines.append(f"{self._shown(path)}: {len(seen)} put sites")
+        self._lines.append(f"{self._shown(path)}: {counted(len(seen), 'put site')}")
 
     def _write(self, path: Path, *, whole: bool) -> None:
         baseline: Baseline = self._sites.baseline
@@ -110,11 +111,13 @@ class BaselineRun:
         self._lines += [f"+ {site}" for site in added]
         self._lines += [f"- {site}" for site in removed]
         self._lines.append(
-            f"{self._shown(path)}: {len(new)} put sites; {len(added)} added, {len(removed)} removed"
+            f"{self._shown(path)}: {counted(len(new), 'put site')}; {len(added)} added, "
+            f"{len(removed)} removed"
         )
         if stale and not whole:
             self._lines.append(
-                f"{len(stale)} were not seen, and stay: tests failed, or were left out"
+                f"{counted(len(stale), 'put site')} not seen, and kept: tests failed, or were "
+                f"left out"
             )
 
     def _compare(self, *, whole: bool) -> None:

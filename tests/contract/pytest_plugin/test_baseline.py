@@ -244,7 +244,9 @@ class TestWriting:
         project.baseline(AWARD, CREATE)
         result = project.run("--userlock-baseline-write", *arguments)
         assert set(project.known()) == {AWARD, CREATE, FINISH}
-        result.stdout.fnmatch_lines(["*were not seen, and stay: tests failed, or were left out"])
+        result.stdout.fnmatch_lines(
+            ["* put site* not seen, and kept: tests failed, or were left out"]
+        )
 
     def test_nor_by_one_that_failed(self, project: Project) -> None:
         project.baseline(CREATE)

@@ -103,7 +103,7 @@ class TestCheck:
         done = terminal.run("baseline", "check", log("a", record(FINISH), record(CREATE)))
         assert (done.code, done.out) == (
             0,
-            "userlock-baseline.txt: 2 put sites are known, 2 were seen; 0 new, 0 stale\n",
+            "userlock-baseline.txt: 2 put sites known, 2 seen; 0 new, 0 stale\n",
         )
 
     def test_new_ones(self, terminal: Terminal) -> None:
@@ -113,7 +113,7 @@ class TestCheck:
             f"new    {AWARD}\n"
             f"       read at /srv/app/learners.py:23, put at /srv/app/badges.py:22\n"
             f"stale  {CREATE}\n"
-            f"userlock-baseline.txt: 2 put sites are known, 2 were seen; 1 new, 1 stale\n"
+            f"userlock-baseline.txt: 2 put sites known, 2 seen; 1 new, 1 stale\n"
         )
 
     def test_stale_ones_are_reported_and_with_strict_an_error(self, terminal: Terminal) -> None:
@@ -193,7 +193,7 @@ class TestLogs:
         ]
         done = terminal.run("baseline", "write", log("a.jsonl", *lines))
         assert done.code == 0
-        assert "2 records of put sites make no sense" in done.err
+        assert "2 records of put sites left out, which nobody can read" in done.err
         assert known() == [FINISH]
 
     def test_what_happens_to_a_place_is_no_mistake_of_it(self, terminal: Terminal) -> None:

@@ -180,7 +180,7 @@ class TestDelays:
 
     def test_whoever_waits_in_vain_is_told(self, service: Service) -> None:
         fault = service.faults.hold()
-        with pytest.raises(TimeoutError, match="0 requests met"):
+        with pytest.raises(TimeoutError, match="was met 0 of 1 times"):
             fault.wait(timeout_seconds=0)
 
 

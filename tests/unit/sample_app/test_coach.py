@@ -44,6 +44,10 @@ def test_the_coach_sees_the_group(mira: FlaskClient) -> None:
     assert left(mira) == BONUS
 
 
+def test_one_point_for_one_learner(mira: FlaskClient) -> None:
+    assert "1 point each for one learner." in give(mira, "chen", points=1)
+
+
 def test_all_who_are_ticked_get_it(site: Site, mira: FlaskClient) -> None:
     before = points(site)
     assert "10 points each for 2 learners." in give(mira, "ada", "chen", "ada")

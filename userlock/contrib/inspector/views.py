@@ -14,6 +14,7 @@ from userlock.lock.lease import process_label
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
+from userlock.words import counted
 
 #: Rows of a table at most: what is beyond it is counted, and not shown.
 _MOST_ROWS = 200
@@ -123,7 +124,7 @@ class Views:
             for seen in sample.interesting(everything=True):
                 rows += self._rows_of(seen, sample.wall)
         if len(rows) > _MOST_ROWS:
-            notes.append(f"{len(rows) - _MOST_ROWS:,} more rows are not shown.")
+            notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
         return View(
             name="locks",
             title="Locks",

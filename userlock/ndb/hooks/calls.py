@@ -17,6 +17,8 @@ from google.api_core import retry as core_retry
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import _datastore_api, _retry, tasklets
 
+from userlock.words import counted
+
 _MAX_LOOKUP_KEYS = 1000
 
 
@@ -65,7 +67,7 @@ def again(
         else:
             return result
         yield tasklets.sleep(delay)
-    raise errors.RetryError(f"it failed {most + 1} times", cause=last)
+    raise errors.RetryError(f"it failed {counted(most + 1, 'time')}", cause=last)
 
 
 #: A commit that ends with one of these may have been applied all the same.

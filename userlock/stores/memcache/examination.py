@@ -14,6 +14,7 @@ from userlock.stores.memcache.connections import Connections
 from userlock.stores.memcache.stats import Observed, observe
 from userlock.stores.memcache.wire import TROUBLE, Refused, speaks_meta
 from userlock.stores.trial import milliseconds, try_out, unreachable
+from userlock.words import counted
 
 #: A record may come to so many bytes; see `LeaseStore`.
 _RECORD_BYTES = 100_000
@@ -240,7 +241,7 @@ def _evictions(observed: Observed, numbers: _Numbers) -> Finding | None:
     }
     if not count:
         return _ok("evictions", "none", **facts)
-    says = f"{count:,} items were evicted in {_span(numbers('uptime') or 0)}"
+    says = f"{counted(count, 'item')} evicted in {_span(numbers('uptime') or 0)}"
     advice = (
         "An evicted lock is free for anybody while its holder goes on. Give locks a memcached "
         "of their own, or this one more memory (-m)."
@@ -267,7 +268,7 @@ def _memory(observed: Observed, numbers: _Numbers) -> Finding | None:
     facts = {"bytes": used, "limit_bytes": limit}
     failed = numbers("store_no_memory") or 0
     if failed:
-        says += f"; {failed:,} writes were refused for want of memory"
+        says += f"; {counted(failed, 'write')} refused for want of memory"
     if failed or part > 0.85:
         return _warning(
             "memory",
@@ -303,7 +304,7 @@ def _connections(numbers: _Numbers) -> Finding | None:
     says = f"{now:,} of at most {most:,}"
     facts = {"connections": now, "most_connections": most, "times_full": full}
     if now > 0.8 * most or full:
-        says += f"; the limit was met {full:,} times" if full else ""
+        says += f"; the limit was met {counted(full, 'time')}" if full else ""
         return _warning(
             "connections",
             says,

@@ -11,6 +11,7 @@ import redis
 
 from userlock.lock.store import Finding, Verdict
 from userlock.stores.trial import milliseconds
+from userlock.words import counted
 
 _Fact = str | float | bool | None
 _POLL_SECONDS = 0.002
@@ -182,7 +183,7 @@ def _evicted(info: Mapping[str, str], later: Mapping[str, str]) -> Finding:
     facts: dict[str, _Fact] = {"evicted_keys": count, "evicted_while_looking": now}
     if not count and not now:
         return _of("evictions", Verdict.OK, "none", "", **facts)
-    says = f"{count:,} keys were evicted since it was started"
+    says = f"{counted(count, 'key')} evicted since it was started"
     if now:
         return _of(
             "evictions",

@@ -55,7 +55,7 @@ class StoreContract:
         """Return as soon as `condition` holds; it must within that many seconds."""
         end = self.now(store) + within
         while not condition():
-            assert self.now(store) < end, f"{what}: not so after {within:g} seconds"
+            assert self.now(store) < end, f"{what}: not so after {within:g} s"
             self.wait(store, 0.02)
 
     @pytest.fixture(params=list(LOCK_IDS.values()), ids=list(LOCK_IDS))
