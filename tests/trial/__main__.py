@@ -41,13 +41,15 @@ def main() -> int:
             seconds=options.seconds / count,
             concurrency_mode=_MODES[number % len(_MODES)],
         )
-        report.add(result)
+        report.add(result, number + 1)
         report.write(options.out)
         print(f"round {number + 1}: {len(result.verdict.findings)} findings", flush=True)
         for finding in result.verdict.findings[:_MOST_EXCERPTS]:
             _show(result, finding)
         if result.verdict.findings:
-            print(f"The notes of this round are in {folder}", flush=True)
+            print(f"The notes of this round are in {folder}. The same programs and faults:")
+            again = f"--seconds {options.seconds:g} --seed {seed} --round {number + 1}"
+            print(f"    python -m tests.trial {again}", flush=True)
         else:
             shutil.rmtree(folder)
     print(report.brief())

@@ -54,12 +54,12 @@ class Report:
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
     errors: Counter[str] = dataclasses.field(default_factory=Counter)
 
-    def add(self, result: Result) -> None:
-        """One more round is over."""
+    def add(self, result: Result, number: int = 1) -> None:
+        """One more round is over, the one of that number."""
         self.rounds += 1
         self.seconds += result.seconds
         verdict, history = result.verdict, result.history
-        self.findings += ((self.rounds, finding) for finding in verdict.findings)
+        self.findings += ((number, finding) for finding in verdict.findings)
         self.overlaps += verdict.overlaps
         self.faults += faults(history)
         self.met += verdict.met
