@@ -16,7 +16,7 @@ from typing import NamedTuple
 from spec.checks import CHECKS, LONG_CHECKS, Check
 
 _HERE = Path(__file__).parent
-_MEGABYTES = 8000
+_MEGABYTES = 16000
 
 
 class Outcome(NamedTuple):
@@ -57,7 +57,7 @@ def _commands(check: Check) -> list[list[str]]:
         ["spin", *check.options, "-a", check.model],
         # Optimising takes longer than the search: the verifier is a few huge functions.
         ["gcc", "-O0", "-w", *safety, *memory, "-o", "pan", "pan.c"],
-        ["./pan", "-m200000", "-w22", *claim],
+        ["./pan", "-m1000000", "-w22", *claim],
     ]
 
 

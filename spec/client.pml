@@ -4,41 +4,17 @@
  * belongs to the same step. README.md says which function each label is.
  */
 
-byte owed;                      /* bits: there is something to give back (`Strays`) ... */
-byte owed_first;                /* ... of the client's first token */
+#include "own.pml"
+
 byte extensions = EXTENSIONS;
 
-#define DIES(c) (ACCIDENT(DEATHS) && !(LASTING & BIT(c)))
-
-/* A confirmed lease: no other may be on, by the holders' own clocks. */
-inline holds_alone(c) {
-    slow = 0; confirmed = confirmed | BIT(c);
-    assert(!(deadline & BIT(c)) || (confirmed & deadline) == BIT(c))
-}
-inline granted(c) { holds_alone(c); TOLD_GRANTED(c) }
-
-/* The same, as the record turns out to say. */
-inline got(c) { know_version(c); contended = !EMPTY; granted(c) }
-
-inline owe(c, token) {
-    owed = owed | (token > CLIENTS -> 0 : BIT(c));
-    owed_first = owed_first | (token > CLIENTS -> BIT(c) : 0)
-}
-
-inline die(c) {
-    accidents--; away = away | BIT(c); confirmed = confirmed & ~BIT(c); TOLD_OVER(c)
-}
-
-inline ask(c) { deadline = deadline | BIT(c) }
-inline unask(c) { deadline = deadline & ~BIT(c); current = current & ~BIT(c) }
-
 /* The lock is left: what is sent now ends the lease, for its holder it is over. */
-#define LEAVING(c) confirmed = confirmed & ~BIT(c); contended = 0; TOLD_RELEASED(c)
+#define LEAVING(c) confirmed = confirmed & ~BIT(c); contended = 0
 
 #define TAKE_AWAY(c) \
     remove(c, token); \
     if \
-    :: ans == YES THEN goto given_back \
+    :: ans == YES THEN given_back(c) \
     :: ans == NO THEN goto say_done \
     :: ans == LOST || ans == SLOW THEN removing = 1; goto end_look \
     fi
@@ -48,7 +24,7 @@ inline unask(c) { deadline = deadline & ~BIT(c); current = current & ~BIT(c) }
     done(c, token); \
     if \
     :: ans == YES THEN goto done_look \
-    :: ans == NO THEN goto given_back \
+    :: ans == NO THEN given_back(c) \
     :: ans == LOST || ans == SLOW THEN goto end_look \
     fi
 
@@ -64,7 +40,7 @@ acquire:
         create(c, token);
         if
         :: ans == YES THEN granted(c); goto held
-        :: ans == NO THEN goto wait
+        :: ans == NO THEN wait(c)
         :: ans == LOST THEN goto take_look
         :: ans == SLOW THEN slow = 1; goto take_look
         fi
@@ -85,13 +61,13 @@ take_look:
             :: slow -> owe(c, token)
             :: else
             fi;
-            goto wait
+            wait(c)
         :: ans == YES && !OURS(token) && token <= CLIENTS && once THEN
             if
             :: slow -> owe(c, token)
             :: else
             fi;
-            goto over
+            over(c)
         :: ans == YES && !OURS(token) && token <= CLIENTS && !once && slow THEN
             unsettled = 1; goto unavailable
         :: ans == YES && !OURS(token) && token <= CLIENTS && !once && !slow THEN unask(c); goto join_line
@@ -112,15 +88,6 @@ take_again:
     }
     fi;
 
-wait:
-    atomic {
-        token = c; slow = 0; unask(c);
-        if
-        :: MAY_TRY_ONCE(c) -> once = 1; goto try_once
-        :: goto join_line
-        fi
-    };
-
 /* --- in line ------------------------------------------------------------------------------ */
 
 join_line:
@@ -129,7 +96,7 @@ join_line:
     :: atomic {
         join(c);
         if
-        :: ans == YES THEN TOLD_WAITING(c); goto look
+        :: ans == YES THEN goto look
         :: ans == NO THEN ask(c); goto begin
         :: ans == LOST THEN goto join_again
         :: ans == SLOW THEN unsettled = 1; goto unavailable
@@ -143,7 +110,7 @@ join_again:
     :: atomic {
         join(c);
         if
-        :: ans == YES THEN TOLD_WAITING(c); goto look
+        :: ans == YES THEN goto look
         :: ans == NO THEN ask(c); goto begin
         :: else THEN unsettled = 1; goto unavailable
         fi
@@ -156,9 +123,7 @@ look:
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic { ACCIDENT(GIVING_UP) && !(LASTING & BIT(c)) -> accidents--; TOLD_OVER(c); goto give_up }
     :: atomic { ACCIDENT(LOST_REPLIES) -> accidents--; unsettled = 1; goto unavailable }
-    :: AGES && c == BATCH && IN_LINE(c) && !URGENT(c) ->
-        d_step { rec.aged = rec.aged | BIT(c); changed() };
-        goto look
+    :: atomic { AGES_NOW(c) -> rec.aged = rec.aged | BIT(c); changed(); goto look }
     :: atomic { !rec.there -> ask(c); goto begin }
     :: atomic {
         rec.there && !IN_LINE(c) ->
@@ -168,11 +133,11 @@ look:
         fi
     }
     :: atomic {
-        rec.there && FREE && IN_LINE(c) && TURN_OF(c) ->
+        rec.there && FREE && IN_LINE(c) && TURN_OF(c) && !AGES_NOW(c) ->
         know_version(c); ask(c); goto claim
     }
     :: atomic {
-        rec.there && FREE && IN_LINE(c) && AHEAD_OF(c) != 0 && MAY_PASS(c) ->
+        rec.there && FREE && IN_LINE(c) && AHEAD_OF(c) != 0 && MAY_PASS(c) && !AGES_NOW(c) ->
         PASSING(c);
         know_version(c); ask(c); goto pass
     }
@@ -261,7 +226,7 @@ take_last:
         create(c, token);
         if
         :: ans == YES THEN granted(c); goto held
-        :: ans == NO THEN goto over
+        :: ans == NO THEN over(c)
         :: ans == LOST THEN goto take_look
         :: ans == SLOW THEN slow = 1; goto take_look
         fi
@@ -276,7 +241,7 @@ give_up:
         (current & BIT(c)) && rec.there && FREE && CAN_BE_OFFERED_BY(c) ->
         offer(c);
         if
-        :: ans == YES THEN goto over
+        :: ans == YES THEN over(c)
         :: else THEN goto leave
         fi
     }
@@ -286,14 +251,14 @@ give_up:
 leave:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: once -> goto over
+    :: atomic { once -> over(c) }
     :: atomic {
         !once ->
         done(c, token);
         if
         :: ans == LOST THEN goto leave_again
-        :: ans == SLOW THEN owe(c, token); goto over
-        :: else THEN goto over
+        :: ans == SLOW THEN owe(c, token); over(c)
+        :: else THEN over(c)
         fi
     }
     fi;
@@ -302,8 +267,8 @@ leave_again:
     atomic {
         done(c, token);
         if
-        :: ans == LOST || ans == SLOW THEN owe(c, token); goto over
-        :: else THEN goto over
+        :: ans == LOST || ans == SLOW THEN owe(c, token); over(c)
+        :: else THEN over(c)
         fi
     };
 
@@ -311,16 +276,16 @@ leave_again:
 
 unavailable:
     if
-    :: atomic { unsettled -> owe(c, token); goto over }     /* outage="fail" */
-    :: !unsettled -> goto over
-    :: goto degraded                                        /* outage="optimistic" */
+    :: atomic { unsettled -> owe(c, token); over(c) }       /* outage="fail" */
+    :: atomic { !unsettled -> over(c) }
+    :: atomic { true; TOLD_OVER(c); goto degraded }         /* outage="optimistic" */
     fi;
 
 degraded:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic { true; unsettled = 1; LEAVING(c); SAY_DONE(c) }
-    :: CONFIRMS -> ask(c); goto confirm
+    :: atomic { CONFIRMS -> ask(c); goto confirm }
     fi;
 
 confirm:

@@ -40,7 +40,11 @@
 /* Those ahead have had their time (`Turn._decide_behind`): for they are dead, or an offer to them
  * has lapsed; or they live, and are paused. */
 #define GONE(clients) (!((clients) & ~away))
+#ifdef PATIENCE_WITHOUT_END     /* ... unless nobody finds that out */
+#define MAY_PASS(c) PASSED_OFFER(c)
+#else
 #define MAY_PASS(c) (PASSED_OFFER(c) || GONE(AHEAD_OF(c)) || ACCIDENT(PAUSES))
+#endif
 #define PASSING(c) accidents = accidents - (PASSED_OFFER(c) || GONE(AHEAD_OF(c)) -> 0 : 1)
 
 /* --- what is left out in the runs that must fail ------------------------------------------ */
@@ -77,12 +81,11 @@ bit restarted;
 #ifdef BATCH_RULE_OFF           /* batch takes a free lock, whoever waits */
 #define TURN_OF(c) (AHEAD_OF(c) == 0 || (c) == BATCH)
 #else
+#ifdef TURNS_OFF                /* so do people */
+#define TURN_OF(c) true
+#else
 #define TURN_OF(c) (AHEAD_OF(c) == 0)
 #endif
-#ifdef AGEING_OFF
-#define AGES false
-#else
-#define AGES LOOPS
 #endif
 #ifndef LOOPS
 #define LOOPS false             /* whether everybody asks for the lock again and again */
@@ -95,24 +98,30 @@ byte begun;
 #define MAY_BEGIN(c) ((c) == 1 || (c) == BATCH || (begun & BIT((c) - 1)))
 #define TOLD_BEGUN(c) begun = begun | BIT(c); away = away & ~BIT(c)
 
-/* Who stands in line, as itself was told; and which people did so before it. */
+/* Batch has waited long (`Ageing`): before its next look it says so, and ranks with people. */
+bit old;
+#define AGES_NOW(c) ((c) == BATCH && old && IN_LINE(c) && !URGENT(c))
+
+/* Who stands in line and waits; and who did so before it. */
 byte waiting;
 #define PEOPLE (BIT(1) | BIT(2) | BIT(3))
-#define TOLD_RELEASED(c) skip
-#define TOLD_OVER(c) waiting = waiting & ~BIT(c)
-#ifdef ORDER
+#define WAITS_NO_MORE(c) waiting = waiting & ~BIT(c); old = old && (c) != BATCH
 byte before[5];
-#define TOLD_WAITING(c) \
-    before[c] = (waiting & BIT(c) -> before[c] : waiting & PEOPLE); waiting = waiting | BIT(c)
-#define TOLD_GRANTED(c) \
-    waiting = waiting & ~BIT(c); \
-    assert(!(before[c] & waiting)); \
-    assert(c != BATCH || URGENT(c) || !(waiting & PEOPLE)); \
-    before[c] = 0
-#else
-#define TOLD_WAITING(c) waiting = waiting | BIT(c)
-#define TOLD_GRANTED(c) waiting = waiting & ~BIT(c)
-#endif
+#define NOT_BEFORE(c, other) before[other] = before[other] & ~BIT(c)
+#define LINES_UP(c) \
+    if \
+    :: IN_LINE(c) \
+    :: else -> \
+        NOT_BEFORE(c, 1); NOT_BEFORE(c, 2); NOT_BEFORE(c, 3); NOT_BEFORE(c, 4); \
+        before[c] = waiting & ~BIT(c) \
+    fi
+#define LINE_LOST waiting = 0; before[1] = 0; before[2] = 0; before[3] = 0; before[4] = 0
+#define PASSED(clients) waiting = waiting & ~(clients)
+#define SERVED(c) \
+    assert(!(before[c] & waiting & (PEOPLE | rec.aged))); \
+    assert(URGENT(c) || !(waiting & PEOPLE)); \
+    before[c] = 0; WAITS_NO_MORE(c)
+#define TOLD_OVER(c) before[c] = 0; WAITS_NO_MORE(c)
 
 #include "register.pml"
 #include "client.pml"
@@ -145,7 +154,7 @@ end:
     }
     :: atomic {
         rec.there && FREE && MAY_END(EVERYBODY) ->
-        TIME_PASSES(EVERYBODY); keep_line(); forget_record()
+        TIME_PASSES(EVERYBODY); LINE_LOST; keep_line(); forget_record()
     }
     od
 }
@@ -157,7 +166,7 @@ end:
     do
     :: atomic {
         ACCIDENT(LOSSES) && rec.there ->
-        accidents--; confirmed = 0; keep_line(); forget_record();
+        accidents--; confirmed = 0; LINE_LOST; keep_line(); forget_record();
         if
         :: true                                     /* evicted, or flushed */
         :: forget_late(); RESTART                   /* restarted: connections have broken */
@@ -175,6 +184,20 @@ end:
     od
 }
 
+/* Time again: sooner or later batch that waits has waited long. */
+proctype Ageing()
+{
+end:
+    do
+    :: atomic { (waiting & BIT(BATCH)) && !old -> old = 1 }
+    od
+}
+#ifdef AGEING_OFF
+#define AGEING skip
+#else
+#define AGEING run Ageing()
+#endif
+
 #ifdef WITHOUT_PERSON_3
 #define PERSON_3 skip
 #else
@@ -183,9 +206,10 @@ end:
 
 init
 {
-    atomic { run Client(1); run Client(2); PERSON_3; run Client(4); run Time(); run Accidents() }
+    atomic { run Client(1); run Client(2); PERSON_3; run Client(4); run Time(); run Accidents(); AGEING }
 }
 
 #ifdef PROGRESS
 ltl person_is_served { [] ((waiting & BIT(2)) -> <> !(waiting & BIT(2))) }
+ltl batch_is_served { [] ((waiting & BIT(BATCH)) -> <> !(waiting & BIT(BATCH))) }
 #endif

@@ -137,6 +137,7 @@ inline do_create(token) {
     if
     :: rec.there -> ans = NO
     :: else ->
+        SERVED(OWNER(token));
         rec.there = 1; rec.holder = token;
         changed();
         AFTER_RESTART
@@ -174,6 +175,8 @@ inline do_begin(c) {
 /* `Record.succeeded_by`: the claim takes over a free record; `passing` those ahead. */
 inline do_succeed(token, passing) {
     assert(FREE);
+    PASSED(passing -> AHEAD_OF(OWNER(token)) : 0);
+    SERVED(OWNER(token));
     gone = BIT(OWNER(token)) | (passing -> AHEAD_OF(OWNER(token)) : 0);
     if
     :: rec.offered_to                   /* who offers a lock has not had it */
@@ -217,7 +220,7 @@ inline do_remove(c) {
 
 inline do_join(c) {
     if
-    :: rec.there -> add_to_line(c); changed(); ans = YES
+    :: rec.there -> LINES_UP(c); add_to_line(c); changed(); ans = YES
     :: else -> ans = NO
     fi
 }
@@ -265,7 +268,7 @@ inline remember_version(c) { current = current | (ans == YES -> BIT(c) : 0) }
 
 inline create(c, token) { SENT(do_create(token); remember_version(c), CREATE, token, 0) }
 inline begin_again(c) { SENT(do_begin(c); remember_version(c), CREATE, c, 0) }
-inline join(c) { SENT(do_join(c), JOIN, c, 0) }
+inline join(c) { SENT(do_join(c); waiting = waiting | (ans == YES -> BIT(c) : 0), JOIN, c, 0) }
 inline done(c, token) { SENT(do_done(token), DONE, token, 0) }
 
 /* What names a version is refused when that is not the record's any more. */

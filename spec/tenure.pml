@@ -19,7 +19,7 @@ keep_it:
     :: atomic {
         extend(c);
         if
-        :: ans == YES THEN go_on(c); holds_alone(c); goto held
+        :: ans == YES THEN go_on(c); granted(c); goto held
         :: ans == NO THEN give_up_asking(c); goto keep_look
         :: ans == LOST || ans == SLOW THEN give_up_asking(c); goto held
         fi
@@ -56,7 +56,7 @@ done_look:
         :: ans == LOST THEN goto end_look
         :: ans == YES && rec.holder == token && rec.released && !rec.lapsed && EMPTY THEN
             know_version(c); goto clear_away
-        :: else THEN goto given_back
+        :: else THEN given_back(c)
         fi
     }
     fi;
@@ -64,7 +64,7 @@ done_look:
 clear_away:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: atomic { remove(c, token); goto given_back }
+    :: atomic { remove(c, token); given_back(c) }
     fi;
 
 end_look:
@@ -73,41 +73,23 @@ end_look:
     :: atomic {
         read();
         if
-        :: ans == LOST THEN owe(c, token); goto given_back
-        :: ans == NO && removing && (deadline & BIT(c)) THEN goto given_back
-        :: ans == NO && !(removing && (deadline & BIT(c))) THEN owe(c, token); goto given_back
+        :: ans == LOST THEN owe(c, token); given_back(c)
+        :: ans == NO && removing && (deadline & BIT(c)) THEN given_back(c)
+        :: ans == NO && !(removing && (deadline & BIT(c))) THEN owe(c, token); given_back(c)
         :: ans == YES && rec.holder == token && rec.released THEN
             if
             :: EMPTY -> know_version(c); goto clear_away
-            :: else -> goto given_back
+            :: else -> given_back(c)
             fi
         :: ans == YES && rec.holder == token && !rec.released THEN removing = 0; goto say_done
-        :: ans == YES && rec.holder != token && rec.left_by == token THEN goto given_back
-        :: else THEN owe(c, token); goto given_back
+        :: ans == YES && rec.holder != token && rec.left_by == token THEN given_back(c)
+        :: else THEN owe(c, token); given_back(c)
         fi
     }
     fi;
 
-given_back:
-    atomic {
-        if
-        :: unsettled -> unsettled = 0; owe(c, token)
-        :: else
-        fi
-    };
-
 /* Strays: what is still owed is given back when the store answers, and when what was late can
  * have arrived. The heart does it while the process goes on with something else. */
-over:
-    atomic {
-        unask(c);
-        TOLD_OVER(c);
-        once = 0; slow = 0; removing = 0; contended = 0;
-        if
-        :: !((owed | owed_first) & BIT(c)) -> goto ended
-        :: else
-        fi
-    };
 owing:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
@@ -122,7 +104,6 @@ owing:
     fi;
 
 ended:
-    atomic { token = NOBODY; away = away | BIT(c) };
     if
     :: AGAIN(c) -> goto acquire
     :: else
