@@ -30,8 +30,9 @@ EMULATOR_KILLED = "emulator killed"
 
 #: After these memcached may have lost any record.
 LOSSES = frozenset({RESTARTED, RESTARTED_TWICE, DOWN, FILLED})
-#: These are the network's and memcached's as well, but nothing is lost.
-TROUBLES = frozenset({STOPPED, *(trouble.value for trouble in Trouble)})
+#: These are the network's and memcached's as well, but nothing is lost. Wall clocks are among them,
+#: for those who line up again are placed by theirs.
+TROUBLES = frozenset({STOPPED, CLOCK_SET, *(trouble.value for trouble in Trouble)})
 #: Of one process; the last one is what a busy machine does by itself.
 STOPS = frozenset({PROCESS_STOPPED, PROCESS_KILLED, "process starved"})
 
@@ -62,7 +63,7 @@ class Deed:
         whom: which of the processes, as a share of them, from 0 to below 1.
         weather: of the network.
         cuts: whether all its connections break at once as well.
-        offset: by how much the wall clock is wrong from then on, in seconds.
+        offset: by how much the wall clock is wrong meanwhile, in seconds.
     """
 
     what: str
@@ -93,7 +94,7 @@ def _of_memcached(random: Random, pause: float) -> Deed:
 def _of_network(random: Random, pause: float) -> Deed:
     if random.random() < 0.15:
         offset = random.choice((-1, 1)) * random.choice((0.3, 5.0, 120.0, 86400.0))
-        return Deed(CLOCK_SET, pause, offset=offset)
+        return Deed(CLOCK_SET, pause, random.uniform(0.5, 4.0), offset=offset)
     trouble = random.choice(list(Trouble))
     weather = Weather(
         trouble,

@@ -143,6 +143,8 @@ class Nemesis:
         if deed.weather is None:
             with self._recorder.span(deed.what):
                 self._offset.set(deed.offset)
+                time.sleep(deed.seconds)
+                self._offset.set(0.0)
             return
         with self._recorder.span(deed.what), self._stage.network.weather(deed.weather):
             if deed.cuts:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.trial import writes
 from tests.trial.findings import Finding, Kind
-from tests.trial.harms import LOSSES, STOPS, TROUBLES
+from tests.trial.harms import CLOCK_SET, LOSSES, STOPS, TROUBLES
 from tests.trial.history import Asked, Facts, History, Span
 from tests.trial.meetings import meetings
 from tests.trial.record import Outcome, Stored
@@ -17,6 +17,8 @@ from tests.trial.waits import Waits
 
 #: Beside the faults: what the programs themselves do to locks.
 _LOST_BY_PROGRAMS = frozenset({"broken", "flushed"})
+#: After these the store answers as before.
+_HARMLESS_TO_STORES = _LOST_BY_PROGRAMS | {CLOCK_SET}
 #: For so long after a fault things are put in order again: breakers, lines of waiters. In seconds.
 _SETTLES_SECONDS = 1.5
 #: Connections that a process may have: those of the lease store, and one a thread for ndb's cache.
@@ -89,7 +91,7 @@ def judge(
         "taken without the store's word": sum(a.degraded for a in history.tenures.values()),
         "without its word, and nothing was wrong": unprovoked(
             history.attempts.values(),
-            [*stops, *(each for each in troubles if each.kind not in _LOST_BY_PROGRAMS)],
+            [*stops, *(each for each in troubles if each.kind not in _HARMLESS_TO_STORES)],
         ),
         "hand-overs checked for exclusion": exclusion.compared,
         "reads compared with earlier writes": exclusion.looked_at,

@@ -9,8 +9,10 @@ What was accepted and stands on no such chain is lost. Two writes that have
 landed on the same one fork a chain: the later overwrote the earlier. What was
 refused, and stands on a chain, is there all the same.
 
-One fork may be: of a creation that was deleted before its outcome was told. It
-was sent again, because its reply was lost, and has landed a second time.
+Two forks may be. A creation that was deleted before its outcome was told: it was
+sent again, because its reply was lost, and has landed a second time. And a
+deletion of what somebody else has written over, and another has deleted before
+it came: the entity is gone, as was asked for.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ class _Chains:
         for before, after in self._next.items():
             # What is gone may be deleted again.
             again = all(self._deletes(each) for each in after) or self._is_created_twice(before)
-            if len(after) > 1 and not again:
+            if len([each for each in after if not self._found_it_gone(each)]) > 1 and not again:
                 detail = f"followed by {', '.join(after)}"
                 at = max(self._writes[each].made for each in after)
                 yield Finding(Kind.FORKED, before, detail, at=at)
@@ -146,6 +148,24 @@ class _Chains:
         told = math.inf if write.told is None else write.told
         return any(
             other.deletes and other.made <= told and write_id in self._back(other.id)
+            for other in self._writes.values()
+            if other.id in self.landed
+        )
+
+    def _found_it_gone(self, write_id: str) -> bool:
+        """Whether it is a deletion, and what others had made meanwhile may have been deleted.
+
+        It counts as landed if the entity is gone, whoever has deleted it: docs/fencing.md.
+        """
+        write = self._writes.get(write_id)
+        if write is None or write.before is None or not write.deletes:
+            return False
+        told = math.inf if write.told is None else write.told
+        return any(
+            other.deletes
+            and other.before != write.before
+            and other.made <= told
+            and write.before in self._back(other.id)
             for other in self._writes.values()
             if other.id in self.landed
         )

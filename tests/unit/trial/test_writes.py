@@ -133,6 +133,18 @@ class TestLostUpdates:
         writes = [created, put("b", "a"), delete("d", "b"), put("x", "a")]
         assert (found(writes, Stored("x", 2)) != {}) == wrong
 
+    @pytest.mark.parametrize(("told", "wrong"), [(None, False), (3.0, False), (1.0, True)])
+    def test_a_deletion_that_came_when_all_was_gone(self, told: float | None, wrong: bool) -> None:
+        """It was to delete a, which was b by then, and deleted."""
+        late = delete("late", "a")
+        late.told = told
+        writes = [put("a", None), put("b", "a"), delete("d", "b"), late]
+        assert found(writes) == ({Kind.FORKED: ["a"]} if wrong else {})
+
+    def test_a_deletion_that_came_before_it_was_gone(self) -> None:
+        writes = [put("a", None), put("b", "a"), delete("d", "a"), delete("late", "a")]
+        assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
+
     def test_a_deletion_that_nobody_has_put_anything_over(self) -> None:
         writes = [*THREE, delete("d", "c")]
         assert found(writes, Stored("c", 3)) == {Kind.LOST: ["d"]}
