@@ -12,7 +12,7 @@ from userlock.lock.circle import Circle
 from userlock.lock.fallback import StandIn
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import OutagePolicy
-from userlock.lock.queue import Decision, Look, Turn, delay
+from userlock.lock.queue import MEMORY_SECONDS, Decision, Look, Turn, delay
 from userlock.lock.record import Record, aged
 from userlock.lock.store import StoreUnavailable
 from userlock.lock.upkeep import is_wordy, offer, shorten
@@ -49,6 +49,7 @@ class Acquisition:
         self._holder: Holder | None = None
         self._in_the_way = ""
         self._seen: Record | None = None
+        self._seen_at = started
         #: Before which and after which look the present holder got the lock, if we saw it change.
         self._began: tuple[float, float] | None = None
         self._looked = self._looked_before = started
@@ -195,7 +196,10 @@ class Acquisition:
                         passing=decision is Decision.PASS,
                     )
                 case Decision.CREATE:
-                    lease = service.ask(self._claim.lock_id, self._leases.begin, claim, self._seen)
+                    # Who knows of nobody for long now begins alone: whoever waited then has begun
+                    # again, or has gone, and would keep those who came since from the lock.
+                    seen = self._seen if now - self._seen_at < MEMORY_SECONDS else None
+                    lease = service.ask(self._claim.lock_id, self._leases.begin, claim, seen)
                 case Decision.REJOIN:
                     # Unless it is ours: a command that was late. It came after the look before.
                     assert record is not None
@@ -275,7 +279,7 @@ class Acquisition:
             return
         if self._seen is not None and self._seen.holder.token != record.holder.token:
             self._began = (self._looked_before, self._service.clock.now())
-        self._seen = record
+        self._seen, self._seen_at = record, self._looked
 
     def _pause(self) -> bool:
         """Sleep where nothing can be told about whose turn it is. False when the wait is over."""

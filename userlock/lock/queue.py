@@ -17,7 +17,12 @@ free. Before it gives up it leaves an offer (`userlock.lock.upkeep`), which the
 store times: once it has lapsed, those whom it was made to are passed at once.
 
 One that was only paused finds itself passed over, and lines up again, before
-those who came after it.
+those who came after it. Who comes to stand ahead while the lock lies free (a
+person before batch) is alive, and the time of those behind begins anew:
+
+    A (dead)    first in line ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄
+    batch       looks: free, A is first ─┄┄┄┄ begins anew ── 0.5 s
+    B                                    joins ── 0.25 s ──▶ takes it, past A
 """
 
 from __future__ import annotations
@@ -33,6 +38,9 @@ from userlock.lock.record import Record
 PATIENCE_SECONDS = 0.25
 #: After a record has gone, how long each one behind lets those ahead begin again.
 _COURTESY_SECONDS = 0.05
+#: Who stood in a line that was seen longer ago is not taken to stand there still: those ahead have
+#: had their 0.05 s, a second together at most, and everybody looks four times a second.
+MEMORY_SECONDS = 1.5
 #: What a hold is taken to last as long as none has been seen.
 _UNKNOWN_HOLD_SECONDS = 0.01
 #: What a look itself takes.
@@ -69,8 +77,8 @@ class Turn:
     def __init__(self, token: str) -> None:
         self._token = token
         self.position = 0
-        #: When the lock was first seen free, and who had left it.
-        self._free: tuple[bytes, float] | None = None
+        #: When the lock was first seen free with nobody ahead but these, and who had left it.
+        self._free: tuple[bytes, float, frozenset[bytes]] | None = None
         self._gone_since: float | None = None
         #: When it is our turn although others stand ahead, or None.
         self.patience_ends: float | None = None
@@ -94,8 +102,10 @@ class Turn:
 
     def _decide_behind(self, record: Record, now: float) -> Decision:
         """It is another's turn: ours when they have let it pass."""
-        if self._free is None or self._free[0] != record.left_by:
-            self._free = record.left_by, now
+        ahead = record.tokens_ahead_of(self._token)
+        # Whoever has just come to stand ahead is alive, and has not had this time yet.
+        if self._free is None or self._free[0] != record.left_by or ahead - self._free[2]:
+            self._free = record.left_by, now, ahead
         # The threads of one process live and die together.
         processes = record.processes_ahead_of(self._token)
         self.patience_ends = self._free[1] + PATIENCE_SECONDS * processes

@@ -274,6 +274,10 @@ class Record:
         """Of how many processes those are who are served before `token`."""
         return len({process_of(place.token) for place in self._ahead_of(token)})
 
+    def tokens_ahead_of(self, token: str) -> frozenset[bytes]:
+        """Who is served before `token`, by the tokens they stand in line with."""
+        return frozenset(place.token for place in self._ahead_of(token))
+
     def is_turn_of(self, token: str) -> bool:
         """Whether the lock is free, and whoever is served before `token` has had time to claim it.
 

@@ -242,6 +242,24 @@ class TestLostRecords:
         assert crowd.order == ["holder", "b", "c"]
         assert crowd.complaints == []
 
+    def test_who_was_paused_does_not_bring_back_those_who_have_gone(self, crowd: Crowd) -> None:
+        """Else the lock would lie free for those of the old line, who do not want it any more."""
+        crowd.comes("holder", hold=1.0)
+        for name in ("a", "b", "c"):
+            crowd.comes(name, after=0.1)
+        paused = crowd.comes("paused", after=0.2, hold=0.5)
+        crowd.passes(0.5)
+        paused.paused = True
+        crowd.passes(4.0)
+        assert crowd.order == ["holder", "a", "b", "c"]
+        crowd.world.watch.forget(LOCK)
+        paused.paused = False
+        crowd.passes(0.4)
+        assert crowd.order[-1] == "paused"
+        crowd.comes("later")
+        crowd.ends()
+        assert crowd.when("later") - crowd.when("paused") < 0.5 + PATIENCE_SECONDS
+
     def test_a_record_that_nobody_looked_at_for_long_is_no_trouble(self, crowd: Crowd) -> None:
         """Everybody was paused for longer than the grace, and the record went by itself."""
         dead = crowd.comes("dead", hold=100.0, lock_timeout=2.0)

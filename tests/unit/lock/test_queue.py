@@ -140,6 +140,28 @@ class TestPatience:
         log.lapsed = True
         assert turn.decide(log.record, 200.0) is Decision.WAIT
 
+    def test_it_begins_anew_when_a_person_comes_to_stand_before_batch(self, log: Log) -> None:
+        """That person is alive, and has a patience of its own, which is the shorter one."""
+        log.joined_by("dead").joined_by("job", priority="batch").lapsed = True
+        job = turn_of(log, "job")
+        job.decide(log.record, 100.0)
+        log.joined_by("person")
+        person = turn_of(log, "person")
+        assert person.decide(log.record, 100.2) is Decision.WAIT
+        assert job.decide(log.record, 100.25) is Decision.WAIT
+        assert job.patience_ends == 100.25 + 2 * PATIENCE_SECONDS
+        assert person.patience_ends is not None
+        assert person.decide(log.record, person.patience_ends) is Decision.PASS
+        assert job.decide(log.record, person.patience_ends) is Decision.WAIT
+
+    def test_not_when_somebody_comes_to_stand_behind(self, log: Log) -> None:
+        log.joined_by("dead", "me").lapsed = True
+        turn = turn_of(log, "me")
+        turn.decide(log.record, 100.0)
+        log.joined_by("later").joined_by("job", priority="batch")
+        assert turn.decide(log.record, 100.2) is Decision.WAIT
+        assert turn.patience_ends == 100.0 + PATIENCE_SECONDS
+
     def test_whoever_leaves_is_not_waited_for(self, log: Log) -> None:
         for name in ("a", "b", "me"):
             log.joined_by(name, process=name)
