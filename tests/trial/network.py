@@ -185,6 +185,8 @@ class _Link:
                     silent = True
                 if trouble is Trouble.CUT:
                     break
+                if trouble is Trouble.CUT_AFTER:
+                    source.shutdown(socket.SHUT_RDWR)  # before there can be an answer
                 if not silent:
                     target.sendall(data)
                 if trouble is Trouble.CUT_AFTER:
