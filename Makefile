@@ -3,7 +3,7 @@
 # make check  what is quick: lint, types, unit tests
 # make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
 # make docs   the documentation as a site, in build/site
-# make spec   the protocol's model, checked exhaustively; SPEC=--full for what takes minutes
+# make spec   the protocol's model, checked exhaustively; SPEC=--full for what takes much longer
 # make audit  known vulnerabilities of what is installed; says so if it cannot reach its data
 # make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make load   the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60

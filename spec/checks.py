@@ -41,6 +41,8 @@ CHECKS = (
     Check("exclusion, order, no deadlock: three people, batch; one accident", "lock.pml",
           ("-DACCIDENTS=1",)),
     Check("the same: two people, batch; two accidents", "lock.pml", (_TWO, "-DACCIDENTS=2")),
+    Check("the same: one accident, and whoever likes tries only once", "lock.pml",
+          (*_SMALL, "-DTRY_ONCE")),
     Check("a person who waits is served, though another dies or gives up", "lock.pml",
           _BUT_PERSON, claim="person_is_served"),
     Check("batch that waits is served, though another dies or gives up", "lock.pml",
@@ -78,6 +80,8 @@ LONG_CHECKS = (
           claim="person_is_served"),
     Check("batch that waits is served: three people", "lock.pml", _FOR_EVER,
           claim="batch_is_served"),
+    Check("exclusion, order: three people; one accident; some try only once", "lock.pml",
+          ("-DACCIDENTS=1", "-DTRY_ONCE")),
     Check("exclusion, order, no deadlock: three people, batch; two accidents", "lock.pml",
           ("-DACCIDENTS=2",)),
 )  # fmt: skip

@@ -73,8 +73,8 @@ bit restarted;
 #define OVER_BY_OWN_CLOCK(c) (!(deadline & BIT(c)))
 #endif
 
-#ifdef TRY_ONCE
-#define MAY_TRY_ONCE(c) ((c) == 2)
+#ifdef TRY_ONCE                 /* whoever likes does not wait */
+#define MAY_TRY_ONCE(c) true
 #else
 #define MAY_TRY_ONCE(c) false
 #endif
