@@ -202,3 +202,10 @@ def test_what_is_read_when_the_lease_is_over_may_be_old() -> None:
 def test_what_is_read_after_a_loss_may_be_old() -> None:
     loss = Span("restart", 1.7, 1.8)
     assert checked([A, B], loss, writes=[W1, W2], sights=[sight("w1")])[0] == []
+
+
+def test_what_was_read_before_the_stores_word_may_be_read_again() -> None:
+    late = tenure("b", 1.1, 3.0, degraded=True, confirmed=2.0)
+    early, again = sight("w1", by=late, began=1.2), sight("w1", by=late)
+    assert checked([A, late], writes=[W1, W2], sights=[early, again])[0] == []
+    assert checked([A, late], writes=[W1, W2], sights=[again])[0] == [(Kind.OUTDATED, "b")]
