@@ -13,6 +13,8 @@ PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q
 # What measures no times runs on two cores at once.
 BESIDE := -n 2 --dist loadfile
+# It takes into account how busy the machine is.
+TRIAL := tests/system/test_torture.py
 
 .DEFAULT_GOAL := help
 
@@ -57,8 +59,8 @@ test-servers: $(VENV)/.ready-dev
 # Whole stacks, load, long waits: some fifteen minutes.
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
-	$(PYTEST) $(BESIDE) -m slow tests/unit tests/property tests/contract tests/browser
-	$(PYTEST) -m slow tests/faults tests/system
+	$(PYTEST) $(BESIDE) -m slow tests/unit tests/property tests/contract tests/browser $(TRIAL)
+	$(PYTEST) -m slow tests/faults tests/system --ignore=$(TRIAL)
 
 # The model layer with the oldest releases of google-cloud-ndb and -datastore that pyproject.toml
 # allows, in an environment of its own. In full, some three minutes:

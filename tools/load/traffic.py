@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from sample_app import catalogue
+from sample_app.words import counted
 from tools.load.answers import Answers
 from tools.load.browser import Answer, Browser
 
@@ -174,7 +175,8 @@ class _Coach(_Client):
             points=str(BONUS_POINTS),
             hand_out=f"{self.chance.getrandbits(64):x}",
         )
-        if f"{BONUS_POINTS} points each for {len(group)} learners" in answers[-1].text:
+        said = f"{counted(BONUS_POINTS, 'point')} each for {counted(len(group), 'learner')}"
+        if said in answers[-1].text:
             self.traffic.accept(self.name, BONUS_POINTS * len(group))
         self.traffic.wait(0.2)
 
