@@ -122,7 +122,7 @@ def _send(
                 for future, result in zip(futures, results, strict=False):
                     if result.HasField("key"):
                         allocated = True
-                    else:
+                    elif not future.done():  # it was cancelled meanwhile
                         future.set_result(None)
                 if allocated:
                     _datastore_api._process_commit(rpc, futures)
