@@ -30,6 +30,8 @@ pytestmark = pytest.mark.slow
 SEED = str(random.randrange(10**6))
 #: On a machine that is so busy that hardly two processes run at once, one run may show nothing.
 _TIMES = 3
+#: Of so many faults of Datastore the rarest kinds are a dozen, and chance leaves none out.
+_MANY = 200
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +63,13 @@ def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float)
     assert figures["hand-overs checked for exclusion"] > seconds / 5
     assert figures["reads compared with earlier writes"] > 0
     # And the faults have hit something.
-    assert figures["of the unknown: had landed"] > 0
-    assert all(met[fault] for fault in FAULTS)
     assert any(met[trouble.value] for trouble in Trouble)
-    assert met[OUTLIVED] > 0
+    hits = sum(met[fault] for fault in FAULTS)
+    assert hits > seconds / 10
+    if hits > _MANY:
+        assert all(met[fault] for fault in FAULTS)
+        assert figures.get("of the unknown: had landed")
+        assert met[OUTLIVED] > 0
 
 
 class Control(NamedTuple):

@@ -29,7 +29,7 @@ _TABLES = (
     "overlaps that may be",
     "errors of writes",
 )
-_SUMS = ("longest told after its time-out, s",)
+_MAXIMA = ("longest told after its time-out, s",)
 
 
 @dataclasses.dataclass
@@ -66,7 +66,7 @@ class Report:
         self.operations += history.operations
         for name, figure in verdict.figures.items():
             before = self.figures.get(name, 0)
-            self.figures[name] = max(before, figure) if name in _SUMS else before + figure
+            self.figures[name] = max(before, figure) if name in _MAXIMA else before + figure
         stopped = lasting(history.spans, STOPS)
         self.figures["processes stood still, s"] = round(
             self.figures.get("processes stood still, s", 0.0) + stopped, 1
@@ -106,14 +106,7 @@ class Report:
             "",
             f"{facts['hours']} hours in {self.rounds} rounds.",
         ]
-        for title in (
-            "found",
-            "figures",
-            "faults",
-            "what they met",
-            "overlaps that may be",
-            "errors of writes",
-        ):
+        for title in _TABLES:
             lines += _table(title, facts[title])
         lines += _table(
             "operations",
