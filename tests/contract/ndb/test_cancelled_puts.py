@@ -1,4 +1,4 @@
-"""A put is cancelled while its commit is under way: the others in it are told how they ended."""
+"""A put is cancelled while its commit is under way; the others in it are told what came of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from google.cloud import ndb
 from google.cloud.ndb import _eventloop, exceptions
 
+import emulator
 import userlock
 from tests.contract.ndb.models import VideoLog
 from tests.contract.ndb.servers import Wire
@@ -17,26 +18,37 @@ pytestmark = pytest.mark.usefixtures("context")
 
 
 def put_and_cancel(client: ndb.Client, entities: Sequence[Any]) -> list[Any]:
-    """Put all in one commit, and cancel the first; the keys of the others, as they are told."""
+    """Put all in one commit, and cancel the first; the futures of the others."""
     wire = Wire(client)
     cancelled, *others = [entity.put_async() for entity in entities]
     while "commit" not in wire.names:
         _eventloop.run1()
     cancelled.cancel()
-    keys = [other.result() for other in others]
+    ndb.wait_all(others)
     assert wire.names.count("commit") == 1
     with pytest.raises(exceptions.Cancelled):
         cancelled.result()
-    return keys
+    return others
 
 
 def test_of_those_that_were_there(ndb_client: ndb.Client) -> None:
     with userlock.global_lock("ann"):
         keys = ndb.put_multi([VideoLog(id=name, learner_id="ann") for name in "ab"])
-        assert put_and_cancel(ndb_client, ndb.get_multi(keys)) == keys[1:]
+        (other,) = put_and_cancel(ndb_client, ndb.get_multi(keys))
+        assert other.result() == keys[1]
 
 
 def test_of_new_ones_under_automatic_ids(ndb_client: ndb.Client) -> None:
     with userlock.global_lock("ann"):
-        (key,) = put_and_cancel(ndb_client, [VideoLog(learner_id="ann") for _ in "ab"])
-        assert key.id()
+        (other,) = put_and_cancel(ndb_client, [VideoLog(learner_id="ann") for _ in "ab"])
+        assert other.result().id()
+
+
+def test_of_new_ones_when_nobody_can_tell(
+    ndb_client: ndb.Client, datastore: emulator.Emulator
+) -> None:
+    with userlock.global_lock("ann"):
+        datastore.faults.drop_reply()
+        (other,) = put_and_cancel(ndb_client, [VideoLog(learner_id="ann") for _ in "ab"])
+        with pytest.raises(userlock.CommitInDoubt):
+            other.result()

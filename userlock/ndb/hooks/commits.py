@@ -267,7 +267,8 @@ def _create_again(
             assert sent.write is not None
             in_doubt = sent.write.in_doubt()
             in_doubt.__cause__ = error
-            sent.future.set_exception(in_doubt)
+            if not sent.future.done():
+                sent.future.set_exception(in_doubt)
     yield from settle(batch, rpc, doubt)
 
 
