@@ -17,6 +17,7 @@ from tests.trial.harms import STOPS
 from tests.trial.history import History
 from tests.trial.processes import Result
 from tests.trial.verdict import faults, lasting
+from userlock.words import counted
 
 #: Of the notes around a finding: for how long before and after it, in seconds, and how many.
 _AROUND_SECONDS = 3.0
@@ -100,11 +101,12 @@ class Report:
     def markdown(self) -> str:
         """All of it, for people."""
         facts = self.facts()
-        verdict = "nothing is wrong" if not self.findings else f"{len(self.findings)} findings"
+        found = len(self.findings)
+        verdict = counted(found, "finding") if found else "nothing is wrong"
         lines = [
             f"# Trial with seed {self.seed}: {verdict}",
             "",
-            f"{facts['hours']} hours in {self.rounds} rounds.",
+            f"{facts['hours']} hours in {counted(self.rounds, 'round')}.",
         ]
         for title in _TABLES:
             lines += _table(title, facts[title])
@@ -126,7 +128,7 @@ class Report:
         figures = self.figures
         found = ", ".join(f"{self._count(kind)} {kind.name.lower()}" for kind in Kind)
         return (
-            f"{self.rounds} rounds, {self.seconds:.0f} s, {self.faults.total()} faults, "
+            f"{counted(self.rounds, 'round')}, {self.seconds:.0f} s, {self.faults.total()} faults, "
             f"{figures.get('operations', 0):.0f} operations, {figures.get('writes', 0):.0f} writes "
             f"({figures.get('writes accepted', 0):.0f} accepted, "
             f"{figures.get('writes refused', 0):.0f} refused, "

@@ -40,4 +40,4 @@ def test_a_finding_names_its_round() -> None:
     report.add(result(LOST), 3)
     assert report.facts()["findings"] == [f"round 3: {LOST}"]
     assert report.facts()["found"][Kind.LOST.value] == 1
-    assert "1 findings" in report.markdown()
+    assert ": 1 finding\n" in report.markdown()
