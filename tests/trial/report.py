@@ -162,7 +162,7 @@ def versions() -> dict[str, str]:
     memcached = subprocess.run(["memcached", "-V"], capture_output=True, text=True, check=True)
     return {
         "python": platform.python_version(),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "memcached": memcached.stdout.split()[-1],
         **{name: version(name) for name in ("google-cloud-ndb", "pymemcache", "userlock")},
     }

@@ -101,15 +101,16 @@ class Exclusion:
     def _outdated(self) -> Iterator[Finding]:
         chains = _Order(self._history.writes)
         sealed = self._sealed()
-        early: set[tuple[str, str]] = set()
+        early: set[str] = set()
         for sight in self._history.sights:
             tenure = self._by_token.get(sight.token)
             if tenure is None or tenure.held_from is None:
                 continue
             if sight.began < tenure.held_from:
-                early.add((sight.token, sight.entity))
-            # Read without the store's word, it stays in the context cache when that is given.
-            if (sight.token, sight.entity) in early:
+                early.add(sight.token)
+            # Read without the store's word, it stays in the context cache when that is given; and
+            # a query brings others of the same kind along.
+            if sight.token in early:
                 continue
             if sight.ended > tenure.held_until:
                 continue  # it was over by the holder's own clock, so nothing may be made of it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -208,4 +209,6 @@ def test_what_was_read_before_the_stores_word_may_be_read_again() -> None:
     late = tenure("b", 1.1, 3.0, degraded=True, confirmed=2.0)
     early, again = sight("w1", by=late, began=1.2), sight("w1", by=late)
     assert checked([A, late], writes=[W1, W2], sights=[early, again])[0] == []
+    sibling = dataclasses.replace(early, entity="another")  # by a query, which read both
+    assert checked([A, late], writes=[W1, W2], sights=[sibling, again])[0] == []
     assert checked([A, late], writes=[W1, W2], sights=[again])[0] == [(Kind.OUTDATED, "b")]
