@@ -272,7 +272,7 @@ class Record:
 
     def processes_ahead_of(self, token: str) -> int:
         """Of how many processes those are who are served before `token`."""
-        return len({process_of(place.token) for place in self._ahead_of(token)})
+        return len({process_of(each) for each in self.tokens_ahead_of(token)})
 
     def tokens_ahead_of(self, token: str) -> frozenset[bytes]:
         """Who is served before `token`, by the tokens they stand in line with."""
