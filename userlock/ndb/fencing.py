@@ -40,7 +40,7 @@ from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lastputs import LastPut, last_puts, note_delete, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
-from userlock.ndb.stamps import DELETED, Stamp, stamp_of
+from userlock.ndb.stamps import DELETED, Stamp, stamp_of, stamp_put
 from userlock.ndb.transactions import forget_pending, note_pending
 from userlock.ndb.writeid import mark_of
 from userlock.reports import REPORTS
@@ -216,8 +216,13 @@ class FencedPut(_FencedWrite):
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
-        self._entity._userlock_stamp = Stamp(
-            self._key, self._held, version, place=self._put_at, lock_id=self._lock_id
+        stamp_put(
+            self._entity,
+            self._key,
+            version,
+            self._put_at,
+            held=self._held,
+            lock_id=self._lock_id,
         )
         for last in self._last_puts:
             last.version = version
@@ -316,7 +321,7 @@ class FencedDelete(_FencedWrite):
         """The entity is gone; an object of it that is put after this creates it anew."""
         stamp = None if self._cached is None else stamp_of(self._cached)
         if stamp is not None:
-            self._cached._userlock_stamp = Stamp(stamp.key, stamp.held, DELETED)
+            stamp_put(self._cached, stamp.key, DELETED, held=stamp.held)
 
     def overwriting(self) -> None:
         """Never: nothing is created."""

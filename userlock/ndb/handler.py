@@ -19,7 +19,7 @@ from userlock.ndb.stamps import (
     origin,
     place_of_read,
     stamp_of,
-    stamp_of_read,
+    stamp_read,
 )
 from userlock.ndb.transactions import wait_for_writes
 
@@ -40,7 +40,7 @@ class ModelHandler:
     def loaded(self, entity: Any, version: int, asked: Any, place: Any) -> None:
         if version < 0:
             tell_of_missing_versions()
-        entity._userlock_stamp = stamp_of_read(entity, version, asked or NOTHING_HELD, place)
+        stamp_read(entity, version, asked or NOTHING_HELD, place)
 
     def write_of(self, entity: Any) -> FencedPut | None:
         write: FencedPut | None = entity.__dict__.get("_userlock_write")

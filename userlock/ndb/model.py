@@ -28,7 +28,7 @@ from userlock.ndb.places import here
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import check_put, check_put_of_policy, check_whole
 from userlock.ndb.staleness import watch_uses
-from userlock.ndb.stamps import DELETED, Stamp, place_of_read, stamp_of
+from userlock.ndb.stamps import DELETED, SLOTS, copy_stamp, place_of_read, stamp_of, stamp_put
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.settings import Reaction
 
@@ -52,6 +52,8 @@ class Model(ndb.Model):
     it was read raises `StaleWriteError` at the commit and changes nothing.
     """
 
+    __slots__ = SLOTS
+
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
     _overwrites: ClassVar[bool] = False
     _lock_id: ClassVar[Any] = None
@@ -59,7 +61,6 @@ class Model(ndb.Model):
 
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     _userlock_rule: ClassVar[LockRule | None] = None
-    _userlock_stamp: Stamp | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -175,7 +176,7 @@ class Model(ndb.Model):
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            self._userlock_stamp = Stamp(self._key, {}, version, place=place_of_read())
+            stamp_put(self, self._key, version, place_of_read())
 
     def __copy__(self) -> Any:
         return self._userlock_copied(lambda value: value)
@@ -187,10 +188,9 @@ class Model(ndb.Model):
         """Another object of the same entity, read when and where this one was."""
         other = type(self).__new__(type(self))
         for name, value in self.__dict__.items():
-            if name == "_userlock_stamp":
-                other.__dict__[name] = value
-            elif not name.startswith("_userlock_"):
+            if not name.startswith("_userlock_"):
                 other.__dict__[name] = copied(value)
+        copy_stamp(self, other)
         return other
 
 

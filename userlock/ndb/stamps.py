@@ -35,48 +35,38 @@ NOTHING_HELD = Origin(NO_LOCKS, None, 0)
 DELETED = -1
 
 
-class Stamp:
+class Stamp(NamedTuple):
     """What is remembered about an entity object since it was read or last put.
 
     Attributes:
-        key: the key it was read or put under; None for a key that Datastore allocated, until
-            it is first seen.
-        held: the locks its reader held, as the scope had them at that moment.
+        key: the key it was read or put under.
+        version: the entity's version in Datastore; 0 when it is not known, or `DELETED`.
+        place: where in the code it was read, if that is captured.
         lock_id: its lock id then, as the application has it; None when it is not known, or
             nothing was held, or the key says it.
-        version: the entity's version in Datastore; 0 when it is not known, or `DELETED`.
+        held: the locks its reader held, as the scope had them at that moment.
         transaction: the transaction it was read in, if any.
-        place: where in the code it was read, if that is captured.
         order: when it was asked for or put, in the process-wide order of reads and puts.
     """
 
-    __slots__ = ("held", "key", "lock_id", "order", "place", "transaction", "version")
+    key: Any
+    version: int
+    place: Place | None
+    lock_id: object
+    held: Mapping[str, Tenure]
+    transaction: bytes | None
+    order: int
 
-    def __init__(
-        self,
-        key: Any,
-        held: Mapping[str, Tenure],
-        version: int,
-        transaction: bytes | None = None,
-        place: Place | None = None,
-        lock_id: object = None,
-        order: int | None = None,
-    ) -> None:
-        self.key = key
-        self.held = held
-        self.lock_id = lock_id
-        self.version = version
-        self.transaction = transaction
-        self.place = place
-        self.order = next(sequence) if order is None else order
 
-    def is_for(self, key: Any) -> bool:
-        """Whether this is about the entity of that key: an object's key can be changed."""
-        if self.key is None:
-            if not hooks.is_complete(key):
-                return False
-            self.key = key
-        return self.key is key or self.key == key
+#: What an entity object has its stamp in. Attributes of its own, and `__slots__`: one object more
+#: for each of ten thousand entities makes garbage collections that much longer.
+SLOTS = (
+    "_userlock_key",
+    "_userlock_lock_id",
+    "_userlock_origin",
+    "_userlock_place",
+    "_userlock_version",
+)
 
 
 def origin() -> Origin:
@@ -91,8 +81,8 @@ def place_of_read() -> Place | None:
     return here() if current_settings().capture_places else None
 
 
-def stamp_of_read(entity: Any, version: int, asked: Origin, place: Place | None) -> Stamp:
-    """The stamp for an entity object that is being made.
+def stamp_read(entity: Any, version: int, asked: Origin, place: Place | None) -> None:
+    """Stamp an entity object that has just been made.
 
     Args:
         entity: the entity object.
@@ -100,20 +90,73 @@ def stamp_of_read(entity: Any, version: int, asked: Origin, place: Place | None)
         asked: what was held when Datastore was asked for it.
         place: where it was asked for, if that is known.
     """
-    held, transaction, order = asked
     lock_id = None
     rule = entity._userlock_rule
-    if held and rule is not None and not rule.by_key:
+    if rule is not None and asked.held and not rule.by_key:
         try:
             lock_id = rule.read(entity)
         except Exception:
             lock_id = None  # a projection without it, or a method that fails: its put reports that
-    return Stamp(hooks.key_of(entity), held, version, transaction, place, lock_id, order)
+    _write(entity, hooks.key_of(entity), version, place, lock_id, asked)
+
+
+def stamp_put(
+    entity: Any,
+    key: Any,
+    version: int,
+    place: Place | None = None,
+    *,
+    held: Mapping[str, Tenure] = NO_LOCKS,
+    lock_id: object = None,
+) -> None:
+    """Stamp an entity object anew, which from now on stands for that version.
+
+    Args:
+        entity: the entity object.
+        key: what it is stored under; None for a key that Datastore allocated, until it is seen.
+        version: its version, or `DELETED`.
+        place: where it was put, if that is captured.
+        held: what was held at that.
+        lock_id: its lock id then.
+    """
+    _write(entity, key, version, place, lock_id, Origin(held, None, next(sequence)))
+
+
+def _write(
+    entity: Any, key: Any, version: int, place: Place | None, lock_id: object, origin: Origin
+) -> None:
+    entity._userlock_key = key
+    entity._userlock_version = version
+    entity._userlock_place = place
+    entity._userlock_lock_id = lock_id
+    entity._userlock_origin = origin
 
 
 def stamp_of(entity: Any) -> Stamp | None:
-    """The stamp of an entity object, if it is still about the entity that its key names."""
-    stamp: Stamp | None = entity._userlock_stamp
-    if stamp is None or not stamp.is_for(hooks.key_of(entity)):
+    """The stamp of an entity object, if it is still about the entity that its key names.
+
+    An object's key can be changed.
+    """
+    origin: Origin | None = getattr(entity, "_userlock_origin", None)
+    if origin is None:
         return None
-    return stamp
+    key = hooks.key_of(entity)
+    if entity._userlock_key is None and hooks.is_complete(key):
+        entity._userlock_key = key
+    stamped = entity._userlock_key
+    if stamped is None or (stamped is not key and stamped != key):
+        return None
+    return Stamp(
+        stamped,
+        entity._userlock_version,
+        entity._userlock_place,
+        entity._userlock_lock_id,
+        *origin,
+    )
+
+
+def copy_stamp(entity: Any, copy: Any) -> None:
+    """Stamp a copy of an entity object as that one is."""
+    for name in SLOTS:
+        if hasattr(entity, name):
+            setattr(copy, name, getattr(entity, name))

@@ -11,6 +11,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, LeaseLost, StaleWrite
+from userlock.ndb.stamps import stamp_of
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -380,8 +381,9 @@ class TestGlobalCache:
         with outer.new(global_cache=cache, cache=None).use():
             key.get()
             learner = key.get(use_cache=False)
-            assert learner._userlock_stamp is not None
-            assert learner._userlock_stamp.version > 0
+            stamp = stamp_of(learner)
+            assert stamp is not None
+            assert stamp.version > 0
             elsewhere(add_five)
             with (
                 userlock.suppress("to see what fencing does"),

@@ -111,7 +111,8 @@ def _hook_queries(handler: Handler) -> None:
     iterator_class = _datastore_query._QueryIteratorImpl
     begin = iterator_class.__init__
     next_batch = iterator_class._next_batch
-    make_entity = _datastore_query._Result.entity
+    result_class = _datastore_query._Result
+    make_entity = result_class.entity
 
     @functools.wraps(begin)
     def begin_noting_place(self: Any, query: Any, raw: bool = False) -> None:
@@ -135,8 +136,9 @@ def _hook_queries(handler: Handler) -> None:
     def entity_as_asked_for(self: Any) -> Any:
         if self.result_type == _datastore_query.RESULT_TYPE_KEY_ONLY:
             return make_entity(self)
-        origin, place = self.__dict__.get("_userlock_asked", (None, None))
-        result_pb = self.result_pb._pb
+        origin, place = self._userlock_asked
+        shown = self.result_pb
+        result_pb = shown._pb
         version = result_pb.version
         if not version and self.result_type == _datastore_query.RESULT_TYPE_FULL:
             version = fingerprint(result_pb.entity)
@@ -145,17 +147,21 @@ def _hook_queries(handler: Handler) -> None:
             _userlock_version=version, _userlock_origin=origin, _userlock_place=place
         )
         # In the way of the message that would be wrapped each time it is asked for. Taken out
-        # again, as thousands of results that keep theirs make garbage collections long.
-        shown = self.result_pb.__dict__
-        shown["entity"] = message
+        # again, and not by way of a `__dict__`, as thousands of results that keep theirs make
+        # garbage collections long.
+        object.__setattr__(shown, "entity", message)
         try:
             return make_entity(self)
         finally:
-            del shown["entity"]
+            object.__delattr__(shown, "entity")
 
+    result_class.entity = entity_as_asked_for
+    result_class._userlock_asked = None, None
+    # By the first object, so that all of them share its name (PEP 412): an attribute that comes to
+    # a class with many objects gives each of them a dict of its own.
+    result_class.__new__(result_class)._userlock_asked = None, None
     iterator_class.__init__ = begin_noting_place
     iterator_class._next_batch = next_batch_noting_origin
-    _datastore_query._Result.entity = entity_as_asked_for
 
 
 def hook_caches(handler: Handler) -> None:
