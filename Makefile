@@ -63,13 +63,11 @@ test-slow: $(VENV)/.ready-dev
 	$(PYTEST) -m slow tests/faults tests/system --ignore=$(TRIAL)
 
 # The model layer with the oldest releases of google-cloud-ndb and -datastore that pyproject.toml
-# allows, in an environment of its own. In full, some three minutes:
-#   make test-oldest OLDEST="tests/unit/ndb tests/contract/ndb"
-OLDEST := tests/unit/ndb tests/contract/ndb/ways/test_table.py
+# allows, in an environment of its own.
 .PHONY: test-oldest
 test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
-		$(BESIDE) -m 'not slow' $(OLDEST)
+		$(BESIDE) -m 'not slow' tests/unit/ndb tests/contract/ndb
 
 # Random programs in several processes, and everything that may fail fails; a checker says whether
 # what was promised was kept. A short form is part of `test-slow`: five minutes in all, of which

@@ -67,10 +67,7 @@ def client(datastore: InstantDatastore) -> Any:
 
 
 def results(entities: list[bytes]) -> list[Any]:
-    """Query results with these entities, as messages fresh from the wire.
-
-    Each is made anew, as userlock writes the version into the message.
-    """
+    """Query results with these entities, as messages fresh from the wire."""
     batch = query_messages.QueryResultBatch.deserialize(_batch(entities))
     return list(batch.entity_results)
 

@@ -54,7 +54,7 @@ _TOGETHER = 20
 _FETCHED = 100
 #: Entities in one long query, which few rounds are made of, and none in a quick run.
 _MANY = 10_000
-_LONG_ROUNDS = 9
+_LONG_ROUNDS = 15
 
 
 _MODELS = (PlainLearner, LockedLearner)

@@ -37,26 +37,35 @@ from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks, server
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.lastputs import LastPut, last_puts, note_delete, note_put
+from userlock.ndb.lastputs import LastPut, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
-from userlock.ndb.stamps import DELETED, Stamp, stamp_of, stamp_put
+from userlock.ndb.stamps import DELETED, Stamp, restamp, stamp_of
 from userlock.ndb.transactions import forget_pending, note_pending
 from userlock.ndb.writeid import mark_of
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
-_Violation = TypeVar("_Violation", bound=WriteViolation)
+AnyViolation = TypeVar("AnyViolation", bound=WriteViolation)
 
 
-class _FencedWrite(abc.ABC):
+class FencedWrite(abc.ABC):
     """What puts and deletes have in common: the checks when their transaction commits."""
 
-    __slots__ = ("_checked", "_tenures", "base_version", "begun_in", "future", "read_version")
+    __slots__ = (
+        "_by_comparison",
+        "_checked",
+        "_tenures",
+        "base_version",
+        "begun_in",
+        "future",
+        "read_version",
+    )
 
     def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], now: Moment) -> None:
         self._tenures = tenures
         self._checked = now.checked
+        self._by_comparison: bool | None = None
         #: The ndb context that it is begun in.
         self.begun_in = now.context
         #: Its outcome, once it is on its way.
@@ -66,11 +75,13 @@ class _FencedWrite(abc.ABC):
 
     @property
     def by_comparison(self) -> bool:
-        """Whether Datastore cannot be told what the write builds on."""
-        version = self.base_version
-        return version < 0 or (
-            version > 0 and not server.honours_base_version(self.begun_in.client)
-        )
+        """Whether Datastore cannot be told what the write builds on. Settled when first asked."""
+        if self._by_comparison is None:
+            version = self.base_version
+            self._by_comparison = version < 0 or (
+                version > 0 and not server.honours_base_version(self.begun_in.client)
+            )
+        return self._by_comparison
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
@@ -130,11 +141,11 @@ class _FencedWrite(abc.ABC):
         """Nobody can tell whether its transaction was applied."""
 
     @abc.abstractmethod
-    def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
+    def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
         """A violation with the facts of this write."""
 
 
-class FencedPut(_FencedWrite):
+class FencedPut(FencedWrite):
     """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
 
     __slots__ = (
@@ -216,7 +227,7 @@ class FencedPut(_FencedWrite):
 
     def landed(self, version: int) -> None:
         """The entity is stored: its object now stands for that version."""
-        stamp_put(
+        restamp(
             self._entity,
             self._key,
             version,
@@ -233,7 +244,7 @@ class FencedPut(_FencedWrite):
     ) -> StaleWriteError:
         """Somebody else wrote it first. The stale object leaves the caches."""
         error = self._error(version, others_landed, may_have_landed)
-        return _tell(error, self._entity._key)
+        return tell_of_stale(error, self._entity._key)
 
     def overwriting(self) -> None:
         """A new object overwrites an entity that nobody has looked at."""
@@ -267,7 +278,7 @@ class FencedPut(_FencedWrite):
             put_at=self._put_at,
         )
 
-    def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
+    def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
         return kind(
             key=self._entity._key,
             kind=type(self._entity)._get_kind(),
@@ -277,106 +288,6 @@ class FencedPut(_FencedWrite):
             put_at=self._put_at,
             detail=detail,
         )
-
-
-class FencedDelete(_FencedWrite):
-    """One delete from `delete_async` to the commit's answer. Implements `watch.Write`.
-
-    It carries the version that was read under the same tenure, if the entity
-    was: a delete by a key that was never read has nothing to match.
-    """
-
-    __slots__ = ("_cached", "_deleted_at", "_key", "_lock_id", "_read_at")
-
-    must_be_new = may_overwrite = False
-    mark = None
-
-    def __init__(
-        self,
-        ndb_key: Any,
-        lock_id: str | None,
-        cached: Any,
-        tenure: Tenure | None,
-        deleted_at: Place | None,
-        now: Moment,
-    ) -> None:
-        stamp = _stamp_under(tenure, cached, now.transaction)
-        super().__init__(stamp, () if tenure is None else (tenure,), now)
-        self._cached = cached
-        self._key = ndb_key
-        self._lock_id = lock_id
-        self._deleted_at = deleted_at
-        self._read_at = None if stamp is None else stamp.place
-        if tenure is not None:
-            last = last_puts(tenure).pop(ndb_key, None)
-            if last is not None and last.version and self.base_version:
-                self.base_version = last.version  # put by another object than the cached one
-
-    def begun(self, future: Any) -> None:
-        """It is on its way."""
-        note_delete(self._key)
-        super().begun(future)
-
-    def landed(self, version: int) -> None:
-        """The entity is gone; an object of it that is put after this creates it anew."""
-        stamp = None if self._cached is None else stamp_of(self._cached)
-        if stamp is not None:
-            stamp_put(self._cached, stamp.key, DELETED, held=stamp.held)
-
-    def overwriting(self) -> None:
-        """Never: nothing is created."""
-
-    def conflicted(
-        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
-    ) -> StaleWriteError:
-        """Somebody else wrote it first."""
-        error = StaleWriteError(
-            key=self._key,
-            lock_id=self._lock_id,
-            read_version=max(self.base_version, 0),
-            found_version=version,
-            read_at=self._read_at,
-            put_at=self._deleted_at,
-            deleting=True,
-            others_landed=others_landed,
-            may_have_landed=may_have_landed,
-        )
-        return _tell(error, self._key)
-
-    def in_doubt(self) -> CommitInDoubt:
-        """Nobody can tell whether its transaction was applied."""
-        return CommitInDoubt(
-            key=self._key,
-            kind=self._key.kind(),
-            lock_id=self._lock_id,
-            put_at=self._deleted_at,
-            deleting=True,
-        )
-
-    def _violation(self, kind: type[_Violation], detail: str = "") -> _Violation:
-        return kind(
-            key=self._key,
-            kind=self._key.kind(),
-            lock_id=self._lock_id,
-            policy=policy_for_message(hooks.model_of(self._key.kind())),
-            read_at=self._read_at,
-            put_at=self._deleted_at,
-            detail=detail,
-            deleting=True,
-        )
-
-
-def _stamp_under(tenure: Tenure | None, cached: Any, transaction: bytes | None) -> Stamp | None:
-    """What is known of a cached object, if it was read under this tenure, or in this transaction.
-
-    Otherwise nobody relied on it when the delete was decided on.
-    """
-    stamp = None if cached is None else stamp_of(cached)
-    if stamp is None:
-        return None
-    if tenure is not None and stamp.held.get(tenure.lock_id) is tenure:
-        return stamp
-    return stamp if transaction is not None and stamp.transaction == transaction else None
 
 
 def _version_to_match(stamp: Stamp | None, transaction: bytes | None) -> int:
@@ -391,7 +302,8 @@ def _version_to_match(stamp: Stamp | None, transaction: bytes | None) -> int:
 _Stale = TypeVar("_Stale", bound=StaleWriteError)
 
 
-def _tell(error: _Stale, ndb_key: Any) -> _Stale:
+def tell_of_stale(error: _Stale, ndb_key: Any) -> _Stale:
+    """The entity leaves the caches, and listeners hear of it. Gives the error back."""
     hooks.forget_cached(ndb_key)
     LISTENERS.emit(StaleWrite(error.lock_id, error))
     return error

@@ -6,8 +6,9 @@ from typing import Any
 
 from userlock.lock.scope import current_scope
 from userlock.ndb import hooks
+from userlock.ndb.deleting import FencedDelete
 from userlock.ndb.enforcement import Moment
-from userlock.ndb.fencing import FencedDelete, FencedPut
+from userlock.ndb.fencing import FencedPut
 from userlock.ndb.lastputs import deleted_in_running_transaction, put_in_running_transaction
 from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.places import here

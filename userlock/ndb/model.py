@@ -24,11 +24,11 @@ from userlock.ndb.enforcement import Moment
 from userlock.ndb.fencing import FencedPut
 from userlock.ndb.handler import ModelHandler
 from userlock.ndb.lockids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.places import here
+from userlock.ndb.places import Place, here
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import check_put, check_put_of_policy, check_whole
 from userlock.ndb.staleness import watch_uses
-from userlock.ndb.stamps import DELETED, SLOTS, copy_stamp, place_of_read, stamp_of, stamp_put
+from userlock.ndb.stamps import ATTRIBUTES, DELETED, Origin, place_of_read, restamp, stamp_of
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.settings import Reaction
 
@@ -52,8 +52,6 @@ class Model(ndb.Model):
     it was read raises `StaleWriteError` at the commit and changes nothing.
     """
 
-    __slots__ = SLOTS
-
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
     _overwrites: ClassVar[bool] = False
     _lock_id: ClassVar[Any] = None
@@ -61,6 +59,12 @@ class Model(ndb.Model):
 
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     _userlock_rule: ClassVar[LockRule | None] = None
+    # See `stamps.ATTRIBUTES`.
+    _userlock_key: Any = None
+    _userlock_lock_id: object = None
+    _userlock_origin: Origin | None = None
+    _userlock_place: Place | None = None
+    _userlock_version: int = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -68,6 +72,7 @@ class Model(ndb.Model):
         cls._write_policy = policy
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
+        hooks.name_early(cls, ATTRIBUTES)
 
     # ndb calls these by either name.
     def _put(self, **kwargs: Any) -> Any:
@@ -140,7 +145,7 @@ class Model(ndb.Model):
         put_at, context = putting
         now = Moment(put_at, context)
         stamp = stamp_of(self)
-        if self._projection:
+        if hooks.projection_of(self):
             check_whole(self, stamp, put_at, now)
         super()._prepare_for_put()
         lock_id = None
@@ -176,7 +181,7 @@ class Model(ndb.Model):
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            stamp_put(self, self._key, version, place_of_read())
+            restamp(self, self._key, version, place_of_read())
 
     def __copy__(self) -> Any:
         return self._userlock_copied(lambda value: value)
@@ -188,9 +193,10 @@ class Model(ndb.Model):
         """Another object of the same entity, read when and where this one was."""
         other = type(self).__new__(type(self))
         for name, value in self.__dict__.items():
-            if not name.startswith("_userlock_"):
+            if name in ATTRIBUTES:
+                other.__dict__[name] = value
+            elif not name.startswith("_userlock_"):
                 other.__dict__[name] = copied(value)
-        copy_stamp(self, other)
         return other
 
 

@@ -26,6 +26,7 @@ from userlock.errors import (
     ReadWithoutLock,
 )
 from userlock.lock.tenure import Tenure
+from userlock.ndb import hooks
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.places import Place
@@ -59,7 +60,7 @@ def check_put(
         lock_id = lock_id_for_put(entity)
     except LockIdError as error:
         lock_id = None
-        if now.checked and not entity._projection:  # of which that has been told
+        if now.checked and not hooks.projection_of(entity):  # of which that has been told
             _report_put(entity, (LockIdMissing, error.reason), None, stamp, put_at)
     if lock_id is None:
         return None, ()
@@ -162,13 +163,13 @@ def check_whole(entity: Any, stamp: Stamp | None, put_at: Place | None, now: Mom
         PartialEntityPut: it does, and enforcement is on.
     """
     policy = type(entity)._write_policy
-    if not entity._projection or policy.is_unsafe or not now.checked:
+    if not hooks.projection_of(entity) or policy.is_unsafe or not now.checked:
         return
     lock_id = None
     if policy is WritePolicy.USER_LOCK:
         with contextlib.suppress(Exception):  # the projection may lack it
             lock_id = lock_id_for_put(entity)
-    finding = PartialEntityPut, f"it has only {', '.join(entity._projection)}"
+    finding = PartialEntityPut, f"it has only {', '.join(hooks.projection_of(entity))}"
     _report_put(entity, finding, lock_id, stamp, put_at)
 
 

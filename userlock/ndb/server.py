@@ -28,7 +28,7 @@ def honours_base_version(client: Any) -> bool:
     """Whether the server that an `ndb.Client` talks to honours `base_version`.
 
     Google's own is not asked. Any other one is asked once per process, with
-    an entity that is removed again.
+    an entity that is removed again; while it does not answer, the answer is no.
     """
     if client.host.endswith(_GOOGLE):
         return True
@@ -43,7 +43,7 @@ def _ask(client: Any, place: tuple[str, str, str | None]) -> bool:
             return _honoured[place]
         verdicts = {finding.subject: finding.verdict for finding in probe(client)}
         if BASE_VERSION not in verdicts:
-            return True  # it did not answer; neither will it to the write
+            return False  # it did not answer; should it answer to the write, that is compared
         _honoured[place] = verdicts[BASE_VERSION] is Verdict.OK
         if not _honoured[place]:
             log.warning(

@@ -14,6 +14,7 @@ from userlock.lock.scope import current_scope
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.enforcement import NO_LOCKS, current_settings
+from userlock.ndb.lockids import LockRule
 from userlock.ndb.places import Place, here
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
@@ -58,9 +59,9 @@ class Stamp(NamedTuple):
     order: int
 
 
-#: What an entity object has its stamp in. Attributes of its own, and `__slots__`: one object more
-#: for each of ten thousand entities makes garbage collections that much longer.
-SLOTS = (
+#: What an entity object has its stamp in. Attributes of its own: one object more for each of ten
+#: thousand entities would make garbage collections that much longer.
+ATTRIBUTES = (
     "_userlock_key",
     "_userlock_lock_id",
     "_userlock_origin",
@@ -90,17 +91,20 @@ def stamp_read(entity: Any, version: int, asked: Origin, place: Place | None) ->
         asked: what was held when Datastore was asked for it.
         place: where it was asked for, if that is known.
     """
-    lock_id = None
     rule = entity._userlock_rule
-    if rule is not None and asked.held and not rule.by_key:
-        try:
-            lock_id = rule.read(entity)
-        except Exception:
-            lock_id = None  # a projection without it, or a method that fails: its put reports that
+    asks = rule is not None and asked.held and not rule.by_key
+    lock_id = _lock_id_of(entity, rule) if asks else None
     _write(entity, hooks.key_of(entity), version, place, lock_id, asked)
 
 
-def stamp_put(
+def _lock_id_of(entity: Any, rule: LockRule) -> object:
+    try:
+        return rule.read(entity)
+    except Exception:
+        return None  # a projection without it, or a method that fails: its put reports that
+
+
+def restamp(
     entity: Any,
     key: Any,
     version: int,
@@ -109,27 +113,27 @@ def stamp_put(
     held: Mapping[str, Tenure] = NO_LOCKS,
     lock_id: object = None,
 ) -> None:
-    """Stamp an entity object anew, which from now on stands for that version.
+    """Stamp an entity object that stands for another version from now on: put, deleted, unpickled.
 
     Args:
         entity: the entity object.
         key: what it is stored under; None for a key that Datastore allocated, until it is seen.
         version: its version, or `DELETED`.
-        place: where it was put, if that is captured.
-        held: what was held at that.
+        place: where that was, if places are captured.
+        held: what was held then.
         lock_id: its lock id then.
     """
     _write(entity, key, version, place, lock_id, Origin(held, None, next(sequence)))
 
 
 def _write(
-    entity: Any, key: Any, version: int, place: Place | None, lock_id: object, origin: Origin
+    entity: Any, key: Any, version: int, place: Place | None, lock_id: object, asked: Origin
 ) -> None:
     entity._userlock_key = key
     entity._userlock_version = version
     entity._userlock_place = place
     entity._userlock_lock_id = lock_id
-    entity._userlock_origin = origin
+    entity._userlock_origin = asked
 
 
 def stamp_of(entity: Any) -> Stamp | None:
@@ -137,26 +141,14 @@ def stamp_of(entity: Any) -> Stamp | None:
 
     An object's key can be changed.
     """
-    origin: Origin | None = getattr(entity, "_userlock_origin", None)
-    if origin is None:
+    asked: Origin | None = entity._userlock_origin
+    if asked is None:
         return None
     key = hooks.key_of(entity)
-    if entity._userlock_key is None and hooks.is_complete(key):
-        entity._userlock_key = key
     stamped = entity._userlock_key
+    if stamped is None and hooks.is_complete(key):
+        stamped = entity._userlock_key = key
     if stamped is None or (stamped is not key and stamped != key):
         return None
-    return Stamp(
-        stamped,
-        entity._userlock_version,
-        entity._userlock_place,
-        entity._userlock_lock_id,
-        *origin,
-    )
-
-
-def copy_stamp(entity: Any, copy: Any) -> None:
-    """Stamp a copy of an entity object as that one is."""
-    for name in SLOTS:
-        if hasattr(entity, name):
-            setattr(copy, name, getattr(entity, name))
+    version, place = entity._userlock_version, entity._userlock_place
+    return Stamp(stamped, version, place, entity._userlock_lock_id, *asked)

@@ -7,6 +7,8 @@ from typing import Any
 
 from google.cloud import ndb
 
+from userlock.ndb import hooks
+
 _BITS = 62  # an integer in Datastore has 63, and a sign
 
 
@@ -43,7 +45,7 @@ def mark_of(cls: type[ndb.Model]) -> str | None:
     try:
         found: str | None = cls.__dict__["_userlock_mark"]
     except KeyError:
-        properties = cls._properties.values()
+        properties = hooks.properties_of(cls)
         marks = [each._name for each in properties if isinstance(each, WriteIdProperty)]
         found = cls._userlock_mark = marks[0] if marks else None
     return found

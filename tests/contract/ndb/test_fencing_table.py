@@ -277,6 +277,18 @@ class TestEveryLapse:
             elsewhere(under_lock(rival, key))
             self.check(key, delete, elsewhere, learner)
 
+    @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES.keys())
+    def test_every_way_to_delete_without_a_lock(
+        self,
+        key: Any,
+        rival: Callable[[Any], None],
+        delete: Callable[[Any], Any],
+        elsewhere: Elsewhere,
+    ) -> None:
+        learner = key.get()
+        elsewhere(under_lock(rival, key))
+        self.check(key, delete, elsewhere, learner)
+
 
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES.keys())
 class TestDeletes:

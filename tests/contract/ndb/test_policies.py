@@ -52,6 +52,21 @@ class School(userlock.Model):
     others = ndb.LocalStructuredProperty(Address, repeated=True)
 
 
+def count_a_day() -> None:
+    """A batch job."""
+    with userlock.scope(priority="batch"):
+        badge = Badge.get_by_id("b1")
+        badge.days += 1
+        badge.put()
+
+
+def see_the_badges() -> None:
+    """A request."""
+    seen = LastSeen.get_by_id("ann")
+    seen.page = "/badges"
+    seen.put()
+
+
 class TestWriteOnce:
     def test_created_by_anybody(self, put: Put) -> None:
         receipt = Receipt(id="r1", cents=5)
@@ -198,18 +213,30 @@ class TestBatchOnly:
             delete(arranged(Badge(id="b1")))
 
     def test_two_batch_jobs_are_kept_apart_by_fencing(self, elsewhere: Elsewhere) -> None:
-        def change() -> None:
-            with userlock.scope(priority="batch"):
-                badge = Badge.get_by_id("b1")
-                badge.days += 1
-                badge.put()
-
         arranged(Badge(id="b1"))
         with userlock.scope(priority="batch"):
             badge = Badge.get_by_id("b1", use_cache=False)
-            elsewhere(change)
+            elsewhere(count_a_day)
             with pytest.raises(userlock.StaleWriteError):
                 badge.put()
+
+    def test_nor_does_one_delete_what_the_other_has_changed(self, elsewhere: Elsewhere) -> None:
+        arranged(Badge(id="b1"))
+        with userlock.scope(priority="batch"):
+            old = Badge.query().get()
+            elsewhere(count_a_day)
+            with pytest.raises(userlock.StaleWriteError):
+                old.key.delete()
+            assert Badge.get_by_id("b1").days == 1
+            old.key.delete()
+            assert Badge.get_by_id("b1") is None
+
+    def test_what_nobody_has_looked_at_is_deleted_as_it_is(self, elsewhere: Elsewhere) -> None:
+        arranged(Badge(id="b1"))
+        with userlock.scope(priority="batch"):
+            key = Badge.query().get(keys_only=True)
+            key.delete()
+            assert key.get() is None
 
 
 class TestNoEntities:
@@ -244,15 +271,42 @@ class TestUnsafe:
         delete(seen)
 
     def test_it_is_fenced_all_the_same(self, elsewhere: Elsewhere) -> None:
-        def change() -> None:
-            seen = LastSeen.get_by_id("ann")
-            seen.page = "/badges"
-            seen.put()
-
         seen = arranged(LastSeen(id="ann"))
-        elsewhere(change)
+        elsewhere(see_the_badges)
         with pytest.raises(userlock.StaleWriteError):
             seen.put()
+
+    def test_so_is_its_delete(self, elsewhere: Elsewhere) -> None:
+        seen = arranged(LastSeen(id="ann"))
+        elsewhere(see_the_badges)
+        with pytest.raises(userlock.StaleWriteError):
+            seen.key.delete()
+        assert LastSeen.get_by_id("ann").page == "/badges"
+
+    def test_what_a_transaction_of_ones_own_has_changed_is_deleted(self) -> None:
+        key = arranged(LastSeen(id="ann")).key
+        key.get()
+        ndb.transaction(see_the_badges)
+        key.delete()
+        assert key.get() is None
+
+    def test_so_is_what_another_object_has_changed(self) -> None:
+        key = arranged(LastSeen(id="ann")).key
+        key.get()
+        other = key.get(use_cache=False)
+        other.page = "/badges"
+        other.put()
+        key.delete()
+        assert key.get() is None
+
+    def test_without_fencing_the_change_is_gone(self, elsewhere: Elsewhere) -> None:
+        """The negative control."""
+
+        userlock.configure(fencing=False)
+        seen = arranged(LastSeen(id="ann"))
+        elsewhere(see_the_badges)
+        seen.key.delete()
+        assert LastSeen.get_by_id("ann") is None
 
     def test_it_wants_a_reason(self) -> None:
         with pytest.raises(ValueError, match="needs a reason"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from userlock.ndb.hooks import points
-from userlock.ndb.hooks.points import POINTS, missing_points
+from userlock.ndb.hooks.points import OBJECTS, POINTS, missing_attributes, missing_points
 
 HOOKS = Path(points.__file__).parent
 
@@ -25,6 +25,24 @@ def test_each_is_missed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if name in vars(each):
             monkeypatch.delattr(each, name)
     assert f"{where} is gone" in missing_points()
+
+
+@pytest.mark.parametrize(
+    ("where", "name"), [(where, name) for where, _, names in OBJECTS for name in names]
+)
+def test_each_attribute_of_an_object_is_missed(
+    where: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = pkgutil.resolve_name(f"google.cloud.{where}")
+    begin = cls.__init__
+
+    def begin_without(self: object, *args: object) -> None:
+        begin(self, *args)
+        delattr(self, name)
+
+    assert not missing_attributes()
+    monkeypatch.setattr(cls, "__init__", begin_without)
+    assert missing_attributes() == [f"{where}.{name} is gone"]
 
 
 #: Code that makes another ndb of the one that is installed, and what is said of it then.
@@ -53,6 +71,14 @@ CHANGES = {
         "_eventloop.EventLoop.__init__ = lambda self: None",
         "ndb._eventloop:EventLoop.idlers is gone",
     ),
+    "an attribute of a query": (
+        "_datastore_query._QueryIteratorImpl.__init__ = lambda self, query, raw=False: None",
+        "ndb._datastore_query:_QueryIteratorImpl._batch is gone",
+    ),
+    "an object of other parameters": (
+        "_datastore_api._LookupBatch.__init__ = lambda self: None",
+        "ndb._datastore_api:_LookupBatch is not made of (None,): ",
+    ),
     "an old google-cloud-datastore": (
         "del Mutation.ConflictResolutionStrategy",
         "datastore_v1.types.datastore:Mutation.ConflictResolutionStrategy is gone",
@@ -63,7 +89,7 @@ CHANGES = {
 def imported(change: str, name: str = "global_lock") -> subprocess.CompletedProcess[str]:
     """A process that uses a name of userlock's, with another ndb."""
     lines = (
-        "from google.cloud.ndb import _datastore_api, _eventloop",
+        "from google.cloud.ndb import _datastore_api, _datastore_query, _eventloop",
         "from google.cloud.datastore_v1.types.datastore import Mutation",
         change,
         "import userlock",
@@ -87,7 +113,7 @@ def test_the_import_fails_and_says_which(what: str) -> None:
     assert last.startswith("ImportError: userlock cannot protect writes with google-cloud-ndb ")
     assert says in last
     assert last.endswith(
-        "Install releases that userlock supports (google-cloud-ndb>=2.3, "
+        "Install releases that userlock supports (google-cloud-ndb>=2.3,<3, "
         "google-cloud-datastore>=2.21), or a newer userlock."
     )
 

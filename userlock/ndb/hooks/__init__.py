@@ -5,9 +5,11 @@ ndb has no public way to learn the version an entity was read at, to send a
 hooks into the few places where that can be done, and hands what passes there
 to a `watch.Handler`. Written against google-cloud-ndb 2.3 to 2.7.
 
-Each place is checked first (`points`). On a release of ndb that moved one, the
-import of any name of userlock's fails and says which; protection is never lost
-silently.
+Each place is checked first (`points`): that it is there, takes the parameters
+and has the attributes that are used. On a release of ndb that moved one, the
+import of any name of userlock's fails and says which. That a place still does
+what it did is for the tests to see, which run with the oldest and the newest
+release.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ from userlock.ndb.hooks.runtime import (
     wait_for_key,
     when_transaction_ends,
 )
+from userlock.ndb.hooks.sharing import name_early
 from userlock.ndb.hooks.transactions import hook_transactions, note_begun
-from userlock.ndb.hooks.values import reader_of
+from userlock.ndb.hooks.values import projection_of, properties_of, reader_of
 from userlock.ndb.hooks.writing import hook_deleting, hook_putting
 from userlock.ndb.watch import Handler
 
@@ -57,9 +60,12 @@ __all__ = [
     "is_complete",
     "key_of",
     "model_of",
+    "name_early",
     "note_begun",
     "note_in_flight",
     "observe",
+    "projection_of",
+    "properties_of",
     "reader_of",
     "transaction_notes",
     "untold_error",

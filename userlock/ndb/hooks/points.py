@@ -11,6 +11,8 @@ import pkgutil
 from importlib import metadata
 from typing import Any
 
+from google.cloud.datastore_v1.types.query import EntityResult
+
 #: Each place below google.cloud, with the parameters it is expected to take; () for what is only
 #: there.
 POINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -25,6 +27,11 @@ POINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ndb.model:Property.__get__", ("self", "entity")),
     ("ndb.model:ModelKey", ()),
     ("ndb.model:Model._entity_key", ()),
+    ("ndb.model:Model._projection", ()),
+    ("ndb.model:Model._properties", ()),
+    ("ndb.model:Model._values", ()),
+    ("ndb.model:Property._name", ()),
+    ("ndb.model:Property._repeated", ()),
     ("ndb._datastore_api:lookup", ("key", "options")),
     ("ndb._datastore_api:put", ("entity", "options")),
     ("ndb._datastore_api:delete", ("key", "options")),
@@ -76,6 +83,20 @@ POINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ndb._eventloop:EventLoop", ()),
 )
 
+#: What their objects have: with what they are made, and the attributes.
+OBJECTS: tuple[tuple[str, tuple[Any, ...], tuple[str, ...]], ...] = (
+    ("ndb._eventloop:EventLoop", (), ("idlers",)),
+    ("ndb.tasklets:Future", (), ("_exception", "_result")),
+    ("ndb._datastore_api:_LookupBatch", (None,), ("options", "todo")),
+    (
+        "ndb._datastore_api:_NonTransactionalCommitBatch",
+        (None,),
+        ("options", "mutations", "futures"),
+    ),
+    ("ndb._datastore_query:_QueryIteratorImpl", (None,), ("_batch",)),
+    ("ndb._datastore_query:_Result", (None, EntityResult()), ("result_pb", "result_type")),
+)
+
 
 def missing_points() -> list[str]:
     """The places that the installed releases do not have as they are expected."""
@@ -90,8 +111,19 @@ def missing_points() -> list[str]:
             takes = _parameters(found)
             if takes[: len(parameters)] != parameters:
                 missing.append(f"{where} takes {takes}, not {parameters}")
-    if not missing and not hasattr(_new_event_loop(), "idlers"):
-        missing.append("ndb._eventloop:EventLoop.idlers is gone")
+    return missing or missing_attributes()
+
+
+def missing_attributes() -> list[str]:
+    """What the objects of the installed releases do not have."""
+    missing = []
+    for where, arguments, attributes in OBJECTS:
+        try:
+            made = pkgutil.resolve_name(f"google.cloud.{where}")(*arguments)
+        except Exception as error:
+            missing.append(f"{where} is not made of {arguments}: {error}")
+            continue
+        missing += [f"{where}.{name} is gone" for name in attributes if not hasattr(made, name)]
     return missing
 
 
@@ -100,11 +132,6 @@ def _parameters(found: Any) -> tuple[str, ...]:
         return tuple(inspect.signature(inspect.unwrap(found)).parameters)
     except (TypeError, ValueError):
         return ()  # it is no function any more
-
-
-def _new_event_loop() -> object:
-    event_loop: object = pkgutil.resolve_name("google.cloud.ndb._eventloop:EventLoop")()
-    return event_loop
 
 
 def check_points() -> None:
@@ -119,6 +146,6 @@ def check_points() -> None:
             f"userlock cannot protect writes with google-cloud-ndb "
             f"{metadata.version('google-cloud-ndb')} and google-cloud-datastore "
             f"{metadata.version('google-cloud-datastore')}: {'; '.join(missing)}. Install releases "
-            f"that userlock supports (google-cloud-ndb>=2.3, google-cloud-datastore>=2.21), or a "
-            f"newer userlock."
+            f"that userlock supports (google-cloud-ndb>=2.3,<3, google-cloud-datastore>=2.21), or "
+            f"a newer userlock."
         )

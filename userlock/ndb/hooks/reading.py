@@ -24,6 +24,7 @@ from google.cloud.datastore_v1.types.entity import Entity
 from google.cloud.ndb import _cache, _datastore_api, _datastore_query, context, model, tasklets
 
 from userlock.ndb.hooks.runtime import kind_of, model_of
+from userlock.ndb.hooks.sharing import name_early
 from userlock.ndb.hooks.versions import fingerprint, put_version, version_in
 from userlock.ndb.watch import Handler
 
@@ -157,9 +158,7 @@ def _hook_queries(handler: Handler) -> None:
 
     result_class.entity = entity_as_asked_for
     result_class._userlock_asked = None, None
-    # By the first object, so that all of them share its name (PEP 412): an attribute that comes to
-    # a class with many objects gives each of them a dict of its own.
-    result_class.__new__(result_class)._userlock_asked = None, None
+    name_early(result_class, ["_userlock_asked"])
     iterator_class.__init__ = begin_noting_place
     iterator_class._next_batch = next_batch_noting_origin
 

@@ -31,3 +31,14 @@ def reader_of(prop: Any) -> Callable[[Any], Any]:
         return prop._get_value(entity)  # not set, not projected, or not what it should be
 
     return read
+
+
+def projection_of(entity: Any) -> tuple[str, ...]:
+    """The names of the properties that an entity was read with, if that was a part of them."""
+    projection: tuple[str, ...] = entity._projection
+    return projection
+
+
+def properties_of(cls: Any) -> list[Any]:
+    """The properties of a model class."""
+    return list(cls._properties.values())

@@ -1,6 +1,7 @@
-"""The same table on servers that cannot refuse: writes are compared in a short transaction.
+"""The ways in and out on servers that cannot refuse: writes are compared in a short transaction.
 
-Only what comes as far as the server: what is refused before is so wherever it would go.
+Each way in with a put, and each way out with a get, in all situations. Only what comes as far as
+the server: what is refused before is so wherever it would go.
 """
 
 from __future__ import annotations
