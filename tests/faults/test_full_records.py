@@ -133,8 +133,9 @@ def test_those_who_give_up_do_not_fill_it(memcached: Memcached, prefix: str) -> 
     left = store.seconds_left(LOCK)
     assert left is not None
     gone = time.monotonic() - began
-    # To the second, and one more for memcached's clock; four times it was written anew.
-    assert 600 - gone <= left <= 600 - gone + 2 + 1
+    # To the second, and what memcached's clock may be behind when it is asked (2.1), and when it
+    # counts what is left (2), less the second that is not counted. It was written anew four times.
+    assert 600 - gone <= left <= 600 - gone + 1 + 2.1 + 2 - 1
     service.release(lease)
     assert store.read(LOCK) is None
 

@@ -195,8 +195,6 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
     if way in (Way.DELETE, Way.DELETE_IN_TRANSACTION):
         # A delete carries a version only of what the context cache has.
         read = Read.GET
-    if way is Way.DELETE and guard in (Guard.LOGGED, Guard.SUPPRESSED):
-        guard = Guard.LOGGED_LOCK  # and only of what was read under the lock
     return Operation(
         name=name,
         entities=_entities(random, mix.users),

@@ -18,12 +18,12 @@ from userlock.ndb.stamps import DELETED, Stamp, restamp, stamp_of
 class FencedDelete(FencedWrite):
     """One delete from `delete_async` to the commit's answer. Implements `watch.Write`.
 
-    It carries the version that was read under the same tenure; where it runs
-    under none, the version that the context cache has. A delete by a key that
-    was never read has nothing to match.
+    It carries the version of the context cache's object: under its lock, if
+    that was read under the same tenure, else in any case. A delete of what the
+    cache does not have has nothing to match.
     """
 
-    __slots__ = ("_cached", "_deleted_at", "_key", "_lock_id", "_read_at")
+    __slots__ = ("_cached", "_deleted_at", "_key", "_landed", "_lock_id", "_read_at")
 
     must_be_new = may_overwrite = False
     mark = None
@@ -41,6 +41,7 @@ class FencedDelete(FencedWrite):
         super().__init__(stamp, () if tenure is None else (tenure,), now)
         self._cached = cached
         self._key = ndb_key
+        self._landed = False
         self._lock_id = lock_id
         self._deleted_at = deleted_at
         self._read_at = None if stamp is None else stamp.place
@@ -52,10 +53,26 @@ class FencedDelete(FencedWrite):
     def begun(self, future: Any) -> None:
         """It is on its way."""
         note_delete(self._key)
+        if self.begun_in.transaction is not None:
+            hooks.when_transaction_ends(self._transaction_is_over)
         super().begun(future)
+
+    def _transaction_is_over(self) -> None:
+        if self._landed:
+            return
+        self._undo_in_caches()
+        if not self.future.done():  # ndb is still to take it as deleted
+            self.future.add_done_callback(lambda future: self._undo_in_caches())
+
+    def _undo_in_caches(self) -> None:
+        stamp = None if self._cached is None else stamp_of(self._cached)
+        outside = stamp is not None and stamp.transaction != self.begun_in.transaction
+        before = self._cached if outside else None
+        hooks.undo_cached_delete(self.begun_in, self._key, before)
 
     def landed(self, version: int) -> None:
         """The entity is gone; an object of it that is put after this creates it anew."""
+        self._landed = True
         stamp = None if self._cached is None else stamp_of(self._cached)
         if stamp is not None:
             restamp(self._cached, stamp.key, DELETED, held=stamp.held)
@@ -82,6 +99,7 @@ class FencedDelete(FencedWrite):
 
     def in_doubt(self) -> CommitInDoubt:
         """Nobody can tell whether its transaction was applied."""
+        self._cached = None  # so that the caches do not say that it is there, either
         return CommitInDoubt(
             key=self._key,
             kind=self._key.kind(),

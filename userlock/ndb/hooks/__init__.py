@@ -5,8 +5,8 @@ ndb has no public way to learn the version an entity was read at, to send a
 hooks into the few places where that can be done, and hands what passes there
 to a `watch.Handler`. Written against google-cloud-ndb 2.3 to 2.7.
 
-Each place is checked first (`points`): that it is there, takes the parameters
-and has the attributes that are used. On a release of ndb that moved one, the
+Each place is checked first (`points`): that it is there, takes the parameters,
+and makes objects with the attributes that are hooked into. On a release of ndb that moved one, the
 import of any name of userlock's fails and says which. That a place still does
 what it did is for the tests to see, which run with the oldest and the newest
 release.
@@ -29,6 +29,7 @@ from userlock.ndb.hooks.runtime import (
     current_context,
     current_transaction,
     forget_cached,
+    forget_other_cached,
     id_of,
     in_transaction,
     is_complete,
@@ -36,6 +37,7 @@ from userlock.ndb.hooks.runtime import (
     model_of,
     note_in_flight,
     transaction_notes,
+    undo_cached_delete,
     wait_for,
     wait_for_entity,
     wait_for_key,
@@ -53,6 +55,7 @@ __all__ = [
     "current_context",
     "current_transaction",
     "forget_cached",
+    "forget_other_cached",
     "has_failed",
     "id_of",
     "in_transaction",
@@ -68,6 +71,7 @@ __all__ = [
     "properties_of",
     "reader_of",
     "transaction_notes",
+    "undo_cached_delete",
     "untold_error",
     "wait_for",
     "wait_for_entity",

@@ -180,11 +180,12 @@ def settle_results(batch: Sequence[Sent], results: Sequence[Any], doubt: Doubt) 
 def refuse(refused: Sequence[tuple[Sent, int]], others_landed: int, doubt: Doubt) -> Any:
     """Part of a tasklet: these were refused, each for the version that is given with it.
 
-    Unless it is found that they met themselves.
+    Unless it is found that they met themselves, or that what they were to delete is gone.
     """
     ours: dict[bytes, int] = {}
-    if refused and doubt:
-        ours = yield find_ours([sent for sent, _ in refused])
+    perhaps = [sent for sent, _ in refused if doubt or "delete" in sent.mutation]
+    if perhaps:
+        ours = yield find_ours(perhaps)
     for sent, version in refused:
         write = sent.write
         if write is None or sent.future.done():

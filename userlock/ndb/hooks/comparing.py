@@ -97,7 +97,7 @@ def _compared(batch: list[Sent], looked: Looked) -> tuple[list[Sent], list[tuple
         write = sent.write
         assert write is not None
         found = found_version(write, looked, key_in(sent.mutation))
-        if found == write.base_version:
+        if found == write.base_version or (found is None and "delete" in sent.mutation):
             good.append(sent)
         else:
             refused.append((sent, max(found or 0, 0)))

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from google.cloud.datastore_v1.types.entity import Entity
+from google.cloud.datastore_v1.types.query import EntityResult
 from google.cloud.ndb import _cache, _datastore_api, _datastore_query, context, model, tasklets
 
 from userlock.ndb.hooks.runtime import kind_of, model_of
@@ -159,6 +160,7 @@ def _hook_queries(handler: Handler) -> None:
     result_class.entity = entity_as_asked_for
     result_class._userlock_asked = None, None
     name_early(result_class, ["_userlock_asked"])
+    name_early(EntityResult, ["_pb", "entity"])
     iterator_class.__init__ = begin_noting_place
     iterator_class._next_batch = next_batch_noting_origin
 

@@ -316,6 +316,10 @@ def _check_versions(transaction: bytes, fenced: list[Sent]) -> Any:
     keys = [key_in(sent.mutation) for sent in fenced]
     looked = yield again(lambda: look_up(keys, transaction), unless=Aborted)
     for sent, key_pb in zip(fenced, keys, strict=True):
+        if "delete" in sent.mutation and serialized(key_pb) in looked.missing:
+            for field in ("base_version", "conflict_resolution_strategy"):
+                sent.mutation._pb.ClearField(field)  # gone is gone, whoever did it
+            continue
         changed_to = _changed_to(_write(sent).base_version, looked, serialized(key_pb))
         if changed_to is not None:
             raise _write(sent).conflicted(changed_to)

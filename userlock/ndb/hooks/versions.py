@@ -1,11 +1,11 @@
 """How an entity's version travels from Datastore's answer to the model object.
 
 A look-up's answer carries each entity and its version side by side, but ndb
-passes on the entity alone. The version is therefore put into the Entity
-message itself, as a field that Datastore's schema does not know; protobuf
-keeps unknown fields, also through ndb's global cache. Entities that are put
-are built anew and never carry it. (A query's results come together with their
-versions, and are not cached, so theirs need no such thing: see `reading`.)
+passes on the entity alone. The version is therefore noted on what ndb wraps
+the Entity message in (see `reading`). Where there is a global cache it is put
+into the message itself as well, as a field that Datastore's schema does not
+know: protobuf keeps unknown fields, also through the cache. Entities that are
+put are built anew and never carry it.
 
 Where Datastore tells no version (an eventually consistent read, some
 emulators) a fingerprint of the content stands for it: a number below zero.
