@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from userlock.errors import CommitInDoubt, StaleWriteError
 from userlock.lock.tenure import Tenure
@@ -15,6 +15,23 @@ from userlock.ndb.policies import policy_for_message
 from userlock.ndb.stamps import DELETED, Stamp, restamp, stamp_of
 
 
+class Begun(NamedTuple):
+    """What is kept of a delete in a transaction, should ndb run that again.
+
+    ndb passes on to the cache around it that the entity is gone, or is what the transaction has
+    put after the delete, and leaves it at that when the attempt is rolled back.
+
+    Attributes:
+        cached: the object that the cache had before.
+        cached_version: what it stood for then.
+        base_version: the version that was to be deleted. In both 0 for any.
+    """
+
+    cached: Any
+    cached_version: int
+    base_version: int
+
+
 class FencedDelete(FencedWrite):
     """One delete from `delete_async` to the commit's answer. Implements `watch.Write`.
 
@@ -23,7 +40,7 @@ class FencedDelete(FencedWrite):
     cache does not have has nothing to match.
     """
 
-    __slots__ = ("_cached", "_deleted_at", "_key", "_landed", "_lock_id", "_read_at")
+    __slots__ = ("_cached", "_cached_version", "_deleted_at", "_key", "_lock_id", "_read_at")
 
     must_be_new = may_overwrite = False
     mark = None
@@ -36,43 +53,34 @@ class FencedDelete(FencedWrite):
         tenure: Tenure | None,
         deleted_at: Place | None,
         now: Moment,
+        earlier: Begun | None = None,
     ) -> None:
         stamp = _stamp_under(tenure, cached, now.transaction)
         super().__init__(stamp, () if tenure is None else (tenure,), now)
         self._cached = cached
         self._key = ndb_key
-        self._landed = False
         self._lock_id = lock_id
         self._deleted_at = deleted_at
         self._read_at = None if stamp is None else stamp.place
+        self._cached_version = self.base_version
         if tenure is not None:
             last = last_puts(tenure).pop(ndb_key, None)
             if last is not None and last.version and self.base_version:
                 self.base_version = last.version  # put by another object than the cached one
+        if earlier is not None and earlier.cached_version == self._cached_version:
+            self.base_version = earlier.base_version  # which knew of that other object's put
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
         note_delete(self._key)
-        if self.begun_in.transaction is not None:
-            hooks.when_transaction_ends(self._transaction_is_over)
+        if self.begun_in.transaction is not None and self._cached is not None:
+            begun = Begun(self._cached, self._cached_version, self.base_version)
+            hooks.deletes_in_transactions()[self._key] = begun
         super().begun(future)
-
-    def _transaction_is_over(self) -> None:
-        if self._landed:
-            return
-        self._undo_in_caches()
-        if not self.future.done():  # ndb is still to take it as deleted
-            self.future.add_done_callback(lambda future: self._undo_in_caches())
-
-    def _undo_in_caches(self) -> None:
-        stamp = None if self._cached is None else stamp_of(self._cached)
-        outside = stamp is not None and stamp.transaction != self.begun_in.transaction
-        before = self._cached if outside else None
-        hooks.undo_cached_delete(self.begun_in, self._key, before)
 
     def landed(self, version: int) -> None:
         """The entity is gone; an object of it that is put after this creates it anew."""
-        self._landed = True
+        hooks.deletes_in_transactions().pop(self._key, None)
         stamp = None if self._cached is None else stamp_of(self._cached)
         if stamp is not None:
             restamp(self._cached, stamp.key, DELETED, held=stamp.held)
@@ -84,6 +92,7 @@ class FencedDelete(FencedWrite):
         self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
     ) -> StaleWriteError:
         """Somebody else wrote it first."""
+        hooks.deletes_in_transactions().pop(self._key, None)
         error = StaleWriteError(
             key=self._key,
             lock_id=self._lock_id,
@@ -99,7 +108,6 @@ class FencedDelete(FencedWrite):
 
     def in_doubt(self) -> CommitInDoubt:
         """Nobody can tell whether its transaction was applied."""
-        self._cached = None  # so that the caches do not say that it is there, either
         return CommitInDoubt(
             key=self._key,
             kind=self._key.kind(),

@@ -238,9 +238,6 @@ class FencedPut(FencedWrite):
         for last in self._last_puts:
             last.version = version
             last.future = None
-        if not self._tenures and self._key is not None:
-            # Under a lock `_last_puts` tells that it is old. A delete would go by its version.
-            hooks.forget_other_cached(self.begun_in, self._key, self._entity)
 
     def conflicted(
         self, version: int, *, others_landed: int = 0, may_have_landed: bool = False

@@ -106,10 +106,15 @@ class ModelHandler:
         if not isinstance(cached, self.tracked):
             cached = None
         stamp = None if cached is None else stamp_of(cached)
+        earlier = None
+        if stamp is None and hooks.is_cached(ndb_key):
+            earlier = hooks.deletes_in_transactions().get(ndb_key)
+            if earlier is not None:
+                cached, stamp = earlier.cached, stamp_of(earlier.cached)
         lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
         if cached is not None:
             cached._userlock_wait_for_last_put()
-        return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at, now)
+        return FencedDelete(ndb_key, lock_id, cached, tenure, deleted_at, now, earlier)
 
 
 def _is_of_running_transaction(entity: Any) -> bool:

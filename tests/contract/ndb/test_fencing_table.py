@@ -7,11 +7,9 @@ of `base_version`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import emulator
@@ -293,34 +291,6 @@ class TestEveryLapse:
         learner = key.get()
         elsewhere(under_lock(rival, key))
         self.check(key, delete, elsewhere, learner)
-
-    @pytest.mark.usefixtures("_quick_retries")
-    @pytest.mark.parametrize("locked", [True, False], ids=["under the lock", "without"])
-    def test_a_delete_in_a_transaction_that_is_tried_twice(
-        self,
-        key: Any,
-        rival: Callable[[Any], None],
-        locked: bool,
-        store: MemoryStore,
-        elsewhere: Elsewhere,
-    ) -> None:
-        """ndb leaves the delete of the first attempt in the cache around it."""
-        meanwhile: list[Facts] = []
-
-        def attempt() -> None:
-            key.delete()
-            if not meanwhile:
-                store.evict("ann")
-                elsewhere(under_lock(rival, key))
-                meanwhile.append(stored_elsewhere(key, elsewhere))
-                raise google_errors.Aborted("contention")
-
-        gone = rival is RIVALS["deletes it"]
-        with userlock.global_lock("ann") if locked else nullcontext():
-            key.get()
-            with nullcontext() if gone else pytest.raises(userlock.StaleWriteError):
-                ndb.transaction(attempt)
-        assert stored_elsewhere(key, elsewhere) == meanwhile[0]
 
 
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES.keys())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
-from google.cloud.ndb import _datastore_api, tasklets
 from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
@@ -300,60 +298,6 @@ class TestUnsafe:
         other.put()
         key.delete()
         assert key.get() is None
-
-    def test_so_is_what_it_has_changed_past_the_cache(self) -> None:
-        key = arranged(LastSeen(id="ann")).key
-        key.get()
-        key.get(use_cache=False).put(use_cache=False)
-        key.delete()
-        assert key.get() is None
-
-    def test_a_delete_that_was_rolled_back_has_not_been(self) -> None:
-        key = arranged(LastSeen(id="ann", page="/")).key
-        seen = key.get()
-
-        def delete_in_vain() -> None:
-            key.delete()
-            raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            ndb.transaction(delete_in_vain)
-        assert key.get() is seen
-        key.delete()
-        assert key.get() is None
-
-    def test_nor_has_one_that_ndb_is_still_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It notes in its cache what it has deleted when it is done with it."""
-        key = arranged(LastSeen(id="ann", page="/")).key
-        seen = key.get()
-        wait = tasklets.Future("something slow")
-
-        @ndb.tasklet
-        def delete_slowly(key: object, options: object) -> Any:
-            yield wait
-
-        def delete_in_vain() -> None:
-            key.delete_async()
-            raise ZeroDivisionError
-
-        monkeypatch.setattr(_datastore_api, "delete", delete_slowly)
-        with pytest.raises(ZeroDivisionError):
-            ndb.transaction(delete_in_vain)
-        wait.set_result(None)
-        ndb.get_context().eventloop.run()
-        assert key.get() is seen
-
-    def test_nor_one_of_what_was_read_in_its_transaction(self) -> None:
-        key = arranged(LastSeen(id="ann", page="/")).key
-
-        def delete_in_vain() -> None:
-            key.get()
-            key.delete()
-            raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            ndb.transaction(delete_in_vain)
-        assert key.get().page == "/"
 
     def test_without_fencing_the_change_is_gone(self, elsewhere: Elsewhere) -> None:
         """The negative control."""

@@ -53,38 +53,19 @@ def cached_entity(ndb_key: Any) -> Any:
     return None
 
 
-def forget_other_cached(within: Any, ndb_key: Any, entity: Any) -> None:
-    """Take an older object of an entity out of the context caches: `entity` is in Datastore now.
-
-    Args:
-        within: the context that it was put in.
-        ndb_key: the entity's.
-        entity: the object that was put.
-    """
-    for current in (within, context.get_toplevel_context(False)):
-        if current is not None and current.cache.get(ndb_key) is not entity:
-            current.cache.pop(ndb_key, None)
+def is_cached(ndb_key: Any) -> bool:
+    """Whether the context caches know of a key: what it is of, or that there is nothing."""
+    return any(
+        current is not None and ndb_key in current.cache
+        for current in (context.get_context(False), context.get_toplevel_context(False))
+    )
 
 
-def undo_cached_delete(within: Any, ndb_key: Any, before: Any) -> None:
-    """Where a transaction was rolled back, its delete is none in the context caches, either.
-
-    ndb lets it through to the cache around the transaction, and leaves it there: the entity would
-    be missing, and the next attempt would not know which version it was to delete.
-
-    Args:
-        within: the transaction's context.
-        ndb_key: what was to be deleted.
-        before: the object that was cached before the transaction, if there was one.
-    """
-    within.cache.pop(ndb_key, None)  # what is in it when it is left goes to the one around it
-    around = context.get_toplevel_context(False)
-    if around is None or around.cache.get(ndb_key, before) is not None:
-        return
-    if before is None:
-        around.cache.pop(ndb_key, None)
-    else:
-        around.cache[ndb_key] = before
+def deletes_in_transactions() -> dict[Any, Any]:
+    """Notes of deletes that were begun in transactions, by key, for as long as the request."""
+    around = context.get_toplevel_context()
+    notes: dict[Any, Any] = around.__dict__.setdefault("_userlock_deletes", {})
+    return notes
 
 
 def forget_cached(ndb_key: Any) -> None:

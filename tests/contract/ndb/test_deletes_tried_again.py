@@ -1,0 +1,153 @@
+"""Deletes in transactions that ndb runs a second time, or rolls back.
+
+Also against servers that report no versions, or take no notice of `base_version`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.interleavings import RIVALS, under_lock
+from tests.contract.ndb.models import Learner
+from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
+from userlock.ndb import server
+from userlock.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+Facts = tuple[int, str | None] | None
+
+
+@pytest.fixture(autouse=True, params=[Wire, WithoutVersions, WithoutBaseVersion])
+def _kind_of_server(
+    request: pytest.FixtureRequest, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_honoured", {})  # which is of the server as it is
+    request.param(ndb_client)
+
+
+@pytest.fixture(autouse=True)
+def _others_may_be_written() -> None:
+    """What stands in the way here is the fence, not the check of what was held."""
+    userlock.configure(enforcement="off")
+
+
+@pytest.fixture
+def key(context: Any) -> Any:
+    """An entity that exists."""
+    key = ndb.Key(Learner, "ann")
+    with userlock.global_lock("ann"):
+        Learner(key=key).put()
+    context.clear_cache()
+    return key
+
+
+def stored(key: Any) -> Facts:
+    """What everybody sees."""
+    found = key.get(use_cache=False)
+    return None if found is None else (found.points, found.name)
+
+
+def stored_elsewhere(key: Any, elsewhere: Elsewhere) -> Facts:
+    facts: list[Facts] = []
+    elsewhere(lambda: facts.append(stored(key)))
+    return facts[0]
+
+
+@pytest.mark.parametrize("locked", [True, False], ids=["under the lock", "without"])
+@pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS.keys())
+class TestASecondAttempt:
+    def test_of_a_delete(
+        self,
+        key: Any,
+        rival: Callable[[Any], None],
+        locked: bool,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+    ) -> None:
+        """ndb leaves the delete of the first attempt in the cache around it."""
+        meanwhile: list[Facts] = []
+
+        def attempt() -> None:
+            key.delete()
+            if not meanwhile:
+                store.evict("ann")
+                elsewhere(under_lock(rival, key))
+                meanwhile.append(stored_elsewhere(key, elsewhere))
+                raise google_errors.Aborted("contention")
+
+        gone = rival is RIVALS["deletes it"]
+        with userlock.global_lock("ann") if locked else nullcontext():
+            key.get()
+            with nullcontext() if gone else pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(attempt)
+        assert stored_elsewhere(key, elsewhere) == meanwhile[0]
+
+    def test_of_a_delete_and_a_creation(
+        self,
+        key: Any,
+        rival: Callable[[Any], None],
+        locked: bool,
+        datastore: emulator.Emulator,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+    ) -> None:
+        """ndb leaves the object of the first attempt in the cache around it."""
+        attempts: list[int] = []
+        meanwhile: list[Facts] = []
+
+        def attempt() -> None:
+            attempts.append(1)
+            if len(attempts) == 2:
+                store.evict("ann")
+                elsewhere(under_lock(rival, key))
+                meanwhile.append(stored_elsewhere(key, elsewhere))
+            key.delete()
+            Learner(key=key, points=1).put()
+
+        gone = rival is RIVALS["deletes it"]
+        with userlock.global_lock("ann") if locked else nullcontext():
+            key.get()
+            datastore.faults.abort()
+            with nullcontext() if gone else pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(attempt)
+        assert stored_elsewhere(key, elsewhere) == ((1, None) if gone else meanwhile[0])
+
+
+def test_what_was_put_past_the_cache_is_deleted_in_a_second_attempt(
+    key: Any, datastore: emulator.Emulator
+) -> None:
+    with userlock.global_lock("ann"):
+        key.get()
+        other = key.get(use_cache=False)
+        other.points = 3
+        other.put(use_cache=False)
+        datastore.faults.abort()
+        ndb.transaction(key.delete)
+        assert stored(key) is None
+
+
+def test_after_a_delete_that_was_rolled_back_it_is_refused_still(
+    key: Any, elsewhere: Elsewhere
+) -> None:
+    def delete_in_vain() -> None:
+        key.delete()
+        raise ZeroDivisionError
+
+    key.get()
+    with pytest.raises(ZeroDivisionError):
+        ndb.transaction(delete_in_vain)
+    elsewhere(under_lock(RIVALS["changes it"], key))
+    with pytest.raises(userlock.StaleWriteError):
+        key.delete()
+    key.delete()  # now that it is known
+    assert stored(key) is None
