@@ -63,12 +63,15 @@ class FencedDelete(FencedWrite):
         self._deleted_at = deleted_at
         self._read_at = None if stamp is None else stamp.place
         self._cached_version = self.base_version
+        if earlier is not None and (
+            # The object may have been given another key since.
+            stamp_of(cached) is None or earlier.cached_version == self._cached_version
+        ):
+            self.base_version = earlier.base_version
         if tenure is not None:
             last = last_puts(tenure).pop(ndb_key, None)
             if last is not None and last.version and self.base_version:
                 self.base_version = last.version  # put by another object than the cached one
-        if earlier is not None and earlier.cached_version == self._cached_version:
-            self.base_version = earlier.base_version  # which knew of that other object's put
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
