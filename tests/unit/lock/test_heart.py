@@ -253,13 +253,13 @@ class TestThread:
         return Heart(SYSTEM_CLOCK, threaded=True)
 
     def test_it_begins_with_the_first_ward_and_there_is_one(self, real: Heart) -> None:
-        threads = threading.active_count()
+        before = set(threading.enumerate())
         wards = [Patient() for _ in range(100)]
         for ward in wards:
             real.look_after(ward, SYSTEM_CLOCK.now())
         wait_until(lambda: all(ward.beats for ward in wards))
-        assert threading.active_count() == threads + 1
         assert real._thread is not None
+        assert set(threading.enumerate()) - before == {real._thread}
         assert (real._thread.name, real._thread.daemon) == ("userlock-heart", True)
 
     def test_a_ward_that_is_due_sooner_than_the_others_is_called_in_time(self, real: Heart) -> None:
