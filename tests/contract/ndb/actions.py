@@ -14,6 +14,8 @@ from tests.unit.emulator.waiting import Started
 Put = Callable[[Any], object]
 Elsewhere = Callable[[Callable[[], None]], None]
 Beside = Callable[[Callable[[], None]], Started]
+#: Points and name of a `Learner`; None when there is none.
+Facts = tuple[int, str | None] | None
 
 
 def change(key: ndb.Key, points: int) -> None:
@@ -38,6 +40,18 @@ def add_points(points: int = 1) -> None:
 def stored_points(name: str = "ann") -> int | None:
     learner = Learner.get_by_id(name, use_cache=False)
     return None if learner is None else learner.points
+
+
+def stored(key: Any) -> Facts:
+    """What everybody sees."""
+    found = key.get(use_cache=False)
+    return None if found is None else (found.points, found.name)
+
+
+def stored_elsewhere(key: Any, elsewhere: Elsewhere) -> Facts:
+    facts: list[Facts] = []
+    elsewhere(lambda: facts.append(stored(key)))
+    return facts[0]
 
 
 def put_in_tasklet(entity: Any) -> None:

@@ -15,7 +15,7 @@ from google.cloud import ndb
 
 import emulator
 import userlock
-from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.actions import Elsewhere, Facts, stored, stored_elsewhere
 from tests.contract.ndb.interleavings import RIVALS, under_lock
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
@@ -23,8 +23,6 @@ from userlock.ndb import server
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
-
-Facts = tuple[int, str | None] | None
 
 
 @pytest.fixture(autouse=True, params=[Wire, WithoutVersions, WithoutBaseVersion])
@@ -49,18 +47,6 @@ def key(context: Any) -> Any:
         Learner(key=key).put()
     context.clear_cache()
     return key
-
-
-def stored(key: Any) -> Facts:
-    """What everybody sees."""
-    found = key.get(use_cache=False)
-    return None if found is None else (found.points, found.name)
-
-
-def stored_elsewhere(key: Any, elsewhere: Elsewhere) -> Facts:
-    facts: list[Facts] = []
-    elsewhere(lambda: facts.append(stored(key)))
-    return facts[0]
 
 
 @pytest.mark.parametrize("locked", [True, False], ids=["under the lock", "without"])

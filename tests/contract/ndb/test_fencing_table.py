@@ -14,7 +14,7 @@ from google.cloud import ndb
 
 import emulator
 import userlock
-from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.actions import Elsewhere, stored, stored_elsewhere
 from tests.contract.ndb.interleavings import DELETES, PUTS, READS, RIVALS, under_lock
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
@@ -23,8 +23,6 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("context")
-
-Facts = tuple[int, str | None] | None
 
 #: A server of each kind, and how it keeps transactions apart.
 SERVERS: list[tuple[str, type[Wire]]] = [
@@ -70,18 +68,6 @@ def key(context: Any) -> Any:
 def _others_may_be_written() -> None:
     """What stands in the way here is the fence, not the check of what was held."""
     userlock.configure(enforcement="off")
-
-
-def stored(key: Any) -> Facts:
-    """What everybody sees."""
-    found = key.get(use_cache=False)
-    return None if found is None else (found.points, found.name)
-
-
-def stored_elsewhere(key: Any, elsewhere: Elsewhere) -> Facts:
-    facts: list[Facts] = []
-    elsewhere(lambda: facts.append(stored(key)))
-    return facts[0]
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS.keys())
