@@ -61,6 +61,11 @@ _NOT_SENT = (
     "DNS resolution failed",
     "Getting metadata from plugin failed",
 )
+# Words of gRPC's own in a forked child, for an RPC that was given a connection of
+# the parent's: sockets have generations, and nothing is written to one of before
+# the fork. Channels share connections, and a new one gets the parent's too until
+# the child has noticed that they are gone, which it may do by this very RPC.
+_FOR_PARENTS_CONNECTION = ("wrong file descriptor generation", "closed on fork")
 
 
 class ConnectionBroken(StoreUnavailable):
@@ -233,16 +238,21 @@ class Rpc:
 
     def _call(self, connection: _Connection, method: str, request: Any, patience: Patience) -> Any:
         rpc = getattr(connection.client.stub, method)
-        try:
-            reply = rpc(request, timeout=patience.for_rpc(), metadata=connection.metadata)
-        except grpc.RpcError as error:
-            patience.asked = patience.asked or not _stayed_here(error)
-            raise _translated(error, connection, method, sent=patience.asked) from error
-        except ValueError as error:  # a channel that was closed
-            reason = f"{_where(connection)}: {error}"
-            raise StoreUnavailable(reason, sent=patience.asked) from error
-        patience.asked = True
-        return reply
+        while True:
+            try:
+                reply = rpc(request, timeout=patience.for_rpc(), metadata=connection.metadata)
+            except grpc.RpcError as error:
+                patience.asked = patience.asked or not _stayed_here(error)
+                trouble = _translated(error, connection, method, sent=patience.asked)
+                if not _for_parents_connection(error):
+                    raise trouble from error
+                patience.wait_or_raise(trouble)
+                continue
+            except ValueError as error:  # a channel that was closed
+                reason = f"{_where(connection)}: {error}"
+                raise StoreUnavailable(reason, sent=patience.asked) from error
+            patience.asked = True
+            return reply
 
     def _connected(self, patience: Patience) -> _Connection:
         connection = self._connection
@@ -292,11 +302,19 @@ def _where(connection: _Connection) -> str:
 
 def _stayed_here(error: Any) -> bool:
     """Whether it is certain that the RPC was not sent: gRPC here says so, not a server."""
-    return (
+    return _for_parents_connection(error) or (
         error.code() is grpc.StatusCode.UNAVAILABLE
         and not error.trailing_metadata()
         and (error.details() or "").startswith(_NOT_SENT)
     )
+
+
+def _for_parents_connection(error: Any) -> bool:
+    """Whether the RPC was for a connection that did not survive a fork."""
+    if error.trailing_metadata():
+        return False
+    details = (error.details() or "").lower()
+    return any(words in details for words in _FOR_PARENTS_CONNECTION)
 
 
 def _translated(

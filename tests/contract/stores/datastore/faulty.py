@@ -55,6 +55,15 @@ def not_sent() -> Fault:
     return refused(grpc.StatusCode.UNAVAILABLE, details, local=True)
 
 
+def of_the_parent() -> tuple[Fault, Fault]:
+    """It is for a connection made before the fork: both that grpcio 1.85 was seen to say."""
+    written = "Stream removed (sendmsg: Wrong file descriptor generation)"
+    return (
+        refused(grpc.StatusCode.UNAVAILABLE, written, local=True),
+        refused(grpc.StatusCode.CANCELLED, "Stream removed (Closed on fork)", local=True),
+    )
+
+
 def preceded_by(action: Callable[[], object]) -> Fault:
     """It is carried out after something else has happened."""
 

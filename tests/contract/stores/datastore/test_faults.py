@@ -11,6 +11,7 @@ from tests.contract.stores.datastore.faulty import (
     FaultyClient,
     lost,
     not_sent,
+    of_the_parent,
     refused,
 )
 from userlock.lock.store import StoreUnavailable
@@ -106,6 +107,39 @@ class TestWhatIsRaised:
         version = case.prepare(store)
         trouble = fails(faulty, step, not_sent(), lambda: case.verb(faulty_store, version))
         assert (trouble.sent, trouble.slow) == (step > 0, False)
+
+    @pytest.mark.parametrize(("case", "step"), STEPS)
+    def test_connections_of_the_parent_of_a_fork(
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        store: DatastoreStore,
+        case: Case,
+        step: int,
+    ) -> None:
+        """Nothing went over them, so also a commit is sent on the next one."""
+        version = case.prepare(store)
+        faulty.faults = [*[None] * step, *of_the_parent()]
+        case.verb(faulty_store, version)
+        again = [case.rpcs[step]] * 2
+        assert faulty.calls == [*case.rpcs[:step], *again, *case.rpcs[step:]]
+
+    def test_nothing_but_connections_of_the_parent(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore
+    ) -> None:
+        faulty.faults = list(of_the_parent() * 500)
+        with pytest.raises(StoreUnavailable, match="Stream removed") as caught:
+            faulty_store.create("ann", b"first", 60)
+        assert (caught.value.sent, caught.value.slow) == (False, False)
+        assert len(faulty.calls) > 2
+
+    def test_a_server_that_speaks_of_forks_has_been_asked(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore
+    ) -> None:
+        details = "Stream removed (Closed on fork)"
+        fault = refused(grpc.StatusCode.CANCELLED, details, local=False)
+        trouble = fails(faulty, 0, fault, lambda: faulty_store.create("ann", b"first", 60))
+        assert trouble.sent
 
     def test_a_server_that_speaks_of_connections_has_been_asked(
         self, faulty: FaultyClient, faulty_store: DatastoreStore
