@@ -327,7 +327,7 @@ def _translated(
         return StoreUnavailable(reason, slow=True)
     if code is grpc.StatusCode.ABORTED:
         return Aborted(reason)
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if code is grpc.StatusCode.UNAVAILABLE or _for_parents_connection(error):
         # Behind a front end, the end of a connection is not the end of the commit.
         return ConnectionBroken(reason, sent=sent, slow=not _stayed_here(error))
     advice = _ADVICE.get(code)

@@ -8,6 +8,7 @@ import pytest
 from tests.contract.stores.datastore.cases import CASES, STEPS, Case, fails
 from tests.contract.stores.datastore.conftest import read
 from tests.contract.stores.datastore.faulty import (
+    Fault,
     FaultyClient,
     lost,
     not_sent,
@@ -124,10 +125,11 @@ class TestWhatIsRaised:
         again = [case.rpcs[step]] * 2
         assert faulty.calls == [*case.rpcs[:step], *again, *case.rpcs[step:]]
 
+    @pytest.mark.parametrize("fault", of_the_parent(), ids=["written", "closed"])
     def test_nothing_but_connections_of_the_parent(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, fault: Fault
     ) -> None:
-        faulty.faults = list(of_the_parent() * 500)
+        faulty.faults = [fault] * 1000
         with pytest.raises(StoreUnavailable, match="Stream removed") as caught:
             faulty_store.create("ann", b"first", 60)
         assert (caught.value.sent, caught.value.slow) == (False, False)
