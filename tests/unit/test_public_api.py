@@ -65,6 +65,7 @@ PUBLIC = {
     "UserModel",
     "Waiter",
     "WriteAfterCommit",
+    "WriteNotFenced",
     "WriteIdProperty",
     "WriteOnceRewritten",
     "WritePolicy",

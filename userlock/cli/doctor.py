@@ -19,7 +19,8 @@ Each finding is ok, a warning (locks work; there is something to know or to do) 
 wrong. Takes a few seconds, writes a record of its own and removes it. Of several
 servers each one is asked; exit code 3 says that none of them answers. With
 --datastore it is Datastore that is asked, which needs no --store: are versions
-reported, is base_version honoured? The JSON document has verdict and findings
+reported, is base_version honoured, are stale writes refused on their way through
+the installed ndb? The JSON document has verdict and findings
 (server, subject, verdict, says, advice, facts).
 """
 
@@ -76,7 +77,7 @@ def examine_datastore(name: str) -> list[Finding]:
     Args:
         name: PROJECT/DATABASE; what is left out is as the environment says.
     """
-    from userlock.ndb.probe import examine as examine_connected  # ndb takes long to import
+    from userlock.ndb.trial import examine as examine_connected  # ndb takes long to import
 
     project, _, database = name.partition("/")
     return examine_connected(project or None, None if database == "(default)" else database or None)

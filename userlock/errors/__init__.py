@@ -35,6 +35,7 @@
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
     │   └── EntityExistsError           a new entity was put where there is one already
     ├── CommitInDoubt                   a commit was applied, or not: its reply was lost
+    ├── WriteNotFenced                  ndb went past the hooks: a release that does not fit
     ├── StaleObjectUsed                 an object that is out of date (where that is raised)
     └── EntityNotFound                  the entity was deleted before it could be locked
 
@@ -68,6 +69,7 @@ from userlock.errors.refusals import (
     EntityNotFound,
     StaleObjectUsed,
     StaleWriteError,
+    WriteNotFenced,
 )
 from userlock.errors.violations import (
     AbstractWritten,
@@ -128,6 +130,7 @@ __all__ = [
     "StructuredOnlyWritten",
     "UserLockError",
     "WriteAfterCommit",
+    "WriteNotFenced",
     "WriteOnceRewritten",
     "WriteViolation",
     "WrongTransaction",

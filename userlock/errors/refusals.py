@@ -7,6 +7,48 @@ from typing import Any
 from userlock.errors.base import UserLockError
 
 
+class WriteNotFenced(UserLockError):
+    """ndb has sent a write, or is about to, past the library's hooks.
+
+    It was checked, but whatever was stored since the entity was read has been
+    overwritten. Not with the releases of google-cloud-ndb that the library was
+    tested with: one that still has all that is hooked into, but does not call
+    it any more, is found out this way. A write that nothing waits for (a
+    `put_async` or a delete outside of locks and transactions) is not looked at.
+
+    Attributes:
+        key: the entity's `ndb.Key`; None where its id was not allocated yet.
+        lock_id: the lock that guards it; None where there is none.
+        put_at: where it was put or deleted.
+        stored: whether it may be stored. If not, its transaction was rolled back.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        lock_id: str | None,
+        put_at: object | None,
+        deleting: bool,
+        stored: bool,
+        release: str,
+    ) -> None:
+        written = "deleted" if deleting else "put"
+        became = "may have overwritten another one" if stored else "was rolled back"
+        super().__init__(
+            f"{key!r} was {written} past userlock: the write was not fenced, and {became}. "
+            f"google-cloud-ndb {release} does not write by way of what userlock hooks into. "
+            f"Install an older one (2.3 to 2.7 are tested) or a newer userlock; "
+            f"`userlock doctor --datastore` tries them out.\n"
+            f"  lock id: {lock_id!r}\n"
+            f"  {written} at: {put_at or 'not known'}"
+        )
+        self.key = key
+        self.lock_id = lock_id
+        self.put_at = put_at
+        self.stored = stored
+
+
 class StaleWriteError(UserLockError):
     """The write was refused at the Datastore commit: the entity had changed since it was read.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from userlock.errors import CommitInDoubt, StaleWriteError
+from userlock.errors import CommitInDoubt, StaleWriteError, WriteNotFenced
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.enforcement import Moment
@@ -117,6 +117,16 @@ class FencedDelete(FencedWrite):
             lock_id=self._lock_id,
             put_at=self._deleted_at,
             deleting=True,
+        )
+
+    def _not_fenced(self, *, stored: bool) -> WriteNotFenced:
+        return WriteNotFenced(
+            key=self._key,
+            lock_id=self._lock_id,
+            put_at=self._deleted_at,
+            deleting=True,
+            stored=stored,
+            release=hooks.installed_release(),
         )
 
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:

@@ -31,6 +31,7 @@ from userlock.errors import (
     PutAfterRelease,
     StaleWriteError,
     WriteAfterCommit,
+    WriteNotFenced,
     WriteViolation,
 )
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
@@ -58,9 +59,13 @@ class FencedWrite(abc.ABC):
         "_tenures",
         "base_version",
         "begun_in",
+        "carried",
         "future",
         "read_version",
     )
+
+    #: Of the entity; None while Datastore is still to allocate the id.
+    _key: Any
 
     def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], now: Moment) -> None:
         self._tenures = tenures
@@ -68,6 +73,8 @@ class FencedWrite(abc.ABC):
         self._by_comparison: bool | None = None
         #: The ndb context that it is begun in.
         self.begun_in = now.context
+        #: Whether there is a mutation of it that says so. Without fencing nobody asks.
+        self.carried = not now.fenced
         #: Its outcome, once it is on its way.
         self.future: Any = None
         self.read_version = 0 if stamp is None or stamp.version == DELETED else stamp.version
@@ -87,14 +94,33 @@ class FencedWrite(abc.ABC):
         """It is on its way."""
         self.future = future
         if self.begun_in.transaction is not None:
-            hooks.note_begun(future)
+            hooks.note_begun(future, self.not_fenced)
         for tenure in self._tenures:
             note_pending(tenure, self)
 
     def answered(self) -> None:
-        """Whoever put it has been told of its outcome."""
+        """Whoever put it is about to be told of its outcome.
+
+        Raises:
+            WriteNotFenced: it went past the hooks.
+        """
         for tenure in self._tenures:
             forget_pending(tenure, self)
+        if (error := self.not_fenced()) is not None:
+            raise error
+
+    def not_fenced(self) -> WriteNotFenced | None:
+        """What is to be raised where ndb writes it past the hooks; None where it does not.
+
+        A release of ndb may have all that is hooked into and not call it any more. Asked once
+        the write is done or its transaction is about to commit. Told once.
+        """
+        if self.carried or hooks.has_failed(self.future):
+            return None
+        self.carried = True
+        if not hooks.may_use_datastore(self._key, self.begun_in):
+            return None
+        return self._not_fenced(stored=self.begun_in.transaction is None)
 
     def about_to_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.
@@ -139,6 +165,10 @@ class FencedWrite(abc.ABC):
     @abc.abstractmethod
     def in_doubt(self) -> CommitInDoubt:
         """Nobody can tell whether its transaction was applied."""
+
+    @abc.abstractmethod
+    def _not_fenced(self, *, stored: bool) -> WriteNotFenced:
+        """With the facts of this write."""
 
     @abc.abstractmethod
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
@@ -276,6 +306,16 @@ class FencedPut(FencedWrite):
             kind=type(self._entity)._get_kind(),
             lock_id=self._lock_id,
             put_at=self._put_at,
+        )
+
+    def _not_fenced(self, *, stored: bool) -> WriteNotFenced:
+        return WriteNotFenced(
+            key=self._entity._key,
+            lock_id=self._lock_id,
+            put_at=self._put_at,
+            deleting=False,
+            stored=stored,
+            release=hooks.installed_release(),
         )
 
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:

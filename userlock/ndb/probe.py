@@ -15,7 +15,6 @@ import grpc
 from google.api_core import exceptions
 from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import GoogleAuthError
-from google.cloud import ndb
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import query as query_types
 
@@ -117,28 +116,13 @@ class _Probe:
             raise _translated(error) from error
 
 
-def examine(project: str | None = None, database: str | None = None) -> list[Finding]:
-    """`probe`, of the Datastore that the environment names.
-
-    Args:
-        project: another one than the environment's.
-        database: another one than the default database.
-    """
-    try:
-        client = ndb.Client(project=project, database=database)
-    except (OSError, GoogleAuthError) as error:
-        place = f"datastore {project or '(no project)'}/{database or '(default)'}"
-        return [_unreachable(place, f"there is no client for it: {error}")]
-    return probe(client)
-
-
 def probe(client: Any) -> list[Finding]:
     """What there is to say of the Datastore that an `ndb.Client` is connected to.
 
     Writes one entity of the kind `UserlockProbe` and removes it. Waits up to 5 s for each of a
     dozen RPCs. Raises nothing: when Datastore does not answer, that is the finding.
     """
-    place = f"datastore {client.project}/{client.database or '(default)'}"
+    place = place_of(client)
     trial = _Probe(client)
     findings: list[Finding] = []
     try:
@@ -148,7 +132,7 @@ def probe(client: Any) -> list[Finding]:
             trial.commit("delete")
     except (GoogleAPICallError, GoogleAuthError) as error:
         said = getattr(error, "message", None) or error
-        return [*findings, _unreachable(place, f"it does not answer as Datastore does: {said}")]
+        return [*findings, unreachable(place, f"it does not answer as Datastore does: {said}")]
     if not client.secure:
         says = f"this is an emulator at {client.host}, not Datastore"
         advice = "Unset DATASTORE_EMULATOR_HOST to ask the real one."
@@ -157,7 +141,13 @@ def probe(client: Any) -> list[Finding]:
     return findings
 
 
-def _unreachable(place: str, says: str) -> Finding:
+def place_of(client: Any) -> str:
+    """What findings call the Datastore that an `ndb.Client` is connected to."""
+    return f"datastore {client.project}/{client.database or '(default)'}"
+
+
+def unreachable(place: str, says: str) -> Finding:
+    """The finding that there is no answer."""
     advice = (
         "Are project and database right (GOOGLE_CLOUD_PROJECT), are there credentials (gcloud auth "
         "application-default login), and may they read and write (roles/datastore.user)?"

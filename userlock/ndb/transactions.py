@@ -39,7 +39,8 @@ class DatastoreParticipant:
             # What finishes may begin another write: a hook, or a tasklet.
             write = pending.pop(0)
             hooks.wait_for(write.future, write.begun_in)
-            if (error := hooks.untold_error(write.future)) is not None:
+            error = hooks.untold_error(write.future) or write.not_fenced()
+            if error is not None:
                 errors.append(error)
         for error in errors[1:]:
             log.error("another write under lock %r failed", tenure.lock_id, exc_info=error)
@@ -74,6 +75,10 @@ class PendingWrite(Protocol):
 
     future: Any
     begun_in: Any
+
+    def not_fenced(self) -> BaseException | None:
+        """What is to be raised where it went past the hooks; None where it did not."""
+        ...
 
 
 def _pending(tenure: Tenure) -> list[PendingWrite]:

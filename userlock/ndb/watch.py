@@ -17,6 +17,8 @@ class Write(Protocol):
     must_be_new: bool
     #: Whether it is to overwrite the entity all the same, should there be one.
     may_overwrite: bool
+    #: Whether there is a mutation of it: for the hooks to say.
+    carried: bool
 
     @property
     def by_comparison(self) -> bool:
@@ -68,6 +70,10 @@ class Write(Protocol):
 
     def begun(self, future: Any) -> None:
         """It is on its way; `future` will have its outcome."""
+        ...
+
+    def not_fenced(self) -> Exception | None:
+        """What is to be raised where ndb writes it past the hooks; None where it does not."""
         ...
 
     def too_late(self) -> Exception:

@@ -19,7 +19,7 @@ def test_for_people(cli: Cli) -> None:
     outcome = cli.run("doctor", "--datastore")
     assert outcome.code == 0, outcome
     assert "datastore emulator/(default)\n" in outcome.out
-    assert outcome.out.endswith("4 ok, 1 warning, 0 wrong\n")
+    assert outcome.out.endswith("5 ok, 1 warning, 0 wrong\n")
     assert "not Datastore" in outcome.out
 
 
@@ -33,6 +33,7 @@ def test_for_programs(cli: Cli) -> None:
     for finding in document["findings"]:
         facts |= finding["facts"]
     assert facts["base_version"] is facts["reported"] is facts["exclusive"] is facts["up"] is True
+    assert facts["fenced"] is True
 
 
 def test_nobody_answers(cli: Cli) -> None:

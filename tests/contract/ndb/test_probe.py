@@ -11,7 +11,7 @@ import emulator
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
 from userlock.lock.store import Finding, Verdict
 from userlock.ndb import server
-from userlock.ndb.probe import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS, examine, probe
+from userlock.ndb.probe import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS, probe
 
 
 class WithoutInserts(Wire):
@@ -93,23 +93,6 @@ def test_a_named_database_and_a_namespace(datastore: emulator.Emulator, ndb_clie
     findings = probe(client)
     assert verdicts(findings) == FINE
     assert {finding.server for finding in findings} == {"datastore emulator/other"}
-
-
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATASTORE_EMULATOR_HOST", "127.0.0.1:1")
-    findings = examine("nobody")
-    assert verdicts(findings) == {REACHABLE: "wrong"}
-    assert not findings[0].facts["up"]
-
-
-def test_there_is_no_project(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_project(**kwargs: Any) -> None:
-        raise OSError("Project was not passed and could not be determined from the environment.")
-
-    monkeypatch.setattr(ndb, "Client", without_project)
-    (finding,) = examine()
-    assert (finding.subject, finding.verdict) == (REACHABLE, Verdict.WRONG)
-    assert "could not be determined" in finding.says
 
 
 class TestAskingOnce:

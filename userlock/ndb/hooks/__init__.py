@@ -9,12 +9,13 @@ Each place is checked first (`points`): that it is there, takes the parameters,
 and makes objects with the attributes that are hooked into. On a release of ndb that moved one, the
 import of any name of userlock's fails and says which. That a place still does
 what it did is for the tests to see, which run with the oldest and the newest
-release.
+release; a write that ndb sends past them is noticed all the same
+(`watch.Write.not_fenced`).
 """
 
 from __future__ import annotations
 
-from userlock.ndb.hooks.points import check_points
+from userlock.ndb.hooks.points import check_points, installed_release
 
 # The others would fail on what is gone as well, but not say what to do.
 check_points()
@@ -25,6 +26,7 @@ from userlock.ndb.hooks.creating import Creator
 from userlock.ndb.hooks.futures import has_failed, observe, untold_error
 from userlock.ndb.hooks.reading import hook_caches, hook_loading
 from userlock.ndb.hooks.runtime import (
+    bypasses_datastore,
     cached_entity,
     current_context,
     current_transaction,
@@ -35,6 +37,7 @@ from userlock.ndb.hooks.runtime import (
     is_cached,
     is_complete,
     key_of,
+    may_use_datastore,
     model_of,
     note_in_flight,
     transaction_notes,
@@ -51,6 +54,7 @@ from userlock.ndb.watch import Handler
 
 __all__ = [
     "Creator",
+    "bypasses_datastore",
     "cached_entity",
     "current_context",
     "current_transaction",
@@ -60,9 +64,11 @@ __all__ = [
     "id_of",
     "in_transaction",
     "install",
+    "installed_release",
     "is_cached",
     "is_complete",
     "key_of",
+    "may_use_datastore",
     "model_of",
     "name_early",
     "note_begun",

@@ -131,6 +131,11 @@ def missing_attributes() -> list[str]:
     return missing
 
 
+def installed_release() -> str:
+    """Of google-cloud-ndb."""
+    return metadata.version("google-cloud-ndb")
+
+
 def _parameters(found: Any) -> tuple[str, ...]:
     try:
         return tuple(inspect.signature(inspect.unwrap(found)).parameters)
@@ -148,7 +153,7 @@ def check_points() -> None:
     if missing:
         raise ImportError(
             f"userlock cannot protect writes with google-cloud-ndb "
-            f"{metadata.version('google-cloud-ndb')} and google-cloud-datastore "
+            f"{installed_release()} and google-cloud-datastore "
             f"{metadata.version('google-cloud-datastore')}: {'; '.join(missing)}. Install releases "
             f"that userlock supports (google-cloud-ndb>=2.3,<3, google-cloud-datastore>=2.21), or "
             f"a newer userlock."

@@ -93,6 +93,18 @@ def is_complete(ndb_key: Any) -> bool:
     return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
 
 
+def bypasses_datastore(options: dict[str, Any]) -> bool:
+    """Whether a call's arguments say that it is for the global cache only."""
+    stands = options.get("_options") or options.get("options")
+    asked = options.get("use_datastore") if stands is None else stands.use_datastore
+    return asked is False
+
+
+def may_use_datastore(ndb_key: Any, current: Any) -> bool:
+    """Whether the policy of a context lets a key's entity go to Datastore."""
+    return ndb_key is None or bool(current._use_datastore(ndb_key._key))
+
+
 def key_of(entity: Any) -> Any:
     """`entity.key`, at a tenth of its cost."""
     return entity._entity_key

@@ -127,21 +127,27 @@ def _write(sent: Sent) -> Write:
     return write
 
 
-def note_begun(future: Any) -> None:
+def note_begun(future: Any, not_fenced: Callable[[], Exception | None]) -> None:
     """A put or delete of the running transaction has begun: its error must not vanish.
 
     ndb's `Key.delete` drops its future in a transaction. What fails on its way
     to the commit, as where the global cache does not answer, is not in it.
+
+    Args:
+        future: its outcome to be.
+        not_fenced: asked before the commit; see `Write.not_fenced`.
     """
     observe(future)
-    transaction_notes().setdefault("begun", []).append(future)
+    transaction_notes().setdefault("begun", []).append((future, not_fenced))
 
 
 def _raise_what_failed() -> None:
     """Raise the first error of a write that nobody has been told of: nothing is committed then."""
-    for future in transaction_notes().get("begun", ()):
+    for future, not_fenced in transaction_notes().get("begun", ()):
         if future.done() and untold_error(future) is not None:
             raise future.exception()
+        if (error := not_fenced()) is not None:
+            raise error
 
 
 def _hook_committing() -> None:

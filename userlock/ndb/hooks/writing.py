@@ -11,7 +11,12 @@ from google.cloud.ndb import _batch, _datastore_api, key, model, tasklets
 from userlock.ndb.hooks.calls import serialized
 from userlock.ndb.hooks.commits import batch_of_inserts, batch_of_new_ids
 from userlock.ndb.hooks.comparing import batch_of_compared
-from userlock.ndb.hooks.runtime import model_of, note_in_flight, wait_for_key
+from userlock.ndb.hooks.runtime import (
+    bypasses_datastore,
+    model_of,
+    note_in_flight,
+    wait_for_key,
+)
 from userlock.ndb.watch import Handler, Write
 
 
@@ -93,6 +98,7 @@ def _hook_plain_batch(batch_class: Any) -> None:
             future = _batch.get_batch(new_ids, self.options).put(entity_pb)
         else:
             future = add_put(self, entity_pb)
+        write.carried = True
         future._userlock_write = write
         return future
 
@@ -106,6 +112,7 @@ def _hook_plain_batch(batch_class: Any) -> None:
             future = delete(self, ds_key)
             if write.base_version:
                 self.mutations[-1]._pb.base_version = write.base_version
+        write.carried = True
         future._userlock_write = write
         return future
 
@@ -139,6 +146,7 @@ def _hook_transactional_batch(batch_class: Any) -> None:
         if write is None:
             return future
         _refuse_when_over(self, write)
+        write.carried = True
         future._userlock_write, future._userlock_mutation = write, mutation
         future._userlock_new_id = new_id
         # A second mutation of one entity builds on the first.
@@ -156,6 +164,7 @@ def _hook_transactional_batch(batch_class: Any) -> None:
         if write is None:
             return future
         _refuse_when_over(self, write)
+        write.carried = True
         future._userlock_write, future._userlock_mutation = write, mutation
         if first:
             _fence_in_transaction(mutation, write)
@@ -205,6 +214,7 @@ def hook_deleting(handler: Handler) -> None:
         self._key._userlock_write = write
         future = delete_async(self, *args, **kwargs)
         if write is not None:
+            write.carried = write.carried or bypasses_datastore(kwargs)
             write.begun(future)
         note_in_flight(self, future)
         return future
