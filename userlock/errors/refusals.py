@@ -13,14 +13,15 @@ class WriteNotFenced(UserLockError):
     It was checked, but whatever was stored since the entity was read has been
     overwritten. Not with the releases of google-cloud-ndb that the library was
     tested with: one that still has all that is hooked into, but does not call
-    it any more, is found out this way. A write that nothing waits for (a
-    `put_async` or a delete outside of locks and transactions) is not looked at.
+    it any more, is found out this way. Raised by `put`, when the lock is left,
+    and before the transaction commits; outside of both, `put_async`,
+    `put_multi` and deletes are not looked at.
 
     Attributes:
-        key: the entity's `ndb.Key`; None where its id was not allocated yet.
+        key: the entity's `ndb.Key`, incomplete or None where its id was not allocated yet.
         lock_id: the lock that guards it; None where there is none.
         put_at: where it was put or deleted.
-        stored: whether it may be stored. If not, its transaction was rolled back.
+        stored: whether it may be stored. If not, its transaction is rolled back.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class WriteNotFenced(UserLockError):
         release: str,
     ) -> None:
         written = "deleted" if deleting else "put"
-        became = "may have overwritten another one" if stored else "was rolled back"
+        became = "may have overwritten another one" if stored else "is rolled back"
         super().__init__(
             f"{key!r} was {written} past userlock: the write was not fenced, and {became}. "
             f"google-cloud-ndb {release} does not write by way of what userlock hooks into. "

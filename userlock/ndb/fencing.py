@@ -57,6 +57,7 @@ class FencedWrite(abc.ABC):
         "_by_comparison",
         "_checked",
         "_tenures",
+        "_told",
         "base_version",
         "begun_in",
         "carried",
@@ -64,17 +65,15 @@ class FencedWrite(abc.ABC):
         "read_version",
     )
 
-    #: Of the entity; None while Datastore is still to allocate the id.
-    _key: Any
-
     def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], now: Moment) -> None:
         self._tenures = tenures
         self._checked = now.checked
         self._by_comparison: bool | None = None
         #: The ndb context that it is begun in.
         self.begun_in = now.context
-        #: Whether there is a mutation of it that says so. Without fencing nobody asks.
+        #: Whether there is a mutation of it, or there is to be none. Without fencing nobody asks.
         self.carried = not now.fenced
+        self._told = False
         #: Its outcome, once it is on its way.
         self.future: Any = None
         self.read_version = 0 if stamp is None or stamp.version == DELETED else stamp.version
@@ -113,14 +112,13 @@ class FencedWrite(abc.ABC):
         """What is to be raised where ndb writes it past the hooks; None where it does not.
 
         A release of ndb may have all that is hooked into and not call it any more. Asked once
-        the write is done or its transaction is about to commit. Told once.
+        the write is done, and again before its transaction commits: that must not.
         """
-        if self.carried or hooks.has_failed(self.future):
+        stored = self.begun_in.transaction is None
+        if self.carried or hooks.has_failed(self.future) or (stored and self._told):
             return None
-        self.carried = True
-        if not hooks.may_use_datastore(self._key, self.begun_in):
-            return None
-        return self._not_fenced(stored=self.begun_in.transaction is None)
+        self._told = True
+        return self._not_fenced(stored=stored)
 
     def about_to_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.

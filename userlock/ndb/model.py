@@ -117,7 +117,8 @@ class Model(ndb.Model):
             notes.pop("_userlock_putting", None)
             write: FencedPut | None = notes.pop("_userlock_write", None)
         if write is not None:
-            write.carried = write.carried or hooks.bypasses_datastore(kwargs)
+            if not write.carried:
+                write.carried = not hooks.uses_datastore(self._entity_key, context, kwargs)
             write.begun(future)
             if not future.done():
                 notes["_userlock_pending"] = write

@@ -71,8 +71,10 @@ class PendingWrite(Protocol):
     Attributes:
         future: its outcome to be.
         begun_in: the ndb context that it was begun in.
+        carried: whether the hooks have seen to it.
     """
 
+    carried: bool
     future: Any
     begun_in: Any
 
@@ -100,7 +102,7 @@ def note_pending(tenure: Tenure, write: PendingWrite) -> None:
     pending = _pending(tenure)
     if len(pending) >= tenure.notes.get("tidy at", _TIDY_AT):  # type: ignore[operator]
         # A long tenure with many puts keeps only what is still of interest.
-        pending[:] = [each for each in pending if not _is_settled(each.future)]
+        pending[:] = [each for each in pending if not _is_settled(each)]
         tenure.notes["tidy at"] = max(_TIDY_AT, 2 * len(pending))
     hooks.observe(write.future)
     pending.append(write)
@@ -113,6 +115,6 @@ def forget_pending(tenure: Tenure, write: PendingWrite) -> None:
         pending.pop()
 
 
-def _is_settled(future: Any) -> bool:
+def _is_settled(write: PendingWrite) -> bool:
     """Whether nothing is left to wait for or to tell."""
-    return future.done() and hooks.untold_error(future) is None
+    return write.carried and write.future.done() and hooks.untold_error(write.future) is None

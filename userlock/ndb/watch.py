@@ -17,7 +17,7 @@ class Write(Protocol):
     must_be_new: bool
     #: Whether it is to overwrite the entity all the same, should there be one.
     may_overwrite: bool
-    #: Whether there is a mutation of it: for the hooks to say.
+    #: Whether there is a mutation of it, or there is to be none: for the hooks to say.
     carried: bool
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,25 +34,35 @@ def other_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its batches are filled in another way."""
 
     def put(self: Any, entity_pb: Any) -> Any:
-        future = tasklets.Future("put")
-        self.mutations.append(datastore_types.Mutation(upsert=entity_pb))
-        self.futures.append(future)
-        if isinstance(self, _datastore_api._TransactionalCommitBatch):
-            future.set_result(None)
-        return future
+        return _into(self, datastore_types.Mutation(upsert=entity_pb))
 
-    for name in ("_NonTransactionalCommitBatch", "_TransactionalCommitBatch"):
-        monkeypatch.setattr(getattr(_datastore_api, name), "put", put)
+    _replace(monkeypatch, "put", put)
 
 
-def copied_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It deletes a copy of the key."""
-    delete = _datastore_api.delete
+def other_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletes are put into a batch in another way."""
 
-    def delete_copy(key: Any, options: Any) -> Any:
-        return delete(type(key).from_legacy_urlsafe(key.to_legacy_urlsafe()), options)
+    def delete(self: Any, key: Any) -> Any:
+        return _into(self, datastore_types.Mutation(delete=key.to_protobuf()))
 
-    monkeypatch.setattr(_datastore_api, "delete", delete_copy)
+    _replace(monkeypatch, "delete", delete)
+
+
+def _into(batch: Any, mutation: Any) -> Any:
+    future = tasklets.Future("write")
+    batch.mutations.append(mutation)
+    batch.futures.append(future)
+    if isinstance(batch, _datastore_api._TransactionalCommitBatch):
+        future.set_result(None)
+    return future
+
+
+def _replace(monkeypatch: pytest.MonkeyPatch, name: str, function: Any) -> None:
+    for batch_class in (
+        _datastore_api._NonTransactionalCommitBatch,
+        _datastore_api._TransactionalCommitBatch,
+    ):
+        monkeypatch.setattr(batch_class, name, function)
 
 
 CHANGES = [another_message, other_batches]
@@ -133,8 +144,51 @@ class TestPuts:
         with pytest.raises(userlock.WriteNotFenced) as caught:
             ndb.transaction(lambda: put(old))
         assert not caught.value.stored
-        assert "was rolled back" in str(caught.value)
+        assert "is rolled back" in str(caught.value)
         assert stored(Simple) == 50
+
+    def test_a_transaction_that_takes_no_notice_of_it(
+        self, elsewhere: Any, monkeypatch: pytest.MonkeyPatch, change: Any
+    ) -> None:
+        """Also of a lock that is left within it."""
+        old = stale(Simple, elsewhere)
+        change(monkeypatch)
+
+        def careless() -> None:
+            with contextlib.suppress(userlock.WriteNotFenced), userlock.global_lock("ann"):
+                old.put()
+                Learner(id="ann").put_async()
+
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.transaction(careless)
+        assert (stored(Simple), stored(Learner)) == (50, None)
+
+    def test_a_context_within_a_transaction(
+        self, elsewhere: Any, monkeypatch: pytest.MonkeyPatch, change: Any
+    ) -> None:
+        old = stale(Simple, elsewhere)
+        change(monkeypatch)
+
+        def within() -> None:
+            with ndb.get_context().new().use():
+                old.put()
+
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.transaction(within)
+        assert stored(Simple) == 50
+
+    def test_many_puts_under_one_lock(self, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+        """More than are remembered once they are done."""
+        with (  # noqa: PT012
+            pytest.raises(userlock.WriteNotFenced),
+            userlock.global_lock("ann"),
+        ):
+            with monkeypatch.context() as changed:
+                change(changed)
+                Learner(id="ann").put_async().result()
+            learner = Learner.get_by_id("ann")
+            for _ in range(200):
+                learner.put_async().result()
 
     def test_without_fencing_nobody_asks(
         self, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch, change: Any
@@ -149,7 +203,7 @@ class TestDeletes:
     def test_under_a_lock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with userlock.global_lock("ann"):
             Learner(id="ann").put()
-        copied_keys(monkeypatch)
+        other_deletes(monkeypatch)
         with (
             pytest.raises(userlock.WriteNotFenced) as caught,
             userlock.global_lock("ann"),
@@ -161,7 +215,7 @@ class TestDeletes:
 
     def test_in_a_transaction(self, monkeypatch: pytest.MonkeyPatch) -> None:
         Simple(id="ann").put()
-        copied_keys(monkeypatch)
+        other_deletes(monkeypatch)
         with pytest.raises(userlock.WriteNotFenced):
             ndb.transaction(ndb.Key(Simple, "ann").delete)
         assert stored(Simple) == 0
@@ -185,6 +239,7 @@ class TestNoFalseAlarm:
         "put",
         [
             lambda entity: entity.put(use_datastore=False),
+            lambda entity: entity.put(use_datastore=0),
             lambda entity: entity.put_async(use_datastore=False).result(),
             lambda entity: ndb.put_multi([entity], use_datastore=False),
         ],
@@ -194,6 +249,24 @@ class TestNoFalseAlarm:
             put(Learner(id="ann"))
             ndb.Key(Learner, "ann").delete(use_datastore=False)
         ndb.transaction(lambda: put(Simple(id="ann")))
+
+    def test_a_policy_that_changes_meanwhile(self) -> None:
+        """What holds is what held when the write began."""
+
+        current = ndb.get_context()
+        with userlock.global_lock("ann"), userlock.global_lock("bob"):
+            current.set_datastore_policy(False)
+            Learner(id="ann").put_async().result()
+            ndb.Key(Learner, "bob").delete()
+            current.set_datastore_policy(None)
+
+        def in_transaction() -> None:
+            current = ndb.get_context()
+            current.set_datastore_policy(False)
+            Simple(id="ann").put_async().result()  # a delete fails in ndb 2.3
+            current.set_datastore_policy(None)
+
+        ndb.transaction(in_transaction)
 
     def test_a_model_that_is_only_cached(self) -> None:
         OnlyCached(id="ann", points=3).put()

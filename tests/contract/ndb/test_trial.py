@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from google.cloud import ndb
+from google.cloud.ndb import _datastore_api
 
 import emulator
 from emulator.datastore.errors import Code
 from emulator.datastore.faults import Rule
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
-from tests.contract.ndb.test_past_the_hooks import CHANGES, copied_keys
+from tests.contract.ndb.test_past_the_hooks import CHANGES, other_deletes
 from tests.contract.ndb.test_probe import FINE, left_over, verdicts
 from userlock.lock.store import Verdict
 from userlock.ndb import server
@@ -71,7 +72,8 @@ def test_an_rpc_that_fails(
     datastore.faults.clear()
     # The last look-up is for why the delete was refused.
     if fault.hits and (rpc, skip) != ("Lookup", 4):
-        assert (finding.subject, finding.verdict) == (REACHABLE, Verdict.WRONG)
+        assert (finding.subject, finding.verdict) == (THROUGH_NDB, Verdict.WRONG)
+        assert "FailedPrecondition: 400" in finding.says
     else:
         assert (finding.subject, finding.verdict) == (THROUGH_NDB, Verdict.OK)
 
@@ -95,13 +97,26 @@ class TestAnotherNdb:
         assert "a put went past what userlock hooks into" in self.wrong(ndb_client)
 
     def test_deletes(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        copied_keys(monkeypatch)
+        other_deletes(monkeypatch)
         assert "a delete of an object that was out of date" in self.wrong(ndb_client)
 
     def test_reads(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is read is not known by its version then: it counts as new."""
         monkeypatch.setattr("userlock.ndb.handler.stamp_read", lambda *_: None)
         assert "what had just been read was refused" in self.wrong(ndb_client)
+
+    def test_an_error(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        def put(entity: Any, options: Any) -> Any:
+            raise AttributeError("it has no such thing")
+
+        monkeypatch.setattr(_datastore_api, "put", put)
+        assert "ended with AttributeError: it has no such thing" in self.wrong(ndb_client)
+
+    def test_nothing_is_found(
+        self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ndb.Key, "get", lambda self, **options: None)
+        assert "was not found" in self.wrong(ndb_client)
 
     def test_a_put_that_is_carried_out(
         self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch

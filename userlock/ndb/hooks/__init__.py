@@ -26,7 +26,6 @@ from userlock.ndb.hooks.creating import Creator
 from userlock.ndb.hooks.futures import has_failed, observe, untold_error
 from userlock.ndb.hooks.reading import hook_caches, hook_loading
 from userlock.ndb.hooks.runtime import (
-    bypasses_datastore,
     cached_entity,
     current_context,
     current_transaction,
@@ -37,10 +36,10 @@ from userlock.ndb.hooks.runtime import (
     is_cached,
     is_complete,
     key_of,
-    may_use_datastore,
     model_of,
     note_in_flight,
     transaction_notes,
+    uses_datastore,
     wait_for,
     wait_for_entity,
     wait_for_key,
@@ -54,7 +53,6 @@ from userlock.ndb.watch import Handler
 
 __all__ = [
     "Creator",
-    "bypasses_datastore",
     "cached_entity",
     "current_context",
     "current_transaction",
@@ -68,7 +66,6 @@ __all__ = [
     "is_cached",
     "is_complete",
     "key_of",
-    "may_use_datastore",
     "model_of",
     "name_early",
     "note_begun",
@@ -79,6 +76,7 @@ __all__ = [
     "reader_of",
     "transaction_notes",
     "untold_error",
+    "uses_datastore",
     "wait_for",
     "wait_for_entity",
     "wait_for_key",

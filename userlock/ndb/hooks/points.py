@@ -131,9 +131,12 @@ def missing_attributes() -> list[str]:
     return missing
 
 
-def installed_release() -> str:
-    """Of google-cloud-ndb."""
-    return metadata.version("google-cloud-ndb")
+def installed_release(package: str = "google-cloud-ndb") -> str:
+    """The version of a package, for messages. Bundles may have none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "of an unknown version"
 
 
 def _parameters(found: Any) -> tuple[str, ...]:
@@ -152,9 +155,8 @@ def check_points() -> None:
     missing = missing_points()
     if missing:
         raise ImportError(
-            f"userlock cannot protect writes with google-cloud-ndb "
-            f"{installed_release()} and google-cloud-datastore "
-            f"{metadata.version('google-cloud-datastore')}: {'; '.join(missing)}. Install releases "
-            f"that userlock supports (google-cloud-ndb>=2.3,<3, google-cloud-datastore>=2.21), or "
-            f"a newer userlock."
+            f"userlock cannot protect writes with google-cloud-ndb {installed_release()} and "
+            f"google-cloud-datastore {installed_release('google-cloud-datastore')}: "
+            f"{'; '.join(missing)}. Install releases that userlock supports "
+            f"(google-cloud-ndb>=2.3,<3, google-cloud-datastore>=2.21), or a newer userlock."
         )

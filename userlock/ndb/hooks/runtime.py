@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from google.cloud.ndb import context, model
@@ -35,8 +36,12 @@ def when_transaction_ends(callback: Callable[[], None]) -> None:
 
 
 def transaction_notes() -> dict[str, Any]:
-    """What is to be remembered for as long as this attempt of the running transaction."""
-    notes: dict[str, Any] = context.get_context().__dict__.setdefault("_userlock_notes", {})
+    """What is to be remembered for as long as this attempt of the running transaction.
+
+    Each has an event loop of its own, which contexts within it (`Context.new`) share.
+    """
+    loop = context.get_context().eventloop
+    notes: dict[str, Any] = loop.__dict__.setdefault("_userlock_notes", {})
     return notes
 
 
@@ -93,16 +98,20 @@ def is_complete(ndb_key: Any) -> bool:
     return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
 
 
-def bypasses_datastore(options: dict[str, Any]) -> bool:
-    """Whether a call's arguments say that it is for the global cache only."""
-    stands = options.get("_options") or options.get("options")
-    asked = options.get("use_datastore") if stands is None else stands.use_datastore
-    return asked is False
+def uses_datastore(ndb_key: Any, current: Any, arguments: dict[str, Any]) -> bool:
+    """Whether a put or delete goes to Datastore: not, where it is for the global cache only.
 
-
-def may_use_datastore(ndb_key: Any, current: Any) -> bool:
-    """Whether the policy of a context lets a key's entity go to Datastore."""
-    return ndb_key is None or bool(current._use_datastore(ndb_key._key))
+    Args:
+        ndb_key: of the entity; None while it has none, which has to go there.
+        current: the ndb context.
+        arguments: those of the put or delete, by name.
+    """
+    if ndb_key is None:
+        return True
+    options = arguments.get("_options")
+    if options is None:
+        options = SimpleNamespace(use_datastore=arguments.get("use_datastore"))
+    return bool(current._use_datastore(ndb_key._key, options))
 
 
 def key_of(entity: Any) -> Any:

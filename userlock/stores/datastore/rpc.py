@@ -311,7 +311,8 @@ def _stayed_here(error: Any) -> bool:
 
 def _for_parents_connection(error: Any) -> bool:
     """Whether the RPC was for a connection that did not survive a fork."""
-    if error.trailing_metadata():
+    codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    if error.trailing_metadata() or error.code() not in codes:
         return False
     details = (error.details() or "").lower()
     return any(words in details for words in _FOR_PARENTS_CONNECTION)
