@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, LeaseLost, StaleWrite
 from userlock.ndb.stamps import stamp_of
@@ -17,27 +17,12 @@ from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("context")
 
-Elsewhere = Callable[[Callable[[], None]], None]
-
 
 @pytest.fixture(autouse=True)
 def _ann(context: Any) -> None:
     with userlock.global_lock("ann"):
         Learner(id="ann").put()
     context.clear_cache()
-
-
-def add_five() -> None:
-    """What every handler does."""
-    with userlock.global_lock("ann"):
-        learner = Learner.get_by_id("ann")
-        learner.points += 5
-        learner.put()
-
-
-def stored_points() -> int:
-    points: int = Learner.get_by_id("ann", use_cache=False).points
-    return points
 
 
 @pytest.fixture(params=["evicted", "degraded"])
@@ -279,62 +264,6 @@ class TestCreation:
             with pytest.raises(userlock.StaleWriteError):
                 other.put()
         assert Learner.get_by_id("bob", use_cache=False) is None
-
-
-def test_a_refused_put_async_that_nobody_waits_for_is_raised_on_leaving(
-    store: MemoryStore, elsewhere: Elsewhere
-) -> None:
-    def handler() -> None:
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            store.evict("ann")
-            elsewhere(add_five)
-            learner.put_async()
-
-    with pytest.raises(userlock.StaleWriteError):
-        handler()
-    assert stored_points() == 5
-
-
-def test_a_refusal_that_was_handled_is_not_raised_again(
-    store: MemoryStore, elsewhere: Elsewhere
-) -> None:
-    with userlock.global_lock("ann"):
-        learner = Learner.get_by_id("ann")
-        store.evict("ann")
-        elsewhere(add_five)
-        future = learner.put_async()
-        with pytest.raises(userlock.StaleWriteError):
-            future.get_result()
-
-
-def test_leaving_the_lock_waits_for_its_puts(store: MemoryStore, elsewhere: Elsewhere) -> None:
-    with userlock.global_lock("ann"):
-        learner = Learner.get_by_id("ann")
-        learner.points = 5
-        future = learner.put_async()
-        log = VideoLog(learner_id="ann")
-        log.put_async()
-    assert future.done()
-    found: list[tuple[int, int]] = []
-    elsewhere(lambda: found.append((Learner.get_by_id("ann").points, VideoLog.query().count())))
-    assert found == [(5, 1)]
-
-
-def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
-    store: MemoryStore, elsewhere: Elsewhere, caplog: pytest.LogCaptureFixture
-) -> None:
-    def handler() -> None:
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            store.evict("ann")
-            elsewhere(add_five)
-            learner.put_async()
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        handler()
-    assert "StaleWriteError" in caplog.text
 
 
 class _GlobalCache(ndb.global_cache._InProcessGlobalCache):

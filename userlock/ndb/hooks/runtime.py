@@ -134,10 +134,13 @@ def wait_for(future: Any, begun_in: Any) -> None:
     changed by hand. And the outer loop drops the callback that runs the inner
     one as soon as it finds the inner one idle, which it is while it waits
     here; so that callback is put aside.
+
+    The context may be over, by an exception: ndb leaves what is under way to
+    itself then, and sends nothing without a context at the top.
     """
     if future.done():
         return
-    before = context.get_context(False)
+    before, top = context.get_context(False), context.get_toplevel_context(False)
     if before is begun_in:
         future.wait()
         return
@@ -146,10 +149,13 @@ def wait_for(future: Any, begun_in: Any) -> None:
     for idler in aside:
         idlers.remove(idler)
     context._state.context = begun_in
+    if top is None:
+        context._state.toplevel_context = begun_in
     try:
         future.wait()
     finally:
         context._state.context = before
+        context._state.toplevel_context = top
         idlers.extend(aside)
 
 
