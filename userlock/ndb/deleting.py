@@ -12,6 +12,7 @@ from userlock.ndb.fencing import AnyViolation, FencedWrite, tell_of_stale
 from userlock.ndb.lastputs import last_puts, note_delete
 from userlock.ndb.places import Place
 from userlock.ndb.policies import policy_for_message
+from userlock.ndb.releases import installed_release
 from userlock.ndb.stamps import DELETED, Stamp, restamp, stamp_of
 
 
@@ -126,7 +127,7 @@ class FencedDelete(FencedWrite):
             put_at=self._deleted_at,
             deleting=True,
             stored=stored,
-            release=hooks.installed_release(),
+            release=installed_release(),
         )
 
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:

@@ -21,6 +21,7 @@ the other is told.
 from __future__ import annotations
 
 import abc
+import threading
 from typing import Any, TypeVar
 
 from userlock.errors import (
@@ -41,6 +42,7 @@ from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lastputs import LastPut, note_put
 from userlock.ndb.places import Place
 from userlock.ndb.policies import WritePolicy, policy_for_message
+from userlock.ndb.releases import installed_release
 from userlock.ndb.stamps import DELETED, Stamp, restamp, stamp_of
 from userlock.ndb.transactions import forget_pending, note_pending
 from userlock.ndb.writeid import mark_of
@@ -59,6 +61,7 @@ class FencedWrite(abc.ABC):
         "_tenures",
         "_told",
         "base_version",
+        "begun_by",
         "begun_in",
         "carried",
         "future",
@@ -69,8 +72,9 @@ class FencedWrite(abc.ABC):
         self._tenures = tenures
         self._checked = now.checked
         self._by_comparison: bool | None = None
-        #: The ndb context that it is begun in.
+        #: The ndb context that it is begun in, and the thread.
         self.begun_in = now.context
+        self.begun_by = threading.get_ident()
         #: Whether there is a mutation of it, or there is to be none. Without fencing nobody asks.
         self.carried = not now.fenced
         self._told = False
@@ -313,7 +317,7 @@ class FencedPut(FencedWrite):
             put_at=self._put_at,
             deleting=False,
             stored=stored,
-            release=hooks.installed_release(),
+            release=installed_release(),
         )
 
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:

@@ -164,7 +164,7 @@ class Model(ndb.Model):
         """A second put of one object waits for the first, whose version it builds on."""
         write: FencedPut | None = self.__dict__.pop("_userlock_pending", None)
         if write is not None:
-            hooks.wait_for(write.future, write.begun_in)
+            hooks.wait_for(write.future, write.begun_in, write.begun_by)
 
     # --- copies -----------------------------------------------------------------------------
 

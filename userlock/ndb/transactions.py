@@ -34,11 +34,18 @@ class DatastoreParticipant:
             Exception: the first error of a write that nobody has asked for (a `put_async`
                 whose future was dropped); others are logged.
         """
-        errors = []
+        errors: list[BaseException] = []
         while pending := _pending(tenure):
             # What finishes may begin another write: a hook, or a tasklet.
             write = pending.pop(0)
-            hooks.wait_for(write.future, write.begun_in)
+            hooks.wait_for(write.future, write.begun_in, write.begun_by)
+            if not write.future.done():
+                log.warning(
+                    "lock %r is left before a write under it has landed: another thread has begun "
+                    "it and does not finish it",
+                    tenure.lock_id,
+                )
+                continue
             error = hooks.untold_error(write.future) or write.not_fenced()
             if error is not None:
                 errors.append(error)
@@ -71,12 +78,14 @@ class PendingWrite(Protocol):
     Attributes:
         future: its outcome to be.
         begun_in: the ndb context that it was begun in.
+        begun_by: the thread.
         carried: whether the hooks have seen to it.
     """
 
     carried: bool
     future: Any
     begun_in: Any
+    begun_by: int
 
     def not_fenced(self) -> BaseException | None:
         """What is to be raised where it went past the hooks; None where it did not."""
@@ -94,7 +103,7 @@ def _pending(tenure: Tenure) -> list[PendingWrite]:
 def wait_for_writes(tenure: Tenure) -> None:
     """Wait for the writes that were begun under the lock. Their errors are told on leaving it."""
     for write in tuple(_pending(tenure)):
-        hooks.wait_for(write.future, write.begun_in)
+        hooks.wait_for(write.future, write.begun_in, write.begun_by)
 
 
 def note_pending(tenure: Tenure, write: PendingWrite) -> None:
@@ -117,4 +126,6 @@ def forget_pending(tenure: Tenure, write: PendingWrite) -> None:
 
 def _is_settled(write: PendingWrite) -> bool:
     """Whether nothing is left to wait for or to tell."""
-    return write.carried and write.future.done() and hooks.untold_error(write.future) is None
+    if not write.future.done() or hooks.untold_error(write.future) is not None:
+        return False
+    return write.carried or hooks.has_failed(write.future)

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from typing import Any
 
 from google.auth.exceptions import GoogleAuthError
@@ -21,6 +20,7 @@ from userlock.events import StaleWrite
 from userlock.lock.store import Finding, Verdict
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.probe import BASE_VERSION, KIND, place_of, probe, unreachable
+from userlock.ndb.releases import installed_release
 
 _ONCE = {"retries": 0, "timeout": 5.0}
 
@@ -56,9 +56,10 @@ def through_ndb(client: Any) -> Finding:
     """Whether a put and a delete of what has changed are refused on their way through ndb.
 
     Writes one entity of the kind `UserlockProbe` and removes it. Not within an ndb context, and
-    not where fencing is switched off. Waits up to 5 s for each of a dozen RPCs. Raises nothing.
+    not where fencing is switched off. Waits up to 5 s for each of a dozen RPCs, if the server
+    honours `base_version`. Raises nothing.
     """
-    place, version = place_of(client), metadata.version("google-cloud-ndb")
+    place, version = place_of(client), installed_release()
     release = f"google-cloud-ndb {version}"
     try:
         with _unlogged(), client.context():

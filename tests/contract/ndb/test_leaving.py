@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +12,11 @@ from google.cloud import ndb
 
 import emulator
 import userlock
+from emulator.datastore.faults import Fault
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
+from userlock.ndb.hooks import runtime
+from userlock.ndb.transactions import _pending
 from userlock.stores import MemoryStore
 
 
@@ -81,25 +87,59 @@ def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
     assert "StaleWriteError" in caplog.text
 
 
+@pytest.mark.usefixtures("ann")
+def test_failures_that_were_told_are_not_kept(context: Any) -> None:
+    """A write that came to nothing: it was not sent, let alone fenced."""
+
+    def broken(key: Any) -> bool:
+        raise ZeroDivisionError
+
+    with userlock.global_lock("ann") as tenure:
+        learner = Learner.get_by_id("ann")
+        context.set_datastore_policy(broken)
+        for _ in range(200):
+            with pytest.raises(ZeroDivisionError):
+                learner.put_async().result()
+        assert len(_pending(tenure)) < 100
+
+
+def at_the_top(act: Callable[[], None]) -> None:
+    act()
+
+
+def in_a_context_within(act: Callable[[], None]) -> None:
+    with ndb.get_context().new(cache=None).use():
+        act()
+
+
+def in_a_transaction(act: Callable[[], None]) -> None:
+    ndb.transaction(act)
+
+
+@pytest.mark.parametrize("where", [at_the_top, in_a_context_within])
 @pytest.mark.parametrize("sent", [False, True], ids=["not sent yet", "to be sent again"])
 def test_a_context_that_is_over(
     ndb_client: ndb.Client,
     service: userlock.LockService,
     datastore: emulator.Emulator,
     caplog: pytest.LogCaptureFixture,
+    where: Callable[[Callable[[], None]], None],
     sent: bool,
 ) -> None:
     """The lock is around it, and an exception leaves both: ndb waits for nothing then."""
     puts: list[Any] = []
 
+    def put_and_fail() -> None:
+        puts.append(Learner(id="bob", points=7).put_async())
+        if sent:
+            refused = datastore.faults.unavailable(rpc="Commit")
+            while not refused.hits:
+                ndb.get_context().eventloop.run0()
+        raise ZeroDivisionError
+
     def handler() -> None:
-        with userlock.global_lock("bob"), ndb_client.context() as context:
-            puts.append(Learner(id="bob", points=7).put_async())
-            if sent:
-                refused = datastore.faults.unavailable(rpc="Commit")
-                while not refused.hits:
-                    context.eventloop.run0()
-            raise ZeroDivisionError
+        with userlock.global_lock("bob"), ndb_client.context():
+            where(put_and_fail)
 
     with pytest.raises(ZeroDivisionError):
         handler()
@@ -108,3 +148,80 @@ def test_a_context_that_is_over(
     with ndb_client.context():
         assert Learner.get_by_id("bob").points == 7
     assert ndb.get_context(False) is ndb.context.get_toplevel_context(False) is None
+
+
+def test_a_transaction_that_is_over(ndb_client: ndb.Client, service: userlock.LockService) -> None:
+    """What was begun in it comes to nothing; what was begun after it lands."""
+
+    def put_and_fail() -> None:
+        VideoLog(learner_id="bob").put_async()  # its id is still to be allocated
+        raise ZeroDivisionError
+
+    def handler() -> None:
+        with userlock.global_lock("bob"), ndb_client.context():
+            try:
+                ndb.transaction(put_and_fail)
+            finally:
+                Learner(id="bob", points=7).put_async()
+
+    with pytest.raises(ZeroDivisionError):
+        handler()
+    with ndb_client.context():
+        assert Learner.get_by_id("bob").points == 7
+        assert VideoLog.query().count() == 0
+
+
+class TestAnotherThread:
+    """It shares the scope, as in `asyncio.to_thread`; the lock is left while it still puts."""
+
+    def leave(self, client: ndb.Client, datastore: emulator.Emulator) -> Fault:
+        """What holds its commit up, after the lock was left."""
+
+        def put() -> None:
+            with client.context():
+                Learner(id="bob", points=7).put_async()
+
+        held = datastore.faults.hold()
+        with userlock.global_lock("bob"):
+            self.worker = threading.Thread(target=contextvars.copy_context().run, args=(put,))
+            self.worker.start()
+            held.wait()
+        return held
+
+    def test_its_put_is_waited_for(
+        self,
+        ndb_client: ndb.Client,
+        service: userlock.LockService,
+        datastore: emulator.Emulator,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        wait = runtime._wait_for_thread
+
+        def wait_as_it_goes_on(future: Any) -> None:
+            assert not future.done()
+            datastore.faults.clear()
+            wait(future)
+            assert future.done()
+
+        monkeypatch.setattr(runtime, "_wait_for_thread", wait_as_it_goes_on)
+        self.leave(ndb_client, datastore)
+        self.worker.join()
+        assert caplog.text == ""
+        with ndb_client.context():
+            assert Learner.get_by_id("bob").points == 7
+
+    def test_but_not_for_ever(
+        self,
+        ndb_client: ndb.Client,
+        service: userlock.LockService,
+        datastore: emulator.Emulator,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(runtime, "_PATIENCE_WITH_THREADS", 0.01)
+        held = self.leave(ndb_client, datastore)
+        assert "lock 'bob' is left before a write under it has landed" in caplog.text
+        assert userlock.holder("bob") is None
+        held.remove()
+        self.worker.join()

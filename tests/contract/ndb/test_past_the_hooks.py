@@ -268,6 +268,17 @@ class TestNoFalseAlarm:
 
         ndb.transaction(in_transaction)
 
+    def test_a_policy_that_fails(self) -> None:
+        """Its error is the write's, as in ndb, and not that of beginning it."""
+
+        def broken(key: Any) -> bool:
+            raise ZeroDivisionError
+
+        ndb.get_context().set_datastore_policy(broken)
+        for begun in (Simple(id="ann").put_async(), ndb.Key(Simple, "ann").delete_async()):
+            with pytest.raises(ZeroDivisionError):
+                begun.result()
+
     def test_a_model_that_is_only_cached(self) -> None:
         OnlyCached(id="ann", points=3).put()
         with userlock.global_lock("ann"):

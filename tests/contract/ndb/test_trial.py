@@ -19,8 +19,8 @@ from tests.contract.ndb.test_past_the_hooks import CHANGES, other_deletes
 from tests.contract.ndb.test_probe import FINE, left_over, verdicts
 from userlock.lock.store import Verdict
 from userlock.ndb import server
-from userlock.ndb.hooks import installed_release
 from userlock.ndb.probe import REACHABLE
+from userlock.ndb.releases import installed_release
 from userlock.ndb.trial import THROUGH_NDB, examine, through_ndb
 
 

@@ -15,7 +15,7 @@ release; a write that ndb sends past them is noticed all the same
 
 from __future__ import annotations
 
-from userlock.ndb.hooks.points import check_points, installed_release
+from userlock.ndb.hooks.points import check_points
 
 # The others would fail on what is gone as well, but not say what to do.
 check_points()
@@ -62,7 +62,6 @@ __all__ = [
     "id_of",
     "in_transaction",
     "install",
-    "installed_release",
     "is_cached",
     "is_complete",
     "key_of",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from importlib import metadata
 from typing import Any
 
 from google.cloud.datastore_v1.types.query import EntityResult
+
+from userlock.ndb.releases import installed_release
 
 #: Each place below google.cloud, with the parameters it is expected to take; () for what is only
 #: there.
@@ -64,6 +65,7 @@ POINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ndb._datastore_query:RESULT_TYPE_KEY_ONLY", ()),
     ("ndb._cache:ContextCache.get_and_validate", ("self", "key")),
     ("ndb.key:Key.delete_async", ("self",)),
+    ("ndb.key:Key._from_ds_key", ("ds_key",)),
     ("datastore.key:Key.flat_path", ()),
     ("ndb.context:_state", ()),
     ("ndb.context:Context._use_datastore", ("self", "key", "options")),
@@ -129,14 +131,6 @@ def missing_attributes() -> list[str]:
             continue
         missing += [f"{where}.{name} is gone" for name in attributes if not hasattr(made, name)]
     return missing
-
-
-def installed_release(package: str = "google-cloud-ndb") -> str:
-    """The version of a package, for messages. Bundles may have none."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "of an unknown version"
 
 
 def _parameters(found: Any) -> tuple[str, ...]:

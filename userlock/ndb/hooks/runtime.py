@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from google.cloud.ndb import context, model
+
+#: In seconds. What has not landed by then is fenced all the same.
+_PATIENCE_WITH_THREADS = 5.0
 
 
 def current_transaction() -> bytes | None:
@@ -111,7 +116,10 @@ def uses_datastore(ndb_key: Any, current: Any, arguments: dict[str, Any]) -> boo
     options = arguments.get("_options")
     if options is None:
         options = SimpleNamespace(use_datastore=arguments.get("use_datastore"))
-    return bool(current._use_datastore(ndb_key._key, options))
+    try:
+        return bool(current._use_datastore(ndb_key._key, options))
+    except Exception:
+        return True  # an error of the policy's: the write ends with it
 
 
 def key_of(entity: Any) -> Any:
@@ -125,7 +133,7 @@ def model_of(kind: str) -> type | None:
     return found
 
 
-def wait_for(future: Any, begun_in: Any) -> None:
+def wait_for(future: Any, begun_in: Any, begun_by: int) -> None:
     """Run the event loop that `future` belongs to until it is done.
 
     A transaction has a loop of its own, on which what was begun outside of it
@@ -135,28 +143,44 @@ def wait_for(future: Any, begun_in: Any) -> None:
     one as soon as it finds the inner one idle, which it is while it waits
     here; so that callback is put aside.
 
-    The context may be over, by an exception: ndb leaves what is under way to
-    itself then, and sends nothing without a context at the top.
+    Args:
+        future: as above.
+        begun_in: the context that it was begun in.
+        begun_by: the thread. Another one runs its loop itself; it is waited for, some seconds.
     """
     if future.done():
         return
-    before, top = context.get_context(False), context.get_toplevel_context(False)
+    if begun_by != threading.get_ident():
+        _wait_for_thread(future)
+        return
+    before = context.get_context(False)
     if before is begun_in:
         future.wait()
+        return
+    if before is None:  # it is over: left by an exception, so that ndb has not waited
+        with begun_in.use():
+            future.wait()
         return
     idlers = begun_in.eventloop.idlers
     aside = [idler for idler in idlers if any(argument is before for argument in idler[1])]
     for idler in aside:
         idlers.remove(idler)
     context._state.context = begun_in
-    if top is None:
-        context._state.toplevel_context = begun_in
     try:
         future.wait()
     finally:
         context._state.context = before
-        context._state.toplevel_context = top
         idlers.extend(aside)
+
+
+def _wait_for_thread(future: Any) -> None:
+    """Of two threads that run one loop, one would wait for ever for what the other has taken."""
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
+    ends = time.monotonic() + _PATIENCE_WITH_THREADS
+    # It may have become done before there was a callback: so look, too.
+    while not future.done() and time.monotonic() < ends:
+        done.wait(0.05)
 
 
 def in_flight() -> dict[Any, Any]:
@@ -183,7 +207,7 @@ def wait_for_key(ndb_key: Any) -> None:
     if flying and ndb_key is not None:
         future = flying.get(ndb_key)
         if future is not None:
-            wait_for(future, context.get_context())
+            wait_for(future, context.get_context(), threading.get_ident())
 
 
 def note_in_flight(ndb_key: Any, future: Any) -> None:

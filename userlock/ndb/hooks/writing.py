@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import threading
 from typing import Any
 
 from google.cloud.datastore_v1.types import datastore as datastore_types
@@ -203,29 +202,13 @@ def _fence_in_transaction(mutation: Any, write: Write) -> None:
     mutation.conflict_resolution_strategy = strategies.FAIL
 
 
-class _Deleting(threading.local):
-    """What is on its way through ndb's `delete_async`: Datastore's key, and the write."""
-
-    begun: tuple[Any, Write | None] = (None, None)
-
-
 def hook_deleting(handler: Handler) -> None:
-    """Ask before a key is deleted, and let the key carry the write to the mutation.
+    """Ask before a key is deleted, and let a key carry the write to the mutation.
 
-    A copy of it does: the application's own may be deleted elsewhere at the
-    same time, by another thread or by the model's hook, as another write.
+    One of its own: the application's may be deleted elsewhere at the same
+    time, by another thread or by the model's hook, as another write.
     """
     delete_async = key.Key.delete_async
-    delete = _datastore_api.delete
-    deleting = _Deleting()
-
-    @functools.wraps(delete)
-    def delete_with_write(ds_key: Any, options: Any) -> Any:
-        begun, write = deleting.begun
-        if ds_key is begun:  # not of a delete within the model's hook
-            ds_key = copy.copy(ds_key)
-            ds_key._userlock_write = write
-        return delete(ds_key, options)
 
     @functools.wraps(delete_async)
     def delete_if_allowed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -233,12 +216,10 @@ def hook_deleting(handler: Handler) -> None:
         if cls is None or not issubclass(cls, handler.tracked):
             return delete_async(self, *args, **kwargs)
         wait_for_key(self)
-        write, around = handler.deleting(self), deleting.begun
-        deleting.begun = self._key, write
-        try:
-            future = delete_async(self, *args, **kwargs)
-        finally:
-            deleting.begun = around
+        write = handler.deleting(self)
+        ds_key = copy.copy(self._key)
+        ds_key._userlock_write = write
+        future = delete_async(key.Key._from_ds_key(ds_key), *args, **kwargs)
         if write is not None:
             if not write.carried:
                 write.carried = not uses_datastore(self, current_context(), kwargs)
@@ -246,5 +227,4 @@ def hook_deleting(handler: Handler) -> None:
         note_in_flight(self, future)
         return future
 
-    _datastore_api.delete = delete_with_write
     key.Key.delete_async = delete_if_allowed
