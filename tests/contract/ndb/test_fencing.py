@@ -9,6 +9,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, LeaseLost, StaleWrite
 from userlock.ndb.stamps import stamp_of
@@ -266,18 +267,10 @@ class TestCreation:
         assert Learner.get_by_id("bob", use_cache=False) is None
 
 
-class _GlobalCache(ndb.global_cache._InProcessGlobalCache):
-    """ndb's own in-process global cache, for one test."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cache: dict[bytes, Any] = {}
-
-
 class TestGlobalCache:
     @pytest.fixture
     def cache(self) -> Any:
-        return _GlobalCache()
+        return EmptyGlobalCache()
 
     def test_reads_under_the_lock_go_past_it(
         self, ndb_client: ndb.Client, service: userlock.LockService, cache: Any

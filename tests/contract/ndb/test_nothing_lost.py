@@ -9,6 +9,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock.stores import MemoryStore
@@ -301,8 +302,7 @@ class TestNothingIsLost:
     ) -> None:
         """Another release of the app, without userlock, may have put it there."""
         key = ndb.Key(Learner, "ann")
-        cache = ndb.global_cache._InProcessGlobalCache()
-        cache.cache = {}
+        cache = EmptyGlobalCache()
         outer = ndb.context.get_context()
         with outer.new(global_cache=cache, cache=None).use():
             entity_pb = ndb.model._entity_to_protobuf(key.get())

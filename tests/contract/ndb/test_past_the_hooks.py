@@ -12,6 +12,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import _datastore_api, tasklets
 
 import userlock
+from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.models import Learner
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -232,7 +233,7 @@ class TestNoFalseAlarm:
 
     @pytest.fixture(autouse=True)
     def _global_cache(self, context: Any) -> Iterator[None]:
-        with context.new(global_cache=ndb.global_cache._InProcessGlobalCache()).use():
+        with context.new(global_cache=EmptyGlobalCache()).use():
             yield
 
     @pytest.mark.parametrize(

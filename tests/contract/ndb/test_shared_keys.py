@@ -10,6 +10,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.contract.ndb.caches import EmptyGlobalCache
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -65,7 +66,7 @@ def test_by_two_threads(context: Any, elsewhere: Elsewhere) -> None:
         with contextlib.suppress(ZeroDivisionError):
             ndb.transaction(give_up)
 
-    cache = ndb.global_cache._InProcessGlobalCache()
+    cache = EmptyGlobalCache()
     with context.new(global_cache=cache, cache=None).use():
         key = read_and_changed(elsewhere)
         deleting = key.delete_async()

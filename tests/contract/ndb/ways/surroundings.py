@@ -7,6 +7,7 @@ from typing import Any
 
 from google.cloud import ndb
 
+from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.tables import Gives, Hook, by_somebody_else, in_thread, way_in
@@ -28,16 +29,8 @@ def context_cache_by_a_query(user: str) -> Any:
     return Person.query(Person.name == user).get()
 
 
-class _GlobalCache(ndb.global_cache._InProcessGlobalCache):
-    """ndb's own in-process global cache, with nothing in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cache: dict[bytes, Any] = {}
-
-
 def with_a_global_cache() -> AbstractContextManager[object]:
-    context: Any = ndb.get_context().new(global_cache=_GlobalCache(), cache=None)
+    context: Any = ndb.get_context().new(global_cache=EmptyGlobalCache(), cache=None)
     used: AbstractContextManager[object] = context.use()
     return used
 
