@@ -30,7 +30,7 @@ class WriteNotFenced(UserLockError):
         key: Any,
         lock_id: str | None,
         put_at: object | None,
-        deleting: bool,
+        deleting: bool = False,
         stored: bool,
         release: str,
     ) -> None:

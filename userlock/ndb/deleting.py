@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from userlock.errors import CommitInDoubt, StaleWriteError, WriteNotFenced
+from userlock.errors import CommitInDoubt, StaleWriteError
 from userlock.lock.tenure import Tenure
 from userlock.ndb import hooks
 from userlock.ndb.enforcement import Moment
@@ -12,7 +12,6 @@ from userlock.ndb.fencing import AnyViolation, FencedWrite, tell_of_stale
 from userlock.ndb.lastputs import last_puts, note_delete
 from userlock.ndb.places import Place
 from userlock.ndb.policies import policy_for_message
-from userlock.ndb.releases import installed_release
 from userlock.ndb.stamps import DELETED, Stamp, restamp, stamp_of
 
 
@@ -98,13 +97,10 @@ class FencedDelete(FencedWrite):
         """Somebody else wrote it first."""
         hooks.deletes_in_transactions().pop(self._key, None)
         error = StaleWriteError(
-            key=self._key,
-            lock_id=self._lock_id,
+            **self._facts,
             read_version=max(self.base_version, 0),
             found_version=version,
             read_at=self._read_at,
-            put_at=self._deleted_at,
-            deleting=True,
             others_landed=others_landed,
             may_have_landed=may_have_landed,
         )
@@ -112,34 +108,24 @@ class FencedDelete(FencedWrite):
 
     def in_doubt(self) -> CommitInDoubt:
         """Nobody can tell whether its transaction was applied."""
-        return CommitInDoubt(
-            key=self._key,
-            kind=self._key.kind(),
-            lock_id=self._lock_id,
-            put_at=self._deleted_at,
-            deleting=True,
-        )
+        return CommitInDoubt(**self._facts, kind=self._key.kind())
 
-    def _not_fenced(self, *, stored: bool) -> WriteNotFenced:
-        return WriteNotFenced(
-            key=self._key,
-            lock_id=self._lock_id,
-            put_at=self._deleted_at,
-            deleting=True,
-            stored=stored,
-            release=installed_release(),
-        )
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "key": self._key,
+            "lock_id": self._lock_id,
+            "put_at": self._deleted_at,
+            "deleting": True,
+        }
 
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
         return kind(
-            key=self._key,
+            **self._facts,
             kind=self._key.kind(),
-            lock_id=self._lock_id,
             policy=policy_for_message(hooks.model_of(self._key.kind())),
             read_at=self._read_at,
-            put_at=self._deleted_at,
             detail=detail,
-            deleting=True,
         )
 
 

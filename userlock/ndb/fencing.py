@@ -122,7 +122,7 @@ class FencedWrite(abc.ABC):
         if self.carried or hooks.has_failed(self.future) or (stored and self._told):
             return None
         self._told = True
-        return self._not_fenced(stored=stored)
+        return WriteNotFenced(**self._facts, stored=stored, release=installed_release())
 
     def about_to_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.
@@ -168,9 +168,10 @@ class FencedWrite(abc.ABC):
     def in_doubt(self) -> CommitInDoubt:
         """Nobody can tell whether its transaction was applied."""
 
+    @property
     @abc.abstractmethod
-    def _not_fenced(self, *, stored: bool) -> WriteNotFenced:
-        """With the facts of this write."""
+    def _facts(self) -> dict[str, Any]:
+        """What each error about this write tells of it."""
 
     @abc.abstractmethod
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
@@ -290,12 +291,10 @@ class FencedPut(FencedWrite):
     ) -> StaleWriteError:
         kind = EntityExistsError if self.must_be_new else StaleWriteError
         return kind(
-            key=self._entity._key,
-            lock_id=self._lock_id,
+            **self._facts,
             read_version=max(self.base_version, 0),
             found_version=version,
             read_at=None if self._stamp is None else self._stamp.place,
-            put_at=self._put_at,
             others_landed=others_landed,
             may_have_landed=may_have_landed,
         )
@@ -303,31 +302,18 @@ class FencedPut(FencedWrite):
     def in_doubt(self) -> CommitInDoubt:
         """Nobody can tell whether its transaction was applied."""
         hooks.forget_cached(self._entity._key)
-        return CommitInDoubt(
-            key=self._entity._key,
-            kind=type(self._entity)._get_kind(),
-            lock_id=self._lock_id,
-            put_at=self._put_at,
-        )
+        return CommitInDoubt(**self._facts, kind=type(self._entity)._get_kind())
 
-    def _not_fenced(self, *, stored: bool) -> WriteNotFenced:
-        return WriteNotFenced(
-            key=self._entity._key,
-            lock_id=self._lock_id,
-            put_at=self._put_at,
-            deleting=False,
-            stored=stored,
-            release=installed_release(),
-        )
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {"key": self._entity._key, "lock_id": self._lock_id, "put_at": self._put_at}
 
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
         return kind(
-            key=self._entity._key,
+            **self._facts,
             kind=type(self._entity)._get_kind(),
-            lock_id=self._lock_id,
             policy=policy_for_message(type(self._entity)),
             read_at=None if self._stamp is None else self._stamp.place,
-            put_at=self._put_at,
             detail=detail,
         )
 

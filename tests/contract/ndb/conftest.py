@@ -12,6 +12,7 @@ from google.cloud import ndb
 import emulator
 import userlock
 from tests.contract.ndb.actions import DELETES, PUTS, Put
+from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
@@ -36,6 +37,16 @@ def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[A
         # It is asked once in a process; not in the middle of a test, of its faults and its RPCs.
         server.honours_base_version(ndb_client)
         yield context
+
+
+@pytest.fixture
+def key(context: Any) -> Any:
+    """An entity that exists, and that nobody has read."""
+    key = ndb.Key(Learner, "ann")
+    with userlock.global_lock("ann"):
+        Learner(key=key).put()
+    context.clear_cache()
+    return key
 
 
 @pytest.fixture

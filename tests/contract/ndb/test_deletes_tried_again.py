@@ -39,16 +39,6 @@ def _others_may_be_written() -> None:
     userlock.configure(enforcement="off")
 
 
-@pytest.fixture
-def key(context: Any) -> Any:
-    """An entity that exists."""
-    key = ndb.Key(Learner, "ann")
-    with userlock.global_lock("ann"):
-        Learner(key=key).put()
-    context.clear_cache()
-    return key
-
-
 @pytest.mark.parametrize("locked", [True, False], ids=["under the lock", "without"])
 @pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS.keys())
 class TestASecondAttempt:

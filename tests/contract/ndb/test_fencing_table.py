@@ -54,16 +54,6 @@ def ndb_client(
     return client
 
 
-@pytest.fixture
-def key(context: Any) -> Any:
-    """An entity that exists."""
-    key = ndb.Key(Learner, "ann")
-    with userlock.global_lock("ann"):
-        Learner(key=key).put()
-    context.clear_cache()
-    return key
-
-
 @pytest.fixture(autouse=True)
 def _others_may_be_written() -> None:
     """What stands in the way here is the fence, not the check of what was held."""
