@@ -6,6 +6,7 @@ of ndb and userlock in this process.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -36,26 +37,48 @@ class _Answered:
 
 
 class _Method:
-    def __init__(self, answer: Callable[[], object]) -> None:
+    def __init__(self, answer: Callable[[Any], object]) -> None:
         self._answer = answer
 
-    def future(self, request: object, timeout: float, metadata: object) -> _Answered:
-        return _Answered(self._answer())
+    def future(
+        self, request: object, timeout: float | None = None, metadata: object = ()
+    ) -> _Answered:
+        return _Answered(self._answer(request))
 
 
 class InstantDatastore:
-    """Answers commits of one mutation, look-ups and queries with the responses prepared."""
+    """Answers look-ups and queries with the responses prepared, in transactions as well.
+
+    A commit is answered with a result for each of its mutations, which have all landed.
+    Transactions begin, each with an id of its own, and are committed or rolled back.
+    """
 
     def __init__(self) -> None:
         #: The responses to the next look-ups, first come first used.
         self.lookups: deque[object] = deque()
         #: The responses to the next queries, likewise.
         self.queries: deque[object] = deque()
-        result = messages.MutationResult(version=_VERSION + 1)
-        committed = messages.CommitResponse(mutation_results=[result], index_updates=1)
-        self.lookup = _Method(self.lookups.popleft)
-        self.run_query = _Method(self.queries.popleft)
-        self.commit = _Method(lambda: committed)
+        self._transactions = itertools.count(1)
+        self._committed: dict[int, object] = {}
+        rolled_back = messages.RollbackResponse()
+        self.lookup = _Method(lambda request: self.lookups.popleft())
+        self.run_query = _Method(lambda request: self.queries.popleft())
+        self.begin_transaction = _Method(lambda request: self._begun())
+        self.commit = _Method(self._commit)
+        self.rollback = _Method(lambda request: rolled_back)
+
+    def _begun(self) -> object:
+        name = f"transaction {next(self._transactions)}"
+        return messages.BeginTransactionResponse(transaction=name.encode())
+
+    def _commit(self, request: Any) -> object:
+        count = len(getattr(request, "_pb", request).mutations)
+        if count not in self._committed:  # nothing changes an answer: one serves all
+            result = messages.MutationResult(version=_VERSION + 1)
+            self._committed[count] = messages.CommitResponse(
+                mutation_results=[result] * count, index_updates=count
+            )
+        return self._committed[count]
 
 
 def client(datastore: InstantDatastore) -> Any:

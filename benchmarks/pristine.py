@@ -3,8 +3,14 @@
 Whoever uses userlock has its hooks in ndb, for all models of the process. To
 compare with ndb alone *in the same run*, this module notes every function,
 class and module that ndb's modules and classes have before userlock is used;
-`restored` puts back what has been replaced since, for a block. Nothing here
-knows which places userlock hooks into, so a hook that moves is found as well.
+`restored` puts back what has been replaced since, and takes out what has been
+added to a class since (a descriptor, such as `Client.stub`), for a block.
+Nothing here knows which places userlock hooks into, so a hook that moves is
+found as well.
+
+Objects keep what they were given: the stub of a client that was made, or used,
+outside of such a block is behind userlock's gate. ndb alone needs a client of
+its own.
 """
 
 from __future__ import annotations
@@ -19,6 +25,8 @@ import google.cloud.ndb
 
 _PACKAGE = google.cloud.ndb.__name__
 _KINDS = (types.FunctionType, types.ModuleType, type, classmethod, staticmethod, property)
+#: In the place of a value, of what is not there.
+_ABSENT: Any = object()
 
 
 class _Attribute(NamedTuple):
@@ -33,23 +41,37 @@ def _attributes_of(owner: Any) -> Iterator[_Attribute]:
             yield _Attribute(owner, name, value)
 
 
-def _all_attributes() -> Iterator[_Attribute]:
-    for module_name, module in list(sys.modules.items()):
-        if module_name != _PACKAGE and not module_name.startswith(f"{_PACKAGE}."):
-            continue
-        for attribute in _attributes_of(module):
-            yield attribute
-            value = attribute.value
+def _modules() -> Iterator[tuple[str, types.ModuleType]]:
+    for name, module in list(sys.modules.items()):
+        if name == _PACKAGE or name.startswith(f"{_PACKAGE}."):
+            yield name, module
+
+
+def _all_classes() -> Iterator[type]:
+    """Give each class that one of ndb's modules defines."""
+    for module_name, module in _modules():
+        for value in vars(module).values():
             if isinstance(value, type) and value.__module__ == module_name:
-                yield from _attributes_of(value)
+                yield value
+
+
+def _all_attributes() -> Iterator[_Attribute]:
+    for _, module in _modules():
+        yield from _attributes_of(module)
+    for each in _all_classes():
+        yield from _attributes_of(each)
 
 
 _too_late = any(name.startswith("userlock.ndb") for name in sys.modules)
 _before = list(_all_attributes())
+#: The names that each class had.
+_names = {each: frozenset(vars(each)) for each in _all_classes()}
 
 
 def replaced() -> list[_Attribute]:
     """What ndb had and has no longer: the places that userlock hooks into, with their originals.
+
+    What ndb did not have is given as absent.
 
     Raises:
         RuntimeError: userlock was used before this module was imported.
@@ -59,14 +81,23 @@ def replaced() -> list[_Attribute]:
             "userlock was used before ndb could be looked at without it: "
             "run this as `python -m benchmarks`"
         )
-    return [was for was in _before if vars(was.owner).get(was.name) is not was.value]
+    changed = [was for was in _before if vars(was.owner).get(was.name) is not was.value]
+    added = [
+        _Attribute(owner, name, _ABSENT)
+        for owner, names in _names.items()
+        for name, value in vars(owner).items()
+        if name not in names and hasattr(type(value), "__get__")
+    ]
+    return changed + added
 
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """For a block, ndb is as if userlock had not been used."""
     originals = replaced()
-    hooks = [_Attribute(was.owner, was.name, vars(was.owner)[was.name]) for was in originals]
+    hooks = [
+        _Attribute(was.owner, was.name, vars(was.owner).get(was.name, _ABSENT)) for was in originals
+    ]
     _set(originals)
     try:
         yield
@@ -76,4 +107,7 @@ def restored() -> Iterator[None]:
 
 def _set(attributes: list[_Attribute]) -> None:
     for owner, name, value in attributes:
-        setattr(owner, name, value)
+        if value is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)

@@ -1,9 +1,10 @@
-"""What the model layer adds to each load and each put of an entity.
+"""What the model layer adds to each load, put, delete and transaction.
 
 The same ten-property model as a plain `ndb.Model` and as a `UserModel`, in four
 ways that take part in the same rounds:
 
-    ndb alone             userlock's hooks taken out of ndb (see `pristine`): the baseline
+    ndb alone             userlock taken out of ndb (see `pristine`), and a client whose
+                          stub was never behind its gate: the baseline
     ndb.Model             a plain model in a process that has imported userlock
     UserModel, no places  stamped, checked and fenced; `capture_places` off
     UserModel             the same with places: the default
@@ -13,12 +14,13 @@ measured here). There is no network: Datastore's answers are prepared and there
 at once (`instant`), so percentages are of ndb's own work alone. A real look-up
 or commit takes some milliseconds more.
 
-To build an entity is part of every load, and the strictest baseline there is;
-but its message has no version yet, and finding one is part of what userlock
-adds. The loads below it have everything: compare what they add with it too.
+Times are processor time: nothing here waits, and what else runs on the machine
+does not count.
 
-ndb makes the name of each put's future of the whole entity as text. userlock's
-puts leave that out, which takes back some of what they add.
+To build an entity is part of every load, and the strictest baseline there is.
+That row is about messages that did not come through the gate, as from the global
+cache: their versions are in the messages themselves. The loads below it have
+everything.
 
 Times are means over a round, so that garbage collections, which more objects
 make more frequent, are counted in. A round of the long query begins with one
@@ -30,6 +32,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -48,7 +51,7 @@ from benchmarks.runner import Contender, Operation, interleave, mean
 from userlock.stores import MemoryStore
 
 BASELINE = "ndb alone"
-#: Entities in one `get_multi`.
+#: Entities in one `get_multi`, `put_multi` or `delete_multi`.
 _TOGETHER = 20
 #: Entities in one query.
 _FETCHED = 100
@@ -79,29 +82,42 @@ _WAYS = (
 
 
 class _Bench:
-    """An ndb client whose Datastore is instant, and entities as they come from it."""
+    """Two ndb clients of one Datastore, which is instant, and entities as they come from it."""
 
     def __init__(self, entities: int) -> None:
         self.datastore = instant.InstantDatastore()
-        self.client = instant.client(self.datastore)
+        with pristine.restored():  # a stub without the gate, and never used where it would get one
+            self._client_of_ndb_alone = instant.client(self.datastore)
+        self._client = instant.client(self.datastore)
         self.service = userlock.LockService(MemoryStore())
         ids = [f"entity-{number}" for number in range(entities)]
-        with self.client.context():
+        with self._client.context():
             #: Entities as they come over the wire, all of one user.
             self.wire = {model: [message(model, key_id) for key_id in ids] for model in _MODELS}
             self.keys = {model: [ndb.Key(model, key_id) for key_id in ids] for model in _MODELS}
 
     @contextlib.contextmanager
-    def around(self, way: _Way) -> Iterator[None]:
-        """A request: an ndb context, and the lock."""
+    def request(self, way: _Way) -> Iterator[None]:
+        """A request: an ndb context."""
         with contextlib.ExitStack() as stack:
             if way.settings is None:
                 stack.enter_context(pristine.restored())
-                stack.enter_context(self.client.context())
+                stack.enter_context(self._client_of_ndb_alone.context())
             else:
-                stack.enter_context(self.client.context())
+                stack.enter_context(self._client.context())
                 stack.enter_context(userlock.scope(self.service, settings=way.settings))
-                stack.enter_context(userlock.global_lock(LOCK_ID))
+            yield
+
+    @contextlib.contextmanager
+    def locked(self, way: _Way) -> Iterator[None]:
+        """The lock is held, where there is one."""
+        with contextlib.nullcontext() if way.settings is None else userlock.global_lock(LOCK_ID):
+            yield
+
+    @contextlib.contextmanager
+    def around(self, way: _Way) -> Iterator[None]:
+        """A request, and the lock."""
+        with self.request(way), self.locked(way):
             yield
 
     def contenders(
@@ -139,14 +155,31 @@ class _Bench:
 
     def gets(self, way: _Way, count: int) -> list[Operation]:
         """`get_multi`, from the call to the entities, all but the network."""
-        responses = [instant.looked_up(self.wire[way.model][:_TOGETHER]) for _ in range(count)]
-        self.datastore.lookups.clear()
-        self.datastore.lookups.extend(responses)
+        self._look_up(way, _TOGETHER, count)
         return [partial(_get, self.keys[way.model][:_TOGETHER])] * count
 
     def puts(self, way: _Way, count: int) -> list[Operation]:
         """`put`, from the call to its return, all but the network."""
         return [entity.put for entity in self.read(way, count)]
+
+    def multi_puts(self, way: _Way, count: int) -> list[Operation]:
+        """`put_multi`, likewise."""
+        return [partial(ndb.put_multi, each) for each in self._groups(way, count)]
+
+    def deletes(self, way: _Way, count: int) -> list[Operation]:
+        """`delete` of what was read, likewise."""
+        return [entity.key.delete for entity in self.read(way, count)]
+
+    def multi_deletes(self, way: _Way, count: int) -> list[Operation]:
+        """`delete_multi` of what was read, likewise."""
+        groups = self._groups(way, count)
+        return [partial(ndb.delete_multi, [entity.key for entity in each]) for each in groups]
+
+    def transactions(self, way: _Way, count: int) -> list[Operation]:
+        """A transaction that gets an entity and puts it, from its beginning to its commit."""
+        self._look_up(way, 1, count)
+        change = partial(_change, self.keys[way.model][0])
+        return [partial(ndb.transaction, change)] * count
 
     def read(self, way: _Way, count: int) -> list[Any]:
         """That many entities, read and changed, ready to be put."""
@@ -155,6 +188,16 @@ class _Bench:
         for entity in entities:
             entity.points += 1
         return entities
+
+    def _groups(self, way: _Way, count: int) -> list[list[Any]]:
+        entities = self.read(way, count * _TOGETHER)
+        return [entities[begin : begin + _TOGETHER] for begin in range(0, len(entities), _TOGETHER)]
+
+    def _look_up(self, way: _Way, together: int, count: int) -> None:
+        """Prepare the answers to so many look-ups."""
+        responses = [instant.looked_up(self.wire[way.model][:together]) for _ in range(count)]
+        self.datastore.lookups.clear()
+        self.datastore.lookups.extend(responses)
 
 
 def _fetch(model: Any) -> list[Any]:
@@ -174,8 +217,14 @@ def _get(keys: list[Any]) -> object:
     return entities
 
 
+def _change(key: Any) -> None:
+    entity = key.get()
+    entity.points += 1
+    entity.put()
+
+
 def run(*, quick: bool) -> Section:
-    """Measure; about a minute, or 3 seconds if `quick`."""
+    """Measure; about two minutes, or 5 seconds if `quick`."""
     rounds, kept = (20, 100) if quick else (200, 1000)
     bench = _Bench(kept if quick else _MANY)
 
@@ -191,39 +240,40 @@ def run(*, quick: bool) -> Section:
             rounds=rounds,
             operations=count,
             centre=mean,
+            timer=time.process_time_ns,
             warm_up=min(2, rounds // 2),
         )
         return compared(times, metric=metric, baseline=BASELINE, added=True)
 
     def measure_fetch(together: int, rounds: int = rounds) -> tuple[str, tuple[Measurement, ...]]:
         operations = partial(bench.fetches, together)
-        title = f"fetch of {together:,}, Datastore answering at once"
-        return title, measure(operations, 1, together, "entity", rounds)
+        return f"fetch of {together:,}", measure(operations, 1, together, "entity", rounds)
 
     tables = (
         ("build an entity from its message", measure(bench.builds, 50, 1, "entity")),
         measure_fetch(_FETCHED),
         *([] if quick else [measure_fetch(_MANY, _LONG_ROUNDS)]),
-        (
-            f"get_multi of {_TOGETHER}, Datastore answering at once",
-            measure(bench.gets, 2, _TOGETHER, "entity"),
-        ),
-        ("put, Datastore answering at once", measure(bench.puts, 10, 1, "put")),
+        (f"get_multi of {_TOGETHER}", measure(bench.gets, 2, _TOGETHER, "entity")),
+        ("put", measure(bench.puts, 10, 1, "put")),
+        (f"put_multi of {_TOGETHER}", measure(bench.multi_puts, 2, _TOGETHER, "entity")),
+        ("delete", measure(bench.deletes, 10, 1, "delete")),
+        (f"delete_multi of {_TOGETHER}", measure(bench.multi_deletes, 2, _TOGETHER, "entity")),
+        ("transaction: get, put", measure(bench.transactions, 10, 1, "transaction")),
     )
     return Section(
         name="provenance",
         title="Provenance and fencing: what a load and a put cost more",
         method=(
-            f"A model of ten properties, the lock held. Median over {rounds} rounds of the mean "
-            f"time ({_LONG_ROUNDS} of the long query), and the ratio to ndb without userlock in "
-            "the same round."
+            f"A model of ten properties, the lock held, Datastore answering at once. Median over "
+            f"{rounds} rounds of the mean processor time ({_LONG_ROUNDS} of the long query), and "
+            f"the ratio to ndb without userlock in the same round."
         ),
         tables=(
             *(
                 Table(title=title, measurements=figures, style=RatioStyle.OVERHEAD)
                 for title, figures in tables
             ),
-            Table(title="memory", measurements=tuple(_memory(bench, kept))),
+            Table(title="memory of each entity", measurements=tuple(_memory(bench, kept))),
         ),
     )
 
@@ -232,28 +282,44 @@ def run(*, quick: bool) -> Section:
 
 
 def _memory(bench: _Bench, count: int) -> Iterator[Measurement]:
-    """What stays in memory for each entity object, and for each put until the lock is left."""
+    """What stays in memory for each entity object, from its read to the end of its lock.
+
+    In the same ndb context throughout, which is still open at the end.
+    """
     for way in _WAYS:
-        with bench.around(way), contextlib.ExitStack() as stack:
-            bench.read(way, 3)[0].put()  # what is made once
-            bench.datastore.queries.append(instant.queried(bench.wire[way.model][:count]))
-            tracemalloc.start()
-            stack.callback(tracemalloc.stop)
-            empty = _traced()
-            entities = _fetch(way.model)
-            loaded = _traced()
-            for entity in entities:
-                entity.put()
-            put = _traced()
-            del entities
-        for metric, more in (("loaded entity", loaded - empty), ("put", put - loaded)):
+        for metric, value in _memory_of(bench, way, count).items():
             yield Measurement(
-                contender=way.name,
-                metric=metric,
-                value=more / count,
-                unit="bytes",
-                samples=count,
+                contender=way.name, metric=metric, value=value, unit="bytes", samples=count
             )
+
+
+def _memory_of(bench: _Bench, way: _Way, count: int) -> dict[str, float]:
+    with bench.request(way):
+        with bench.locked(way):
+            ndb.put_multi(bench.read(way, 3))  # what is made once
+        ndb.get_context().cache.clear()
+        bench.datastore.queries.append(instant.queried(bench.wire[way.model][:count]))
+        tracemalloc.start()
+        try:
+            empty = _traced()
+            with bench.locked(way):
+                entities = _fetch(way.model)
+                loaded = _traced()
+                ndb.put_multi(entities)
+                put = _traced()
+            unlocked = _traced()
+            del entities
+            ndb.get_context().cache.clear()
+            left = _traced()
+        finally:
+            tracemalloc.stop()
+    more = {
+        "loaded": loaded - empty,
+        "put_multi, lock held": put - loaded,
+        "lock left": unlocked - loaded,
+        "objects gone": left - empty,
+    }
+    return {metric: value / count for metric, value in more.items()}
 
 
 def _traced() -> int:

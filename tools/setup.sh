@@ -10,7 +10,7 @@ venv=.venv
 pins=''
 if [ "$group" = oldest ]; then
     venv=.venv/oldest
-    pins=$(sed -n 's/^    "\(google-cloud-[a-z]*\)>=\([0-9.]*\)",.*/\1==\2/p' pyproject.toml)
+    pins=$(sed -n 's/^    "\(google-cloud-[a-z]*\)>=\([0-9.]*\)[,"].*/\1==\2/p' pyproject.toml)
 fi
 python=${PYTHON:-python3}
 

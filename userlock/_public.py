@@ -63,7 +63,7 @@ from userlock.lock.verbs import (
     with_extension,
 )
 from userlock.ndb.enforcement import suppress
-from userlock.ndb.lockids import key_id, lock_id_of, root_id
+from userlock.ndb.lock_ids import key_id, lock_id_of, root_id
 from userlock.ndb.model import (
     Model,
     UserModel,
@@ -71,7 +71,7 @@ from userlock.ndb.model import (
     models_without_policy,
 )
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.writeid import WriteIdProperty
+from userlock.ndb.write_id import WriteIdProperty
 from userlock.reports import SiteReport, violations
 from userlock.settings import Enforcement, Reaction, Settings
 

@@ -56,11 +56,13 @@ class Reports:
         tolerates: whether a violation that would be raised is to be let pass; None: none is.
         is_test_code: whether what is put from a file goes unchecked and unfenced; None: nothing
             does.
+        checks: whether writes are checked at all. Not in a test that is marked so.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.tolerates: Callable[[WriteViolation], bool] | None = None
         self.is_test_code: Callable[[str], bool] | None = None
+        self.checks = True
         self._clock = clock
         self._mutex = threading.Lock()
         self._sites: dict[Any, SiteReport] = {}

@@ -1,7 +1,7 @@
 """A trial by random programs and by everything that may fail: `make torture`.
 
 programs    what each thread is to do, made of a seed
-operations  does it, and notes what it reads and writes
+request     reads and writes, and notes what; operations: all that is done; corners: what is rare
 worker      a process that carries out programs; gauges: what it uses
 watched     its lock service, which notes what it is asked and what it answers
 record      the notes, as they are made; history: as they are read

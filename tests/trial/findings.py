@@ -12,6 +12,7 @@ class Kind(enum.Enum):
     LOST = "accepted, and lost"
     FORKED = "two have landed on one"
     PHANTOM = "refused, or never made, and there"
+    UNCHECKED = "not allowed, and let through"
     TWICE = "there twice"
     TORN = "a part of a transaction"
     MISCOUNTED = "another count than there are writes"

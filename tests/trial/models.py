@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 from google.cloud import ndb
@@ -14,9 +16,19 @@ class Counter(userlock.UserModel):
     """Below its user. Each write says which it is."""
 
     _lock_id_from_key = userlock.root_id
+    _before_put: Callable[[], None] | None = None
 
     count = ndb.IntegerProperty(default=0)
     last = ndb.StringProperty()
+
+    def before_next_put(self, action: Callable[[], None]) -> None:
+        """Do it in the hook of the next put, and only of that one."""
+        self._before_put = action
+
+    def _pre_put_hook(self) -> None:
+        action, self._before_put = self._before_put, None
+        if action is not None:
+            action()
 
     @classmethod
     def _get_kind(cls) -> str:
@@ -56,19 +68,35 @@ def model_of(entity: str) -> type[Counter]:
 
 
 def key_of(entity: str) -> Any:
-    """The key of "user/counter"."""
-    user, _, name = entity.partition("/")
-    return ndb.Key(model_of(entity), name, parent=user_key(user))
+    """The key of "user/counter", or of a child of one, "user/counter.child"."""
+    user, _, names = entity.partition("/")
+    key = user_key(user)
+    for name in names.split("."):
+        key = ndb.Key(model_of(entity), name, parent=key)
+    return key
+
+
+def name_of(key: Any) -> str:
+    """The name that has this key."""
+    return f"{key.root().id()}/{'.'.join(key.flat()[3::2])}"
+
+
+def child_of(entity: str) -> str:
+    """The child that a counter may have."""
+    return f"{entity}.child"
+
+
+def other_name_of(entity: str) -> str:
+    """What a counter may be renamed to."""
+    return f"{entity}-other"
 
 
 def stored_counters() -> dict[str, Stored]:
     """All counters as they are in Datastore now, by name."""
-    found: dict[str, Stored] = {}
-    for model in (Counter, MarkedCounter):
-        for each in model.query().fetch():
-            name = f"{each.key.root().id()}/{each.key.id()}"
-            found[name] = Stored(last=each.last, count=each.count)
-    return found
+    return {
+        name_of(each.key): Stored(last=each.last, count=each.count)
+        for each in itertools.chain(Counter.query(), MarkedCounter.query())
+    }
 
 
 def stored_entries() -> list[str]:

@@ -13,6 +13,8 @@ _T = TypeVar("_T")
 USERS = tuple(f"user-{number}" for number in range(3))
 #: Those whose name begins with "m" have a `WriteIdProperty`.
 COUNTERS = ("c0", "c1", "m0", "m1")
+#: Divisible by what there is to choose from.
+VARIANTS = 24
 
 
 class Way(enum.Enum):
@@ -29,6 +31,17 @@ class Way(enum.Enum):
     ENTRY = "a new entity under an automatic id"
     ENTRY_IN_TRANSACTION = "the same in a transaction, beside a counter"
     JOB = "put, one after the other, and people may pass in between"
+    SHARED = "one object, changed and put by two threads"
+    HOOK = "put, and its hook puts the same object"
+    GRAPH = "put, and its hook puts a child, whose hook puts the parent"
+    MULTI = "put_multi of all"
+    DROPPED = "put_async or delete_async of each, and nobody waits"
+    APART = "put in another ndb context than the one that it was read in"
+    DELETE_APART = "delete in another ndb context than the one that it was read in"
+    RENAME = "put under a new key, then delete of the old one"
+    RENAME_READ_BEFORE = "the same in a transaction, read before it"
+    TASKLETS = "in tasklets: some suppress the checks, others meanwhile do not"
+    PAST = "by what ndb has below `put`, which is refused"
 
 
 class Guard(enum.Enum):
@@ -40,6 +53,8 @@ class Guard(enum.Enum):
     LOGGED_LOCK = "the lock, and what is not allowed is only told of"
     LOGGED = "no lock, and that is told of"
     SUPPRESSED = "no lock, and nothing is checked"
+    PARTLY = "the lock of one of two users, and the other's are refused"
+    NONE = "no lock, and that is refused"
 
 
 class Read(enum.Enum):
@@ -63,6 +78,16 @@ class Accident(enum.Enum):
     EVICTED = "memcached forgets everything"
 
 
+#: They are made in a transaction as well, now and then.
+_IN_TRANSACTIONS_TOO = frozenset(
+    {Way.HOOK, Way.GRAPH, Way.MULTI, Way.APART, Way.DELETE_APART, Way.RENAME, Way.PAST}
+)
+#: Where one of several is refused, what becomes of the others is the question.
+_OFTEN_PARTLY = frozenset({Way.MULTI, Way.DROPPED})
+#: A delete carries a version only of what the context cache has.
+_DELETES = frozenset({Way.DELETE, Way.DELETE_IN_TRANSACTION, Way.DELETE_APART})
+
+
 @dataclass(frozen=True)
 class Operation:
     """One request, as it were.
@@ -73,6 +98,8 @@ class Operation:
         pause: for how long it works between the read and the write, in seconds.
         wait: for how long it waits for each lock at most, in seconds.
         batch: its priority.
+        in_transaction: whether it is made in one; for ways that may be.
+        variant: which of its variants, where it has some: a number below `VARIANTS`.
     """
 
     name: str
@@ -84,6 +111,8 @@ class Operation:
     pause: float
     wait: float
     batch: bool
+    in_transaction: bool = False
+    variant: int = 0
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -138,6 +167,17 @@ MIXES = {
             Way.DELETE_IN_TRANSACTION: 4,
             Way.ENTRY: 6,
             Way.ENTRY_IN_TRANSACTION: 6,
+            Way.SHARED: 10,
+            Way.HOOK: 8,
+            Way.GRAPH: 8,
+            Way.MULTI: 6,
+            Way.DROPPED: 6,
+            Way.APART: 8,
+            Way.DELETE_APART: 6,
+            Way.RENAME: 10,
+            Way.RENAME_READ_BEFORE: 4,
+            Way.TASKLETS: 8,
+            Way.PAST: 3,
         },
         guards={
             Guard.LOCK: 40,
@@ -146,6 +186,8 @@ MIXES = {
             Guard.LOGGED_LOCK: 10,
             Guard.LOGGED: 10,
             Guard.SUPPRESSED: 20,
+            Guard.PARTLY: 4,
+            Guard.NONE: 6,
         },
         reads=_READS,
         accidents=_ACCIDENTS,
@@ -168,6 +210,15 @@ MIXES = {
     ),
     "read before the lock": Mix(ways={Way.PUT: 1}, reads={Read.EARLIER: 1}, users=USERS[:1]),
     "locks in transactions": Mix(ways={Way.LOCK_INSIDE: 1, Way.PUT: 1}, users=USERS[:1]),
+    "writes without the lock": Mix(
+        ways={Way.PUT: 4, Way.PAST: 1}, guards={Guard.SUPPRESSED: 1}, users=USERS[:1]
+    ),
+    "creations and deletes": Mix(
+        ways={Way.PUT: 2, Way.DELETE: 1, Way.RENAME: 1},
+        guards={Guard.SUPPRESSED: 1},
+        users=USERS[:1],
+    ),
+    "blocks in tasklets": Mix(ways={Way.TASKLETS: 1}, guards={Guard.NONE: 1}),
     "one lock": Mix(ways={Way.PUT: 1}, users=USERS[:1]),
     "one lock, batch": Mix(ways={Way.PUT: 1}, users=USERS[:1], batch=True),
 }
@@ -192,12 +243,13 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
     way = one_of(random, mix.ways)
     guard = one_of(random, mix.guards)
     read = one_of(random, mix.reads)
-    if way in (Way.DELETE, Way.DELETE_IN_TRANSACTION):
-        # A delete carries a version only of what the context cache has.
+    if way in _OFTEN_PARTLY and Guard.PARTLY in mix.guards and random.random() < 0.4:
+        guard = Guard.PARTLY
+    if way in _DELETES:
         read = Read.GET
     return Operation(
         name=name,
-        entities=_entities(random, mix.users),
+        entities=_entities(random, mix.users, way, guard),
         way=way,
         guard=guard,
         read=read,
@@ -205,13 +257,21 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
         pause=random.uniform(0.001, mix.longest_pause),
         wait=random.choice(mix.waits),
         batch=mix.batch,
+        in_transaction=way in _IN_TRANSACTIONS_TOO and random.random() < 0.3,
+        variant=random.randrange(VARIANTS),
     )
 
 
-def _entities(random: Random, among: tuple[str, ...]) -> tuple[str, ...]:
+def _entities(random: Random, among: tuple[str, ...], way: Way, guard: Guard) -> tuple[str, ...]:
     """Mostly some of one user, sometimes of two."""
-    users = random.sample(among, 2 if len(among) > 1 and random.random() < 0.1 else 1)
+    two = guard is Guard.PARTLY or random.random() < 0.1
+    users = random.sample(among, 2 if len(among) > 1 and two else 1)
     each = [f"{user}/{counter}" for user in users for counter in COUNTERS]
+    if way is Way.TASKLETS:
+        return tuple(random.sample(each, 3))
+    if guard is Guard.PARTLY:  # of the first user two, so that one can be put beside another
+        mine = [name for name in each if name.startswith(f"{min(users)}/")]
+        return (*random.sample(mine, 2), random.choice([name for name in each if name not in mine]))
     return tuple(random.sample(each, random.choice((1, 1, 2, 3))))
 
 

@@ -43,6 +43,7 @@ class Write:
         deletes: whether it deletes the entity.
         together: writes of which this says the same land all or none.
         token: of the lease under which it is made; None: under none.
+        forbidden: whether it is made where it must be refused, before it is sent.
         outcome: as it was told.
         error: by which it was told, if by one.
         made: when it was about to be sent.
@@ -56,6 +57,7 @@ class Write:
     deletes: bool = False
     together: str | None = None
     token: str | None = None
+    forbidden: bool = False
     outcome: Outcome = Outcome.UNKNOWN
     error: str = ""
     made: float = 0.0

@@ -21,7 +21,7 @@ _LOST_BY_PROGRAMS = frozenset({"broken", "flushed"})
 _HARMLESS_TO_STORES = _LOST_BY_PROGRAMS | {CLOCK_SET}
 #: For so long after a fault things are put in order again: breakers, lines of waiters. In seconds.
 _SETTLES_SECONDS = 1.5
-#: Connections that a process may have: those of the lease store, and one a thread for ndb's cache.
+#: Connections that a process may have: those of the lease store, and two a thread for ndb's cache.
 _MOST_CONNECTIONS = 32 + 8
 #: Files that may be open at the end beside those that were open at the beginning: of gRPC.
 _MORE_FILES = 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import faulthandler
+import itertools
 import json
 import logging
 import math
@@ -28,11 +29,14 @@ from tests.trial.operations import Worker
 from tests.trial.programs import MIXES, program
 from tests.trial.record import LOOK_SECONDS, Recorder
 from tests.trial.watched import WallClockOffset, WatchedService
+from tests.waiting import wait_until
 from userlock.clock import SYSTEM_CLOCK
-from userlock.ndb.hooks import transactions
+from userlock.ndb import capabilities, commits
 
 _SECONDS_BETWEEN_GAUGES = 2.0
 _CACHE_SECONDS = 0.5
+#: Within that time the emulator has answered a dozen requests in a row, whatever happens to it.
+_EMULATOR_SECONDS = 60.0
 #: For how long the heart looks after what could not be given back; longer than a command may take.
 _OWES_SECONDS = 20.0
 
@@ -90,10 +94,15 @@ class _Process:
             offset=WallClockOffset(config.wall_clock, config.skew),
         )
         self._client = ndb.Client()
-        self._caches = [
-            MemcacheClient(tuple(config.memcached), timeout=_CACHE_SECONDS)
-            for _ in range(config.threads)
-        ]
+        #: Of each thread, and of one that works beside it.
+        self._caches = [(self._new_cache(), self._new_cache()) for _ in range(config.threads)]
+
+    def _new_cache(self) -> MemcacheClient:
+        return MemcacheClient(tuple(self._config.memcached), timeout=_CACHE_SECONDS)
+
+    def prepare(self) -> None:
+        """Have the emulator asked whether it fences: while it does not answer, nothing is sent."""
+        wait_until(lambda: capabilities.honours_base_version(self._client), _EMULATOR_SECONDS)
 
     def run(self, seconds: float) -> None:
         """Begin new operations for so long, and leave nothing behind."""
@@ -101,8 +110,8 @@ class _Process:
         self._gauge("before")
         with ThreadPoolExecutor(self._config.threads) as threads:
             working = [
-                threads.submit(self._work, number, cache, end)
-                for number, cache in enumerate(self._caches)
+                threads.submit(self._work, number, caches, end)
+                for number, caches in enumerate(self._caches)
             ]
             self._look_on(working, seconds)
             for each in working:
@@ -111,7 +120,7 @@ class _Process:
         while self._service.owes and time.monotonic() < owing_until:
             time.sleep(0.1)
         self._service.close()
-        for cache in self._caches:
+        for cache in itertools.chain(*self._caches):
             cache.close()
         self._gauge("after", objects=True)
         self._recorder.close()
@@ -131,11 +140,11 @@ class _Process:
                 warm = math.inf if warm <= now else warm
             last = SYSTEM_CLOCK.now()
 
-    def _work(self, number: int, cache: MemcacheClient, end: float) -> None:
+    def _work(self, number: int, caches: tuple[MemcacheClient, MemcacheClient], end: float) -> None:
         worker = Worker(
             self._client,
             self._service,
-            cache,
+            caches,
             self._recorder,
             fencing=self._config.mutation != Mutation.FENCING.value,
         )
@@ -160,9 +169,10 @@ def main() -> None:
     # There are many faults: what is tried again is tried again soon.
     ndb._retry._DEFAULT_INITIAL_DELAY = 0.01
     ndb._retry._DEFAULT_MAXIMUM_DELAY = 0.05
-    transactions._RESEND_DELAYS = (0.01, 0.02, 0.04)
+    commits.RESEND_DELAYS = (0.01, 0.02, 0.04)
     apply(Mutation(config.mutation))
     process = _Process(config)
+    process.prepare()
     print("ready", flush=True)
     process.run(float(sys.stdin.readline()))
     # Nothing is left but the heart, as has been noted. gRPC's own end may take a minute and more

@@ -65,6 +65,7 @@ def check(writes: Sequence[Write], stored: Mapping[str, Stored], single: Iterabl
     findings += _singles([write for write in writes if write.entity is None], Counter(single))
     landed.update(single)
     absent.update(write.id for write in writes if write.entity is None and write.id not in landed)
+    findings += _unchecked(writes, landed)
     findings += _again(by_id, landed)
     findings += _torn(writes, landed, absent)
     in_doubt = Counter(
@@ -85,6 +86,9 @@ class _Chains:
 
     def __init__(self, writes: Sequence[Write], stored: Stored | None) -> None:
         self._writes = {write.id: write for write in writes}
+        for write in writes:
+            if write.deletes:
+                self._writes[write.id] = dataclasses.replace(write, before=self._deleted(write))
         self._stored = stored
         accepted = [write.id for write in writes if write.outcome is Outcome.ACCEPTED]
         last = [] if stored is None else [stored.last]
@@ -101,6 +105,16 @@ class _Chains:
             and write.before is not None
             and (self._next.get(write.before) or write.before in last)
         }
+
+    def _deleted(self, write: Write) -> str | None:
+        """What a deletion is of. Not what its own operation has put before, and was refused."""
+        before = write.before
+        while before in self._writes:
+            put = self._writes[before]
+            if put.operation != write.operation or put.outcome is not Outcome.REFUSED:
+                break
+            before = put.before
+        return before
 
     def findings(self) -> Iterator[Finding]:
         for before, after in self._next.items():
@@ -149,7 +163,7 @@ class _Chains:
         return any(
             other.deletes and other.made <= told and write_id in self._back(other.id)
             for other in self._writes.values()
-            if other.id in self.landed
+            if self._may_have_landed(other)
         )
 
     def _found_it_gone(self, write_id: str) -> bool:
@@ -167,8 +181,13 @@ class _Chains:
             and other.made <= told
             and write.before in self._back(other.id)
             for other in self._writes.values()
-            if other.id in self.landed
+            if self._may_have_landed(other)
         )
+
+    def _may_have_landed(self, write: Write) -> bool:
+        if write.outcome is Outcome.UNKNOWN:
+            return write.id not in self.absent
+        return write.id in self.landed
 
     def _surviving(self) -> set[str]:
         """What stands on a chain that ends as it should."""
@@ -213,6 +232,15 @@ def _singles(writes: Sequence[Write], stored: Counter[str]) -> Iterator[Finding]
             yield Finding(Kind.PHANTOM, write.id, f"refused of {write.operation}")
         if not count and write.outcome is Outcome.ACCEPTED:
             yield Finding(Kind.LOST, write.id, f"by {write.operation}")
+
+
+def _unchecked(writes: Iterable[Write], landed: set[str]) -> Iterator[Finding]:
+    """What was made under no lock, where that is refused, or past the library."""
+    for write in writes:
+        if write.forbidden and (write.outcome is Outcome.ACCEPTED or write.id in landed):
+            place = write.entity or ""
+            detail = f"{write.outcome.value}, of {write.operation}"
+            yield Finding(Kind.UNCHECKED, write.id, detail, place, write.told)
 
 
 def _again(writes: Mapping[str, Write], landed: Iterable[str]) -> Iterator[Finding]:

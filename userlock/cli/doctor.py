@@ -77,7 +77,7 @@ def examine_datastore(name: str) -> list[Finding]:
     Args:
         name: PROJECT/DATABASE; what is left out is as the environment says.
     """
-    from userlock.ndb.trial import examine as examine_connected  # ndb takes long to import
+    from userlock.ndb.selftest import examine as examine_connected  # ndb takes long to import
 
     project, _, database = name.partition("/")
     return examine_connected(project or None, None if database == "(default)" else database or None)

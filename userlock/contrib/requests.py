@@ -10,11 +10,12 @@ from typing import Any
 
 from google.cloud.ndb.context import get_context
 
-import userlock.ndb.model  # noqa: F401  (hooks into ndb)
+import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.errors import StaleWriteError
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService, check_service
+from userlock.ndb import transactions
 from userlock.settings import Enforcement, make_settings
 
 log = logging.getLogger(__name__)
@@ -120,17 +121,18 @@ def _on_app_engine() -> bool:
 
 
 def finish_writes() -> StaleWriteError | None:
-    """Have the writes land that were begun under locks which are still held.
+    """Have the writes land that were begun under locks which are still held, or under none.
 
     Called before an answer goes out, so that a failed write does not end in a
     success answer.
     """
     current = current_scope()
-    if current is not None:
-        try:
+    try:
+        if current is not None:
             current.finish_writes()
-        except StaleWriteError as error:
-            return error
+        transactions.finish_writes()
+    except StaleWriteError as error:
+        return error
     return None
 
 

@@ -8,46 +8,69 @@ from userlock.errors.base import UserLockError
 
 
 class WriteNotFenced(UserLockError):
-    """ndb has sent a write, or is about to, past the library's hooks.
+    """A write would have left the process unfenced, and was not sent.
 
-    It was checked, but whatever was stored since the entity was read has been
-    overwritten. Not with the releases of google-cloud-ndb that the library was
-    tested with: one that still has all that is hooked into, but does not call
-    it any more, is found out this way. Raised by `put`, when the lock is left,
-    and before the transaction commits; outside of both, `put_async`,
-    `put_multi` and deletes are not looked at.
+    It has no ticket: it came to the commit by a way that the library does not
+    know. Or it cannot be fenced, as nobody could tell whether the entity has
+    changed since it was read. Nothing is stored; of a transaction, nothing at
+    all. Other writes of one commit are not affected.
 
     Attributes:
-        key: the entity's `ndb.Key`, incomplete or None where its id was not allocated yet.
-        lock_id: the lock that guards it; None where there is none.
-        put_at: where it was put or deleted.
-        stored: whether it may be stored. If not, its transaction is rolled back.
+        key: the entity's `ndb.Key`, incomplete or None where its id was not allocated yet; None
+            for an RPC.
+        lock_id: the lock that guards it; None where that is not known.
+        put_at: where it was put or deleted; for a write without a ticket, where it was sent.
     """
 
     def __init__(
         self,
         *,
         key: Any,
-        lock_id: str | None,
+        kind: str = "",
+        lock_id: str | None = None,
         put_at: object | None,
         deleting: bool = False,
-        stored: bool,
-        release: str,
+        reason: str,
+        remedy: str,
     ) -> None:
-        written = "deleted" if deleting else "put"
-        became = "may have overwritten another one" if stored else "is rolled back"
-        super().__init__(
-            f"{key!r} was {written} past userlock: the write was not fenced, and {became}. "
-            f"google-cloud-ndb {release} does not write by way of what userlock hooks into. "
-            f"Install an older one (2.3 to 2.7 are tested) or a newer userlock; "
-            f"`userlock doctor --datastore` tries them out.\n"
-            f"  lock id: {lock_id!r}\n"
-            f"  {written} at: {put_at or 'not known'}"
-        )
+        what = repr(key) if key is not None else f"a new {kind}"
+        lines = [f"{what} was not {'deleted' if deleting else 'put'}: {reason}."]
+        if lock_id is not None:
+            lines.append(f"  lock id: {lock_id!r}")
+        lines.append(f"  {'deleted at' if deleting else 'put at'}: {put_at or 'not known'}")
+        lines.append(f"  To mend it: {remedy}.")
+        super().__init__("\n".join(lines))
         self.key = key
         self.lock_id = lock_id
         self.put_at = put_at
-        self.stored = stored
+
+    @classmethod
+    def without_ticket(cls, *, key: Any, put_at: object | None, deleting: bool) -> WriteNotFenced:
+        """Return the error of a write that came to the commit by a way that is not known."""
+        return cls(
+            key=key,
+            put_at=put_at,
+            deleting=deleting,
+            reason=(
+                "it came to the commit past `put` and `delete` of its model, so nothing is known "
+                "of what it builds on"
+            ),
+            remedy=(
+                "write it with `entity.put()`, `key.delete()` and the functions for several. If "
+                "you do, this google-cloud-ndb is not known to userlock: 2.3 to 2.7 are tested, "
+                "and `userlock doctor --datastore` tries yours"
+            ),
+        )
+
+    @classmethod
+    def unknown_rpc(cls, name: str) -> WriteNotFenced:
+        """Return the error of an RPC of Datastore's that the library does not know."""
+        error = cls(key=None, put_at=None, reason="", remedy="")
+        error.args = (
+            f"the RPC {name!r} of Datastore's is not known to userlock, so it is not let through: "
+            f"it might write. Install a newer userlock",
+        )
+        return error
 
 
 class StaleWriteError(UserLockError):
@@ -74,7 +97,7 @@ class StaleWriteError(UserLockError):
     """
 
     _problem = "was written by somebody else since it was read"
-    _remedy = "run the request again from its read"
+    _remedy = _remedy_without_lock = "run the request again from its read"
 
     def __init__(
         self,
@@ -88,6 +111,7 @@ class StaleWriteError(UserLockError):
         deleting: bool = False,
         others_landed: int = 0,
         may_have_landed: bool = False,
+        locked: bool = True,
     ) -> None:
         lines = [
             f"{key!r} {self._problem}, so this write was refused and nothing was overwritten.",
@@ -104,7 +128,8 @@ class StaleWriteError(UserLockError):
                 "  in doubt: the reply to an earlier try was lost, and what was met may be that "
                 "one's own write; look before you run the request again"
             )
-        lines.append(f"  To mend it: {self._remedy}.")
+        remedy = self._remedy if locked else self._remedy_without_lock
+        lines.append(f"  To mend it: {remedy}.")
         super().__init__("\n".join(lines))
         self.key = key
         self.lock_id = lock_id
@@ -126,6 +151,10 @@ class EntityExistsError(StaleWriteError):
     _problem = "exists already, and a new object was put under its key"
     _remedy = (
         "read it first and create it only when it is missing, under the lock; a model whose "
+        "entities are meant to be overwritten unread says `_overwrites = True`"
+    )
+    _remedy_without_lock = (
+        "read it first and create it only when it is missing, in one transaction; a model whose "
         "entities are meant to be overwritten unread says `_overwrites = True`"
     )
 

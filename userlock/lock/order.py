@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Collection, Iterable
 from types import CodeType
 
+from userlock.callsite import line_of
 from userlock.events import OutOfOrder
 
 #: Code and instruction, as cheap to take down as can be.
@@ -122,14 +123,6 @@ class OrderGraph:
             del self._after[oldest[0]][oldest[1]]
             if not self._after[oldest[0]]:
                 del self._after[oldest[0]]
-
-
-def line_of(code: CodeType, instruction: int) -> int:
-    """The line of an instruction, as a frame's `f_lasti` has it."""
-    return next(
-        (line for start, end, line in code.co_lines() if start <= instruction < end and line),
-        code.co_firstlineno,
-    )
 
 
 def describe(taken: Taken) -> str:

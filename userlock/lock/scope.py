@@ -250,6 +250,7 @@ class LockScope:
 
     def _release_now(self, tenure: Tenure, *, ending: bool = True) -> None:
         tenure._released = True
+        tenure.notes.clear()  # objects that were read under it keep the tenure itself
         if self._pid != _pid:
             self._mutex = threading.Lock()  # another thread may have held it at the fork
         with self._mutex:

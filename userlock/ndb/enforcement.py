@@ -1,49 +1,229 @@
-"""What becomes of a violation: raised, told of, or not even looked for."""
+"""What becomes of a violation: raised, told of, or not even looked for.
+
+`suppress` follows the code that opens it. A block belongs to a frame, and
+holds for what is called from that frame while the block is open:
+
+    tasklet A                        tasklet B
+    with suppress("…"):
+        yield key.get_async() ─────▶ entity.put()    checked: A's frame is not below B's
+        entity.put()                 (not checked: called from A's frame)
+
+A tasklet that is begun in a block inherits it, as long as it is open, and runs
+apart from whatever code happens to drive the event loop.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
-from collections.abc import Iterator, Mapping
-from typing import Any
+import functools
+import inspect
+import itertools
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, TypeVar, cast
 
+from userlock.callsite import CallSite, here
 from userlock.errors import WriteViolation
 from userlock.lock.scope import current_scope, defaults
-from userlock.lock.tenure import Tenure
-from userlock.ndb.places import Place
+from userlock.ndb import patches
+from userlock.ndb.provenance import NO_LOCKS
 from userlock.reports import REPORTS
 from userlock.settings import Enforcement, Settings
 
-NO_LOCKS: Mapping[str, Tenure] = {}
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_suppressed: contextvars.ContextVar[str | None] = contextvars.ContextVar(
-    "userlock_suppressed", default=None
-)
+#: Of code that opens a block for the code that called it.
+_ENTERING = ("__enter__", "__aenter__", "enter_context", "enter_async_context")
 
 
-@contextlib.contextmanager
-def suppress(reason: str) -> Iterator[None]:
+class _Block:
+    """One opened `suppress` block. The code that opened it keeps it, and nothing else.
+
+    Attributes:
+        opened_by: the frame that has entered it.
+        frame: the frame that it belongs to; None once it is closed.
+    """
+
+    __slots__ = ("__weakref__", "frame", "opened_by")
+
+    def __init__(self, opened_by: FrameType, frame: FrameType) -> None:
+        self.opened_by: FrameType | None = opened_by
+        self.frame: FrameType | None = frame
+
+    def close(self) -> None:
+        self.opened_by = self.frame = None
+
+
+_numbers = itertools.count()
+_open: weakref.WeakValueDictionary[int, _Block] = weakref.WeakValueDictionary()
+_tasklet_of: Callable[[FrameType], Any] | None = None
+
+
+class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
     """Check nothing inside the block. Writes are still fenced.
 
+        with userlock.suppress("the import job owns these entities"):
+            ndb.put_multi(entities)
+
+    Also decorates functions, generator functions and coroutine functions; below
+    `@ndb.tasklet`, not above it.
+
+    A block holds for the code that opens it and for what that calls, tasklets
+    begun in it included, until it is left. Not for other tasklets, other
+    threads, or a caller while a generator with a block is suspended. A context
+    manager that opens one holds it for the `with` statement of its caller.
+
     Args:
-        reason: why this is right here, for whoever reads the code next.
+        reason: why this is right here, for the next reader.
 
     Raises:
         ValueError: no reason is given.
+        TypeError: what is decorated cannot be, as its code runs after it has returned.
     """
-    if not isinstance(reason, str) or not reason.strip():
-        raise ValueError("suppress() needs a reason: say why writing without the lock is right")
-    token = _suppressed.set(reason)
-    try:
-        yield
-    finally:
-        _suppressed.reset(token)
+
+    def __init__(self, reason: str) -> None:
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError("suppress() needs a reason: say why writing without the lock is right")
+        self._reason = reason
+        self._blocks: list[_Block] = []
+
+    def __enter__(self) -> None:
+        opened_by = sys._getframe(1)
+        self._enter(opened_by, _owner(opened_by))
+
+    def _enter(self, opened_by: FrameType, owner: FrameType) -> None:
+        global _tasklet_of
+        if _tasklet_of is None:
+            _tasklet_of = patches.watch_tasklets(_blocks_here)
+        block = _Block(opened_by, owner)
+        self._blocks.append(block)
+        _open[next(_numbers)] = block
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # One object may be entered by several tasklets, and left in any order.
+        left_by = sys._getframe(1)
+        mine = [block for block in self._blocks if block.opened_by is left_by]
+        block = (mine or self._blocks)[-1]
+        self._blocks.remove(block)
+        block.close()
+
+    def __call__(self, function: _Function) -> _Function:
+        reason = self._reason
+        decorated: Any = function
+        if isinstance(function, type) or not callable(function):
+            raise TypeError(f"@suppress takes a function, not {function!r:.200}")
+        if inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"@suppress cannot decorate the async generator {_name(function)}. To fix it: use "
+                f"`with userlock.suppress(reason):` around its writes"
+            )
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(decorated)
+            async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
+                with suppress(reason):
+                    return await decorated(*args, **kwargs)
+
+            return cast(_Function, run_coroutine)
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(decorated)
+            def run_generator(*args: Any, **kwargs: Any) -> Any:
+                block = suppress(reason)
+                here = sys._getframe()
+                block._enter(here, here)  # not the caller's, where it is a context manager
+                try:
+                    result = yield from decorated(*args, **kwargs)
+                finally:
+                    block.__exit__(None, None, None)
+                return result
+
+            return cast(_Function, run_generator)
+        innermost: Any = inspect.unwrap(function)
+        if (
+            inspect.isgeneratorfunction(innermost)
+            or inspect.iscoroutinefunction(innermost)
+            or inspect.isasyncgenfunction(innermost)
+        ):
+            raise TypeError(
+                f"@suppress cannot decorate {_name(function)}: its code runs after the call has "
+                f"returned. To fix it: put @suppress below the other decorator (@ndb.tasklet, "
+                f"@contextmanager), next to the function"
+            )
+
+        @functools.wraps(decorated)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with suppress(reason):
+                return decorated(*args, **kwargs)
+
+        return cast(_Function, run)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+def _owner(frame: FrameType) -> FrameType:
+    """Return the frame that a block belongs to: of the `with` statement that holds it open."""
+    while frame.f_back is not None:
+        caller = frame.f_back
+        if frame.f_code.co_name in _ENTERING:
+            frame = caller
+        elif (
+            frame.f_code.co_flags & inspect.CO_GENERATOR
+            and caller.f_code.co_name in _ENTERING
+            and caller.f_code.co_filename == contextlib.__file__
+        ):
+            frame = caller  # a generator that is a context manager
+        else:
+            break
+    return frame
+
+
+def _open_blocks() -> list[_Block]:
+    """Return all open blocks of the process."""
+    blocks = [reference() for reference in _open.valuerefs()]
+    return [block for block in blocks if block is not None and block.frame is not None]
+
+
+def _blocks_here() -> tuple[_Block, ...]:
+    """Return the open blocks that hold for the running code."""
+    blocks = _open_blocks()
+    if not blocks or _tasklet_of is None:
+        return ()
+    found: list[_Block] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found += [block for block in blocks if block.frame is frame]
+        inherited = _tasklet_of(frame)
+        if inherited is not None:
+            found += [block for block in inherited if block.frame is not None]
+            break
+        frame = frame.f_back
+    return tuple(found)
+
+
+def suppressed() -> bool:
+    """Return whether the running code is in a `suppress` block."""
+    return bool(_open) and bool(_blocks_here())
 
 
 def current_settings() -> Settings:
-    """The settings of the current scope, or the process's defaults."""
+    """Return the settings of the current scope, or the process's defaults."""
     scope = current_scope()
     return defaults.settings if scope is None else scope.settings
+
+
+def place_of_read() -> CallSite | None:
+    """Return where the application's code is, if the places of reads are captured."""
+    return here() if current_settings().capture_places else None
 
 
 class Moment:
@@ -63,7 +243,7 @@ class Moment:
 
     __slots__ = ("checked", "context", "fenced", "held", "settings", "transaction")
 
-    def __init__(self, at: Place | None, context: Any) -> None:
+    def __init__(self, at: CallSite | None, context: Any) -> None:
         scope = current_scope()
         if scope is None:
             self.held, self.settings = NO_LOCKS, defaults.settings
@@ -75,8 +255,9 @@ class Moment:
         self.fenced = self.settings.fencing and not arranges
         self.checked = (
             self.settings.enforcement is not Enforcement.OFF
-            and _suppressed.get() is None
+            and REPORTS.checks
             and not arranges
+            and not suppressed()
         )
 
 

@@ -1,4 +1,4 @@
-"""Fenced writes: a put lands only on the version that was read.
+"""Fenced writes: tickets, and what becomes of them.
 
 Datastore reports the version of each entity it returns, and skips a mutation
 whose `base_version` is not the version it has (comments on `Mutation` and
@@ -16,14 +16,23 @@ Datastore itself, without another round trip:
 A new object whose key is known is sent as an insert rather than ndb's upsert,
 so that of two requests that both found nothing and create it, one wins and
 the other is told.
+
+Each put and each delete is a ticket of its own. Its number travels with the
+key to the Commit request (`wire`), where the gate (`stub`) exchanges it for what
+the write builds on. Nothing about a put under way is kept on the entity.
 """
 
 from __future__ import annotations
 
 import abc
+import contextvars
+import itertools
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any, TypeVar
 
+from userlock.callsite import CallSite
 from userlock.errors import (
     CommitInDoubt,
     EntityExistsError,
@@ -37,103 +46,157 @@ from userlock.errors import (
 )
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.tenure import Tenure
-from userlock.ndb import hooks, server
+from userlock.ndb import capabilities
+from userlock.ndb.commits import Landed, Outcome, Refused
+from userlock.ndb.context import (
+    Attempt,
+    cached_entities,
+    current_attempt,
+    forget_cached,
+    in_flight,
+    request_notes,
+)
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.lastputs import LastPut, note_put
-from userlock.ndb.places import Place
+from userlock.ndb.patches import id_of, is_complete, kind_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
-from userlock.ndb.releases import installed_release
-from userlock.ndb.stamps import DELETED, Stamp, restamp, stamp_of
-from userlock.ndb.transactions import forget_pending, note_pending
-from userlock.ndb.writeid import mark_of
+from userlock.ndb.provenance import (
+    DELETED,
+    LastPut,
+    Stamp,
+    last_puts,
+    last_stamp,
+    restamp,
+    stamp_of,
+)
+from userlock.ndb.transactions import error_of, note_pending, untold_error
+from userlock.ndb.wire import TicketedKey, ticketed
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
 AnyViolation = TypeVar("AnyViolation", bound=WriteViolation)
 
+_numbers = itertools.count(1)
+#: The tickets that may still be redeemed. Kept by the futures and transactions of their writes.
+_open: weakref.WeakValueDictionary[int, Ticket] = weakref.WeakValueDictionary()
 
-class FencedWrite(abc.ABC):
-    """What puts and deletes have in common: the checks when their transaction commits."""
 
-    __slots__ = (
-        "_by_comparison",
-        "_checked",
-        "_tenures",
-        "_told",
-        "base_version",
-        "begun_by",
-        "begun_in",
-        "carried",
-        "future",
-        "read_version",
-    )
+class Ticket(abc.ABC):
+    """One put or delete, from its check to the commit's answer. Implements `commits.Write`.
 
-    def __init__(self, stamp: Stamp | None, tenures: tuple[Tenure, ...], now: Moment) -> None:
-        self._tenures = tenures
-        self._checked = now.checked
-        self._by_comparison: bool | None = None
-        #: The ndb context that it is begun in, and the thread.
+    Args:
+        key: the entity's key, which may be incomplete or None.
+        lock_id: the lock that guards it, if one does.
+        stamp: what it builds on; None for nothing.
+        tenures: those that it runs under.
+        at: where it was asked for.
+        now: what holds now.
+    """
+
+    must_be_new = may_overwrite = False
+    deleting = False
+    mark: tuple[str, int] | None = None
+
+    def __init__(
+        self,
+        key: Any,
+        lock_id: str | None,
+        stamp: Stamp | None,
+        tenures: tuple[Tenure, ...],
+        at: CallSite | None,
+        now: Moment,
+    ) -> None:
+        self.number = next(_numbers)
         self.begun_in = now.context
         self.begun_by = threading.get_ident()
-        #: Whether there is a mutation of it, or there is to be none. Without fencing nobody asks.
-        self.carried = not now.fenced
-        self._told = False
-        #: Its outcome, once it is on its way.
+        #: Its outcome to be: while it is on its way, and until somebody is told of an error.
         self.future: Any = None
+        self._flying_in: dict[Any, Any] | None = None
+        self._pending_in: list[dict[int, Any]] = []
+        self.withdrawn = False
+        self.doubtful = False
+        #: Its id or name, before Datastore allocates one.
+        self._name = None if key is None else id_of(key)
+        self._kind: str = self._model._get_kind() if key is None else kind_of(key)
+        self.new_id = self._name is None
+        #: The attempt of a transaction that it is part of; None outside of any.
+        self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
+        self._key = key
+        self._lock_id = lock_id
+        self._stamp = stamp
+        self._tenures = tenures
+        self._at = at
+        self._checked = now.checked
+        self._fenced = now.fenced
         self.read_version = 0 if stamp is None or stamp.version == DELETED else stamp.version
-        self.base_version = _version_to_match(stamp, now.transaction) if now.fenced else 0
-
-    @property
-    def by_comparison(self) -> bool:
-        """Whether Datastore cannot be told what the write builds on. Settled when first asked."""
-        if self._by_comparison is None:
-            version = self.base_version
-            self._by_comparison = version < 0 or (
-                version > 0 and not server.honours_base_version(self.begun_in.client)
+        in_its_transaction = (
+            stamp is not None
+            and now.transaction is not None
+            and (
+                stamp.transaction == now.transaction  # which answers for what was read in it
             )
-        return self._by_comparison
+        )
+        self.base_version = self.read_version if now.fenced and not in_its_transaction else 0
+        self._needs_version = (
+            now.fenced and stamp is not None and stamp.version == 0 and not in_its_transaction
+        )
+        if self.attempt is not None:
+            if self.attempt.committed:
+                raise self._violation(WriteAfterCommit)
+            self.attempt.tickets.append(self)
+        if self.base_version and self.attempt is None:
+            capabilities.require_base_version(now.context.client, self._not_fenced)
+        _open[self.number] = self
+
+    # --- on its way -------------------------------------------------------------------------
 
     def begun(self, future: Any) -> None:
         """It is on its way."""
         self.future = future
-        if self.begun_in.transaction is not None:
-            hooks.note_begun(future, self.not_fenced)
-        for tenure in self._tenures:
-            note_pending(tenure, self)
+        self._pending_in = note_pending(self, self._tenures)
+        if self.attempt is None and not self.new_id:
+            flying = self._flying_in = in_flight(self.begun_in)
+            flying[self._key] = self
+        future.add_done_callback(self._done)
 
-    def answered(self) -> None:
-        """Whoever put it is about to be told of its outcome.
+    def _done(self, future: Any) -> None:
+        """It has landed or failed, or waits for the commit of its transaction."""
+        flying = self._flying_in
+        if flying is not None and flying.get(self._key) is self:
+            del flying[self._key]
+        if error_of(future) is None:
+            self.forget()
 
-        Raises:
-            WriteNotFenced: it went past the hooks.
-        """
-        for tenure in self._tenures:
-            forget_pending(tenure, self)
-        if (error := self.not_fenced()) is not None:
-            raise error
+    def forget(self) -> None:
+        """Nobody need be told of it any more. It lets go of its future, which keeps it."""
+        for pending in self._pending_in:
+            pending.pop(self.number, None)
+        future, self.future = self.future, None
+        if future is not None:
+            future.__dict__.pop("_userlock_when_told", None)
 
-    def not_fenced(self) -> WriteNotFenced | None:
-        """What is to be raised where ndb writes it past the hooks; None where it does not.
+    @property
+    def untold(self) -> BaseException | None:
+        """Its error, while nobody has been told of it."""
+        return None if self.future is None else untold_error(self.future)
 
-        A release of ndb may have all that is hooked into and not call it any more. Asked once
-        the write is done, and again before its transaction commits: that must not.
-        """
-        stored = self.begun_in.transaction is None
-        if self.carried or hooks.has_failed(self.future) or (stored and self._told):
-            return None
-        self._told = True
-        return WriteNotFenced(**self._facts, stored=stored, release=installed_release())
+    def withdraw(self) -> None:
+        """Do not send it, if it has not been sent: its caller is told of another error."""
+        self.withdrawn = True
+        if self.future is not None:
+            self.future._userlock_told = True
 
-    def about_to_commit(self) -> None:
+    def is_for(self, kind: str, name: str | int | None) -> bool:
+        """Return whether it is for the entity with that kind and id (None: not allocated yet)."""
+        return kind == self._kind and (self._name is None or name == self._name)
+
+    def check_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.
 
         Raises:
-            LeaseRanOut, LeaseWasLost, PutAfterRelease: it has not. Not transient errors, so ndb
-                rolls back and does not try again.
+            LeaseRanOut, LeaseWasLost, PutAfterRelease: they have not. Not transient errors, so
+                ndb rolls back and does not try again.
         """
-        if not self._checked:
-            return
-        for tenure in self._tenures:
+        for tenure in self._tenures if self._checked else ():
             if tenure.held:
                 self._check_lease(tenure, "its transaction was about to commit")
             else:
@@ -147,9 +210,7 @@ class FencedWrite(abc.ABC):
         Raises:
             LeaseRanOut, LeaseWasLost: one is not.
         """
-        if not self._checked:
-            return
-        for tenure in self._tenures:
+        for tenure in self._tenures if self._checked else ():
             if tenure.held:
                 self._check_lease(tenure, "its transaction was about to be run again")
 
@@ -160,39 +221,109 @@ class FencedWrite(abc.ABC):
             held = f"{tenure.held_seconds:.3g} s after the lock was taken"
             report(self._violation(LeaseRanOut, f"{when} {held}"))
 
-    def too_late(self) -> WriteAfterCommit:
-        """Its transaction has been committed already."""
-        return self._violation(WriteAfterCommit)
+    # --- its outcome ------------------------------------------------------------------------
+
+    def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
+        """Take the outcome. Returns the error for whoever has asked for the write, if any."""
+        if isinstance(outcome, Landed):
+            self.landed(outcome.version, outcome.overwrote)
+            return None
+        if isinstance(outcome, Refused):
+            return self.refused(
+                outcome.found_version,
+                others_landed=others_landed,
+                may_have_landed=outcome.may_have_landed,
+            )
+        error = self.in_doubt()
+        error.__cause__ = outcome.cause
+        return error
 
     @abc.abstractmethod
+    def landed(self, version: int, overwrote: bool = False) -> None:
+        """It is in Datastore, as `version`."""
+
+    def refused(
+        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
+    ) -> StaleWriteError:
+        """Somebody else wrote it first: it leaves the caches, and listeners hear of it."""
+        kind = EntityExistsError if self.must_be_new else StaleWriteError
+        error = kind(
+            **self._facts,
+            read_version=max(self.base_version, 0),
+            found_version=version,
+            read_at=self._read_at,
+            others_landed=others_landed,
+            may_have_landed=may_have_landed,
+            locked=self._is_locked,
+        )
+        forget_cached(self._key, self.begun_in)
+        LISTENERS.emit(StaleWrite(self._lock_id, error))
+        return error
+
     def in_doubt(self) -> CommitInDoubt:
-        """Nobody can tell whether its transaction was applied."""
+        """Nobody can tell whether it was applied."""
+        forget_cached(self._key, self.begun_in)
+        return CommitInDoubt(**self._facts, kind=self._kind)
+
+    def withdrawn_error(self) -> Exception:
+        """Return the error of a write that its caller has withdrawn."""
+        return WriteNotFenced(
+            **self._facts,
+            kind=self._kind,
+            reason="another write that was begun with it was refused, so it was not sent",
+            remedy="see the error of that write",
+        )
+
+    def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
+        return WriteNotFenced(**self._facts, kind=self._kind, reason=reason, remedy=remedy)
+
+    def _check_version(self) -> None:
+        """Refuse what was read without a version: nobody could tell whether it has changed."""
+        if self._needs_version:
+            raise self._not_fenced(
+                "it was read without its version, so nobody could tell whether it has changed "
+                "since",
+                "read it again, from Datastore itself (not from a message or a cache, and not "
+                "from a server that reports no versions)",
+            )
+
+    # --- its facts --------------------------------------------------------------------------
 
     @property
     @abc.abstractmethod
+    def _model(self) -> Any:
+        """The entity's class."""
+
+    @property
+    def _is_locked(self) -> bool:
+        return self._model._write_policy is WritePolicy.USER_LOCK
+
+    @property
+    def _read_at(self) -> CallSite | None:
+        return None if self._stamp is None else self._stamp.place
+
+    @property
     def _facts(self) -> dict[str, Any]:
         """What each error about this write tells of it."""
+        return {
+            "key": self._key,
+            "lock_id": self._lock_id,
+            "put_at": self._at,
+            "deleting": self.deleting,
+        }
 
-    @abc.abstractmethod
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
-        """A violation with the facts of this write."""
+        return kind(
+            **self._facts,
+            kind=self._kind,
+            policy=policy_for_message(self._model),
+            read_at=self._read_at,
+            detail=detail,
+        )
 
 
-class FencedPut(FencedWrite):
-    """One put from `put_async` to the commit's answer. Implements `watch.Write`."""
-
-    __slots__ = (
-        "_entity",
-        "_held",
-        "_key",
-        "_last_puts",
-        "_lock_id",
-        "_put_at",
-        "_stamp",
-        "mark",
-        "may_overwrite",
-        "must_be_new",
-    )
+class PutTicket(Ticket):
+    """One put."""
 
     def __init__(
         self,
@@ -200,22 +331,29 @@ class FencedPut(FencedWrite):
         lock_id: str | None,
         stamp: Stamp | None,
         tenures: tuple[Tenure, ...],
-        put_at: Place | None,
+        put_at: CallSite | None,
         now: Moment,
     ) -> None:
-        super().__init__(stamp, tenures, now)
         self._entity = entity
-        #: What it is stored under; None while Datastore is still to allocate the id.
-        self._key = hooks.key_of(entity) if hooks.is_complete(hooks.key_of(entity)) else None
+        super().__init__(entity._key, lock_id, stamp, tenures, put_at, now)
         self._held = now.held
-        self._lock_id = lock_id
-        self._stamp = stamp
-        self._put_at = put_at
         self._last_puts: list[LastPut] = []
         reaction = self._reaction_to_overwriting(now)
         self.must_be_new = reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
-        self.mark = mark_of(type(entity))
+        self._check_version()
+        self._check_other_object()
+        mark = type(entity)._userlock_mark
+        if mark is not None:
+            self.mark = mark(entity)
+        before = None if stamp is not None else last_stamp(entity)
+        if before is not None:
+            # It was given another key: the delete of the first one builds on what was read.
+            request_notes().left[before.key] = before
+
+    @property
+    def _model(self) -> Any:
+        return type(self._entity)
 
     def _reaction_to_overwriting(self, now: Moment) -> Reaction:
         """What is to happen if the entity exists already; `OFF` where nothing is wrong with that.
@@ -223,115 +361,254 @@ class FencedPut(FencedWrite):
         It must not for a new object with a key of its own.
         """
         new = self._stamp is None or self._stamp.version == DELETED
-        if not new or not now.fenced or self._key is None:
+        if not new or not now.fenced or self.new_id:
             return Reaction.OFF
         cls = type(self._entity)
         if cls._write_policy is WritePolicy.WRITE_ONCE:
             return Reaction.RAISE
         return Reaction.OFF if cls._overwrites else now.settings.blind_overwrites
 
-    def begun(self, future: Any) -> None:
-        """It is on its way."""
-        if (self.must_be_new or self.by_comparison) and not future.done():
-            hooks.note_in_flight(self._key, future)
-        if self._key is None:
-            future.add_done_callback(self._take_key)
-        # Where ndb could not even make a message of it, nothing has been put.
-        if not hooks.has_failed(future):
-            self._note_put(future)
-        super().begun(future)
+    def _check_other_object(self) -> None:
+        """Refuse a second object of an entity in one transaction, whatever the policy.
 
-    def _note_put(self, future: Any) -> None:
+        The transaction sends both: the second, which does not have the first
+        one's change, would undo it.
+        """
+        if self.attempt is None or not self._fenced or self.new_id:
+            return
+        last = self.attempt.puts.get(self._key)
+        if last is None or last.is_by(self._entity):
+            return
+        if self._stamp is None and not self.must_be_new:
+            return  # it is meant to overwrite
+        if self.may_overwrite:
+            self._tell_of_overwriting()
+            return
+        raise self.refused(0)
+
+    def begun(self, future: Any) -> None:
         transaction = self.begun_in.transaction
         where: tuple[Tenure | None, ...] = self._tenures
-        if not where and transaction is not None:
-            where = (None,)
+        if transaction is not None:
+            where = (*where, None)
+        if error_of(future) is not None:
+            where = ()  # ndb could not even make a message of it: nothing has been put
         for tenure in where:
-            last = note_put(self._entity, tenure, self._put_at, transaction)
-            last.future = future
+            last = LastPut(self._entity, self._at, transaction)
             self._last_puts.append(last)
-        self._entity.__dict__["_userlock_put_in"] = transaction
+            if not self.new_id:
+                last_puts(tenure)[self._key] = last
+        super().begun(future)
 
-    def _take_key(self, future: Any) -> None:
-        """The id has been allocated, and the application has not changed the key again yet."""
-        if not hooks.has_failed(future):
-            self._key = hooks.key_of(self._entity)
+    def _done(self, future: Any) -> None:
+        super()._done(future)
+        failed = error_of(future) is not None
+        for last in self._last_puts:
+            last.under_way = last.transaction is not None and not failed
+        if self.new_id and not failed:
+            # An id has been allocated, and the application has not changed the key again yet.
+            self._key = self._entity._key
             stamp_of(self._entity)  # which then learns it, too
+            if self.attempt is not None:
+                self.attempt.puts[self._key] = self._last_puts[-1]
 
-    def landed(self, version: int) -> None:
+    def landed(self, version: int, overwrote: bool = False) -> None:
         """The entity is stored: its object now stands for that version."""
-        restamp(
-            self._entity,
-            self._key,
-            version,
-            self._put_at,
-            held=self._held,
-            lock_id=self._lock_id,
-        )
+        if overwrote:
+            self._tell_of_overwriting()
+        key = self._key if is_complete(self._key) else None
+        restamp(self._entity, key, version, self._at, held=self._held, lock_id=self._lock_id)
         for last in self._last_puts:
             last.version = version
-            last.future = None
+            last.under_way = False
 
-    def conflicted(
-        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
-    ) -> StaleWriteError:
-        """Somebody else wrote it first. The stale object leaves the caches."""
-        error = self._error(version, others_landed, may_have_landed)
-        return tell_of_stale(error, self._entity._key)
-
-    def overwriting(self) -> None:
-        """A new object overwrites an entity that nobody has looked at."""
-        error = self._error(0)
-        kind = type(self._entity)._get_kind()
-        count = REPORTS.count(error, kind, self._put_at, None)
+    def _tell_of_overwriting(self) -> None:
+        """A new object has overwritten an entity that nobody has looked at."""
+        error = EntityExistsError(
+            **self._facts,
+            read_version=0,
+            found_version=0,
+            read_at=self._read_at,
+            locked=self._is_locked,
+        )
+        count = REPORTS.count(error, self._kind, self._at, None)
         LISTENERS.emit(BlindOverwrite(self._lock_id, error, count))
 
-    def _error(
-        self, version: int, others_landed: int = 0, may_have_landed: bool = False
-    ) -> StaleWriteError:
-        kind = EntityExistsError if self.must_be_new else StaleWriteError
-        return kind(
-            **self._facts,
-            read_version=max(self.base_version, 0),
-            found_version=version,
-            read_at=None if self._stamp is None else self._stamp.place,
-            others_landed=others_landed,
-            may_have_landed=may_have_landed,
-        )
 
-    def in_doubt(self) -> CommitInDoubt:
-        """Nobody can tell whether its transaction was applied."""
-        hooks.forget_cached(self._entity._key)
-        return CommitInDoubt(**self._facts, kind=type(self._entity)._get_kind())
+class DeleteTicket(Ticket):
+    """One delete. It carries the version of what was read, as far as that is known.
+
+    Under a lock: if it was read under the same tenure. Who has taken the lock
+    since did not rely on it. Without a lock it is all that there is to rely on.
+    """
+
+    deleting = True
+
+    def __init__(
+        self,
+        key: Any,
+        cls: Any,
+        lock_id: str | None,
+        stamp: Stamp | None,
+        tenure: Tenure | None,
+        deleted_at: CallSite | None,
+        now: Moment,
+    ) -> None:
+        self._cls = cls
+        #: They make the entity anew when they are put after this.
+        self._objects = [each for each in cached_entities(key) if isinstance(each, cls)]
+        known = _stamp_under(tenure, stamp, now.transaction)
+        if known is not None and known.version == DELETED:
+            known = None
+        tenures = () if tenure is None else (tenure,)
+        super().__init__(key, lock_id, known, tenures, deleted_at, now)
+        self._check_version()
+        self._notes = request_notes()
+        last = None if tenure is None else last_puts(tenure).pop(key, None)
+        if (
+            last is not None
+            and last.version
+            and self.base_version
+            and known is not None
+            and last.order > known.order
+        ):
+            self.base_version = last.version  # put by another object than the one that is known
+        if self.attempt is not None:
+            self.attempt.deleted.add(key)
+            self.attempt.puts.pop(key, None)
+        if known is not None:
+            # Should the delete not land, the next attempt of its transaction builds on it.
+            self._notes.left[key] = known._replace(version=self.base_version or known.version)
 
     @property
-    def _facts(self) -> dict[str, Any]:
-        return {"key": self._entity._key, "lock_id": self._lock_id, "put_at": self._put_at}
+    def _model(self) -> Any:
+        return self._cls
 
-    def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
-        return kind(
-            **self._facts,
-            kind=type(self._entity)._get_kind(),
-            policy=policy_for_message(type(self._entity)),
-            read_at=None if self._stamp is None else self._stamp.place,
-            detail=detail,
+    def landed(self, version: int, overwrote: bool = False) -> None:
+        """The entity is gone; an object of it that is put after this creates it anew."""
+        self._notes.left.pop(self._key, None)
+        for entity in self._objects:
+            stamp = stamp_of(entity)
+            if stamp is not None and stamp.key == self._key:
+                restamp(entity, stamp.key, DELETED, held=stamp.held)
+
+    def refused(
+        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
+    ) -> StaleWriteError:
+        self._notes.left.pop(self._key, None)
+        return super().refused(
+            version, others_landed=others_landed, may_have_landed=may_have_landed
         )
 
 
-def _version_to_match(stamp: Stamp | None, transaction: bytes | None) -> int:
-    """The version the server must still have; 0 where nothing is to be matched."""
-    if stamp is None:
-        return 0
-    if transaction is not None and transaction == stamp.transaction:
-        return 0  # the transaction itself answers for what was read in it
-    return 0 if stamp.version == DELETED else stamp.version
+def _stamp_under(
+    tenure: Tenure | None, stamp: Stamp | None, transaction: bytes | None
+) -> Stamp | None:
+    """Return what is known of an entity, if it was read under this tenure or in the transaction."""
+    if stamp is None or tenure is None or stamp.held.get(tenure.lock_id) is tenure:
+        return stamp
+    return stamp if transaction is not None and stamp.transaction == transaction else None
 
 
-_Stale = TypeVar("_Stale", bound=StaleWriteError)
+def stamp_for_delete(ndb_key: Any, cls: Any) -> Stamp | None:
+    """Return what this request knows of an entity that is to be deleted: the latest stamp."""
+    stamps = [
+        stamp
+        for entity in cached_entities(ndb_key)
+        if isinstance(entity, cls)
+        and (stamp := last_stamp(entity)) is not None
+        and stamp.key == ndb_key
+    ]
+    left = request_notes().left.get(ndb_key)
+    if left is not None:
+        stamps.append(left)
+    return max(stamps, key=lambda each: each.order, default=None)
 
 
-def tell_of_stale(error: _Stale, ndb_key: Any) -> _Stale:
-    """The entity leaves the caches, and listeners hear of it. Gives the error back."""
-    hooks.forget_cached(ndb_key)
-    LISTENERS.emit(StaleWrite(error.lock_id, error))
-    return error
+# --- from the put to the message ------------------------------------------------------------
+
+
+class Writing:
+    """One put or delete that is being begun: where its ticket is until the message is made.
+
+    In a context variable, and only for as long as the call that begins it: what
+    it calls may begin other writes, of the same object too, each in its own.
+    """
+
+    __slots__ = ("at", "context", "entity", "sent", "ticket")
+
+    def __init__(self, entity: Any, at: CallSite | None, context: Any) -> None:
+        self.entity = entity
+        self.at = at
+        self.context = context
+        self.ticket: Ticket | None = None
+        self.sent = False
+
+    def begin(self, begin: Callable[[], Any]) -> Any:
+        """Begin the write. Returns its future."""
+        token = _writing.set(self)
+        try:
+            future = begin()
+        except BaseException:
+            if self.ticket is not None:
+                self.ticket.withdraw()
+            raise
+        finally:
+            _writing.reset(token)
+        if self.ticket is not None:
+            self.ticket.begun(future)
+            group = _group.get()
+            if group is not None:
+                group.append(self.ticket)
+        return future
+
+
+_writing: contextvars.ContextVar[Writing | None] = contextvars.ContextVar(
+    "userlock_writing", default=None
+)
+_group: contextvars.ContextVar[list[Ticket] | None] = contextvars.ContextVar(
+    "userlock_group", default=None
+)
+
+
+def writing() -> Writing | None:
+    """Return the write that is being begun here, if one is."""
+    return _writing.get()
+
+
+def ticketed_key(ds_key: Any) -> Any:
+    """Return the key that the message of the write that is being begun is made with."""
+    current = _writing.get()
+    if current is None or current.ticket is None or current.sent:
+        return ds_key
+    path = ds_key.flat_path
+    partial = len(path) % 2
+    if not current.ticket.is_for(path[partial - 2], None if partial else path[-1]):
+        return ds_key
+    current.sent = True
+    return ticketed(ds_key, current.ticket.number)
+
+
+def plain_key(ds_key: Any) -> Any:
+    """Return a key without its ticket."""
+    return ds_key.plain if type(ds_key) is TicketedKey else ds_key
+
+
+def redeem(number: int, kind: str, name: str | int | None) -> Ticket | None:
+    """Return the ticket with that number, if it is for that entity. Each is given once."""
+    ticket = _open.pop(number, None)
+    return ticket if ticket is not None and ticket.is_for(kind, name) else None
+
+
+def together(begin: Callable[[], list[Any]]) -> list[Any]:
+    """Begin several writes: all, or none if one of them is refused."""
+    group: list[Ticket] = []
+    token = _group.set(group)
+    try:
+        return begin()
+    except Exception:
+        for ticket in group:
+            ticket.withdraw()
+        raise
+    finally:
+        _group.reset(token)

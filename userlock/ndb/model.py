@@ -15,21 +15,24 @@ from google.cloud import ndb
 from google.cloud.ndb import polymodel
 from google.cloud.ndb.exceptions import ContextError
 
+from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityNotFound
 from userlock.lock.lease import Priority
 from userlock.lock.tenure import register_participant
 from userlock.lock.verbs import global_lock
-from userlock.ndb import hooks
-from userlock.ndb.enforcement import Moment
-from userlock.ndb.fencing import FencedPut
-from userlock.ndb.handler import ModelHandler
-from userlock.ndb.lockids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.places import Place, here
+from userlock.ndb import patches
+from userlock.ndb.checks import check_put, check_put_of_policy, check_whole
+from userlock.ndb.context import current_context
+from userlock.ndb.enforcement import Moment, place_of_read
+from userlock.ndb.fencing import PutTicket, Writing, writing
+from userlock.ndb.hooks import ModelHooks
+from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
+from userlock.ndb.patches import projection_of
 from userlock.ndb.policies import WritePolicy, settle_policy
-from userlock.ndb.provenance import check_put, check_put_of_policy, check_whole
+from userlock.ndb.provenance import ATTRIBUTES, DELETED, Origin, restamp, stamp_of
 from userlock.ndb.staleness import watch_uses
-from userlock.ndb.stamps import ATTRIBUTES, DELETED, Origin, place_of_read, restamp, stamp_of
-from userlock.ndb.transactions import DatastoreParticipant
+from userlock.ndb.transactions import DatastoreParticipant, wait_for_key
+from userlock.ndb.watched import watch
 from userlock.settings import Reaction
 
 
@@ -59,11 +62,13 @@ class Model(ndb.Model):
 
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     _userlock_rule: ClassVar[LockRule | None] = None
-    # See `stamps.ATTRIBUTES`.
+    #: Makes the mark of a put, where it has a `WriteIdProperty`.
+    _userlock_mark: ClassVar[Any] = None
+    # See `provenance.ATTRIBUTES`.
     _userlock_key: Any = None
     _userlock_lock_id: object = None
     _userlock_origin: Origin | None = None
-    _userlock_place: Place | None = None
+    _userlock_place: CallSite | None = None
     _userlock_version: int = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -72,67 +77,42 @@ class Model(ndb.Model):
         cls._write_policy = policy
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
-        hooks.name_early(cls, ATTRIBUTES)
+        patches.name_early(cls, ATTRIBUTES)
+        if cls.__module__ != __name__:  # base classes of ours have no kind
+            watch(cls._get_kind(), _root_of(cls))
 
     # ndb calls these by either name.
-    def _put(self, **kwargs: Any) -> Any:
-        """`_put_async`, and wait for it."""
-        notes = self.__dict__
-        # From here, the caller is near.
-        if "_userlock_put_at" not in notes:
-            notes["_userlock_put_at"] = here()
-        try:
-            return super()._put(**kwargs)
-        finally:
-            notes.pop("_userlock_put_at", None)
-            write = notes.get("_userlock_pending")
-            if write is not None and write.future.done():
-                del notes["_userlock_pending"]
-                write.answered()
-
-    put = _put
-
     def _put_async(self, **kwargs: Any) -> Any:
         """Write this entity as its policy says. As in ndb, and checked and fenced.
 
         Raises:
             WriteViolation: the policy does not allow it here and now; `LockIdMissing` when the
                 entity does not say which lock guards it.
+            WriteNotFenced: it was read without its version.
 
         The future raises `StaleWriteError` when the entity changed in
         Datastore since it was read, and `EntityExistsError` when it is new
         but exists already; nothing is overwritten then.
         """
-        context = hooks.current_context()
+        context = current_context()
         if context is None:
             raise ContextError()
-        notes = self.__dict__
-        self._userlock_wait_for_last_put()
-        hooks.wait_for_entity(self, context)
-        put_at = here() if "_userlock_put_at" not in notes else notes.pop("_userlock_put_at")
-        notes["_userlock_putting"] = put_at, context
-        try:
-            future = super()._put_async(**kwargs)
-        finally:
-            notes.pop("_userlock_putting", None)
-            write: FencedPut | None = notes.pop("_userlock_write", None)
-        if write is not None:
-            if not write.carried:
-                write.carried = not hooks.uses_datastore(self._entity_key, context, kwargs)
-            write.begun(future)
-            if not future.done():
-                notes["_userlock_pending"] = write
-        return future
+        put = super()._put_async
+        # `get_or_insert` creates it, perhaps on a later turn of the event loop.
+        put_at = self.__dict__.pop("_userlock_asked_at", None) or here()
+        return Writing(self, put_at, context).begin(lambda: put(**kwargs))
 
     put_async = _put_async
 
-    @classmethod
-    def _get_or_insert_async(cls, *args: Any, **kwargs: Any) -> Any:
-        """Get the entity, or create it as its policy says. As in ndb."""
-        get_or_insert: Any = super()._get_or_insert_async.__func__
-        return get_or_insert(hooks.Creator(cls, here()), *args, **kwargs)
+    def _userlock_is_being_put(self) -> bool:
+        current = writing()
+        return current is not None and current.entity is self
 
-    get_or_insert_async = _get_or_insert_async
+    @classmethod
+    def get_or_insert_async(cls, *args: Any, **kwargs: Any) -> Any:
+        """Get the entity, or create it as its policy says. As in ndb."""
+        get_or_insert: Any = super().get_or_insert_async.__func__
+        return get_or_insert(_Creator(cls, here()), *args, **kwargs)
 
     def _prepare_for_put(self) -> None:
         """The last step before ndb reads the properties: hooks have run, so check now.
@@ -140,31 +120,27 @@ class Model(ndb.Model):
         ndb also calls it for entities within a property of another one, which
         are not put by themselves.
         """
-        putting = self.__dict__.pop("_userlock_putting", None)
-        if putting is None:
+        current = writing()
+        if current is None or current.entity is not self or current.ticket is not None:
             super()._prepare_for_put()
             return
-        put_at, context = putting
+        put_at, context = current.at, current.context
+        if projection_of(self):
+            check_whole(self, stamp_of(self), put_at, Moment(put_at, context))
+        super()._prepare_for_put()
+        wait_for_key(self._key, context)
+        # From here on nothing of the application's runs until the ticket is made.
         now = Moment(put_at, context)
         stamp = stamp_of(self)
-        if hooks.projection_of(self):
-            check_whole(self, stamp, put_at, now)
-        super()._prepare_for_put()
         lock_id = None
         tenures: tuple[Any, ...] = ()
         if self._userlock_rule is not None:
             lock_id, tenures = check_put(self, stamp, put_at, now)
         else:
             check_put_of_policy(self, self._write_policy, stamp, put_at, now)
-        self.__dict__["_userlock_write"] = FencedPut(self, lock_id, stamp, tenures, put_at, now)
+        current.ticket = PutTicket(self, lock_id, stamp, tenures, put_at, now)
         if now.settings.stale_objects is not Reaction.OFF:
             watch_uses(Model)  # of the objects that are out of date from now on
-
-    def _userlock_wait_for_last_put(self) -> None:
-        """A second put of one object waits for the first, whose version it builds on."""
-        write: FencedPut | None = self.__dict__.pop("_userlock_pending", None)
-        if write is not None:
-            hooks.wait_for(write.future, write.begun_in, write.begun_by)
 
     # --- copies -----------------------------------------------------------------------------
 
@@ -186,14 +162,15 @@ class Model(ndb.Model):
             restamp(self, self._key, version, place_of_read())
 
     def __copy__(self) -> Any:
-        return self._userlock_copied(lambda value: value)
+        return self._userlock_copied({}, lambda value: value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self._userlock_copied(lambda value: copy.deepcopy(value, memo))
+        return self._userlock_copied(memo, lambda value: copy.deepcopy(value, memo))
 
-    def _userlock_copied(self, copied: Callable[[Any], Any]) -> Any:
-        """Another object of the same entity, read when and where this one was."""
+    def _userlock_copied(self, memo: dict[int, Any], copied: Callable[[Any], Any]) -> Any:
+        """Return another object of the same entity, read when and where this one was."""
         other = type(self).__new__(type(self))
+        memo[id(self)] = other  # entities may refer to each other
         for name, value in self.__dict__.items():
             if name in ATTRIBUTES:
                 other.__dict__[name] = value
@@ -202,16 +179,42 @@ class Model(ndb.Model):
         return other
 
 
+class _Creator:
+    """Stands for the model class in ndb's `get_or_insert`.
+
+    ndb creates the entity there and puts it, perhaps on a later turn of the
+    event loop. Entities created through this record the call site of
+    `get_or_insert`.
+    """
+
+    def __init__(self, cls: Any, place: CallSite | None) -> None:
+        self._cls = cls
+        self._place = place
+
+    def __call__(self, **kwargs: Any) -> Any:
+        entity = self._cls(**kwargs)
+        entity.__dict__["_userlock_asked_at"] = self._place
+        return entity
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cls, name)
+
+
+def _root_of(cls: Any) -> Any:
+    """Return the class that names the kind: of a `PolyModel`, the root of its hierarchy."""
+    classes = [base for base in cls.__mro__ if issubclass(base, polymodel.PolyModel)][:-1]
+    return classes[-1] if classes else cls
+
+
 def _check_hierarchy(cls: Any) -> None:
     """The keys of a `PolyModel` hierarchy name its root alone: deletes are checked by its policy.
 
     Raises:
         ConfigurationError: the root has none, or the class another one.
     """
-    classes = [base for base in cls.__mro__ if issubclass(base, polymodel.PolyModel)][:-1]
-    if not classes:
+    root = _root_of(cls)
+    if not issubclass(cls, polymodel.PolyModel):
         return
-    root = classes[-1]
     policy = getattr(root, "_write_policy", WritePolicy.ABSTRACT)
     if policy is WritePolicy.ABSTRACT:
         raise ConfigurationError(
@@ -224,6 +227,16 @@ def _check_hierarchy(cls: Any) -> None:
             f"{cls.__name__} has the write policy '{cls._write_policy}', and {root.__name__}, "
             f"which its keys name, '{policy}'. A PolyModel hierarchy has one policy"
         )
+    for name in ("_lock_id", "_lock_id_from_key"):
+        rule, of_root = (
+            getattr(getattr(each, name), "__func__", getattr(each, name)) for each in (cls, root)
+        )
+        if rule != of_root:
+            raise ConfigurationError(
+                f"{cls.__name__}.{name} is not that of {root.__name__}, the root of its PolyModel "
+                f"hierarchy, which its keys name: a delete would take another lock than a put. "
+                f"Say which lock guards them in {root.__name__} alone"
+            )
 
 
 class UserModel(Model):
@@ -315,4 +328,4 @@ def fetch_under_user_write_lock(
 
 
 register_participant(DatastoreParticipant())
-hooks.install(ModelHandler(Model))
+patches.install(ModelHooks(Model))

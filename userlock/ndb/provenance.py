@@ -1,254 +1,239 @@
-"""Whether an entity object may be put now, and a key be deleted.
+"""Read stamps and the history of puts: what an entity object stands for.
 
-The stamp of the read is held against what is held at the put. What does not
-fit was read too early, too late, or from somewhere else. This is for what is
-under the user's lock; `policy_checks` has the other write policies.
+Reading is free: every entity that comes out of Datastore gets a stamp that
+says what its reader held when it was asked for, and nothing is checked. A put
+that has landed stamps its object anew.
+
+The history tells of two objects of one entity which one was put last. It is
+kept for each tenure of a lock and each attempt of a transaction, and goes with it.
 """
 
 from __future__ import annotations
 
-import contextlib
+import itertools
+import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from userlock.errors import (
-    CreatedWithoutLock,
-    DeletedWithoutLock,
-    LeaseRanOut,
-    LeaseWasLost,
-    LockIdChanged,
-    LockIdError,
-    LockIdMissing,
-    PartialEntityPut,
-    PutAfterRelease,
-    PutWithoutLock,
-    ReadUnderEarlierTenure,
-    ReadWithoutLock,
-)
+from userlock.callsite import CallSite
+from userlock.lock.scope import current_scope
 from userlock.lock.tenure import Tenure
-from userlock.ndb import hooks
-from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.lockids import lock_id_for_put, lock_id_of_key
-from userlock.ndb.places import Place
-from userlock.ndb.policies import WritePolicy, policy_for_message
-from userlock.ndb.policy_checks import Finding, finding_of_delete, finding_of_put, stomp
-from userlock.ndb.stamps import Stamp
+from userlock.ndb.context import current_attempt, current_transaction
+from userlock.ndb.patches import is_complete
+
+#: Orders reads and puts within the process. `next` on a count is atomic in CPython.
+sequence = itertools.count(1)
+
+NO_LOCKS: Mapping[str, Tenure] = {}
+
+#: The version of an entity that was deleted through an object that is still around.
+DELETED = -1
 
 
-def check_put(
-    entity: Any, stamp: Stamp | None, put_at: Place | None, now: Moment
-) -> tuple[str | None, tuple[Tenure, ...]]:
-    """Check a put of an entity under the user's lock, before it begins.
+class Origin(NamedTuple):
+    """What the reader held at the look-up or query, and when that was sent."""
+
+    held: Mapping[str, Tenure]
+    transaction: bytes | None
+    order: int
+
+
+#: Of what did not come as Datastore's answer.
+NOTHING_HELD = Origin(NO_LOCKS, None, 0)
+
+
+class Stamp(NamedTuple):
+    """What is remembered about an entity object since it was read or last put.
+
+    Attributes:
+        key: the key it was read or put under.
+        version: the entity's version in Datastore; 0 when it is not known, or `DELETED`.
+        place: where in the code it was read, if that is captured.
+        lock_id: its lock id then, as the application has it; None when it is not known, or
+            nothing was held, or the key says it.
+        held: the locks its reader held, as the scope had them at that moment.
+        transaction: the transaction it was read in, if any.
+        order: when it was asked for or put, in the process-wide order of reads and puts.
+    """
+
+    key: Any
+    version: int
+    place: CallSite | None
+    lock_id: object
+    held: Mapping[str, Tenure]
+    transaction: bytes | None
+    order: int
+
+
+#: What an entity object has its stamp in. Attributes of its own: one object more for each of ten
+#: thousand entities would make garbage collections that much longer.
+ATTRIBUTES = (
+    "_userlock_key",
+    "_userlock_lock_id",
+    "_userlock_origin",
+    "_userlock_place",
+    "_userlock_version",
+)
+
+
+def origin(transaction: bytes | None) -> Origin:
+    """Return what the running code holds, now.
+
+    Args:
+        transaction: the one that it reads in, if any.
+    """
+    scope = current_scope()
+    held = NO_LOCKS if scope is None else scope.held
+    return Origin(held, transaction or None, next(sequence))
+
+
+def stamp_read(entity: Any, key: Any, version: int, asked: Origin, place: CallSite | None) -> None:
+    """Stamp an entity object that has just been made.
 
     Args:
         entity: the entity object.
-        stamp: where the object comes from; None for a new one.
-        put_at: where it is being put.
-        now: what holds now.
-
-    Returns:
-        The lock that guards it; None when it cannot be locked yet because Datastore is still
-        to allocate the id that names the lock, so that nobody else can know it. And the
-        tenures under which the put runs: of its lock, and of the lock that it was under when
-        it was read, if that was another one. None where it runs under none, and that is
-        allowed.
-
-    Raises:
-        WriteViolation: the put must not be, and enforcement is on.
+        key: its key.
+        version: its version, 0 when it is not known.
+        asked: what was held when Datastore was asked for it.
+        place: where it was asked for, if that is known.
     """
+    rule = entity._userlock_rule
+    asks = rule is not None and asked.held and not rule.by_key
+    lock_id = _lock_id_of(entity, rule) if asks else None
+    _write(entity, key, version, place, lock_id, asked)
+
+
+def _lock_id_of(entity: Any, rule: Any) -> object:
     try:
-        lock_id = lock_id_for_put(entity)
-    except LockIdError as error:
-        lock_id = None
-        if now.checked and not hooks.projection_of(entity):  # of which that has been told
-            _report_put(entity, (LockIdMissing, error.reason), None, stamp, put_at)
-    if lock_id is None:
-        return None, ()
-    held = now.held
-    tenure = held.get(lock_id)
-    before = None
-    if stamp is not None and stamp.lock_id is not None and stamp.lock_id != lock_id:
-        before = _lock_id_before(stamp.lock_id, lock_id)
-    if now.checked:
-        if before is None:
-            finding = _finding(entity, lock_id, stamp, tenure)
-        else:
-            finding = _finding_of_move(entity, lock_id, before, stamp, held)
-        if finding is not None:
-            _report_put(entity, finding, lock_id, stamp, put_at)
-    if before is None:
-        return lock_id, () if tenure is None else (tenure,)
-    return lock_id, tuple(held[each] for each in (lock_id, before) if each in held)
+        found: object = rule.read(entity)
+        return found
+    except Exception:
+        return None  # a projection without it, or a method that fails: its put reports that
 
 
-def _finding(
-    entity: Any, lock_id: str, stamp: Stamp | None, tenure: Tenure | None
-) -> Finding | None:
-    if stamp is None:
-        if tenure is None:
-            return CreatedWithoutLock, ""
-        return _ran_out(tenure) or stomp(entity, None, tenure)
-    read_under = stamp.held.get(lock_id)
-    if tenure is None:
-        if read_under is None:
-            return PutWithoutLock, ""
-        if read_under.held:
-            return PutWithoutLock, "its lock is held elsewhere, by another thread or scope"
-        return PutAfterRelease, ""
-    if read_under is None:
-        return ReadWithoutLock, ""
-    if read_under is not tenure:
-        return ReadUnderEarlierTenure, ""
-    return _ran_out(tenure) or stomp(entity, stamp, tenure)
-
-
-def _lock_id_before(value: object, lock_id: str) -> str | None:
-    """The lock id that an entity had when it was read, if that was another one."""
-    before = _as_lock_id(value)
-    return before if before != lock_id else None
-
-
-def _as_lock_id(value: object) -> str | None:
-    """A lock id as a stamp has it."""
-    return str(value) or None if isinstance(value, str | int) else None
-
-
-def _finding_of_move(
-    entity: Any, lock_id: str, before: str, stamp: Any, held: Any
-) -> Finding | None:
-    """An entity changes hands: both locks must be held, from the read to the put."""
-    for each in (before, lock_id):
-        tenure = held.get(each)
-        if tenure is None or stamp.held.get(each) is not tenure:
-            when = "it is put" if tenure is None else "it was read"
-            return LockIdChanged, (
-                f"its lock was {before!r} when it was read and is {lock_id!r} now; "
-                f"{each!r} was not held when {when}"
-            )
-        finding = _ran_out(tenure) or stomp(entity, stamp, tenure)
-        if finding is not None:
-            return finding
-    return None
-
-
-def _ran_out(tenure: Tenure) -> Finding | None:
-    if tenure.lost:
-        return LeaseWasLost, tenure.lost
-    if not tenure.ran_out:
-        return None
-    lease = tenure.lease
-    return LeaseRanOut, (
-        f"a lease of {lease.ttl_seconds:g} s, taken {tenure.held_seconds:.3g} s ago"
-    )
-
-
-def check_put_of_policy(
-    entity: Any, policy: WritePolicy, stamp: Stamp | None, put_at: Place | None, now: Moment
-) -> None:
-    """Check a put of an entity that has another policy than the user's lock.
-
-    Raises:
-        WriteViolation: the put must not be, and enforcement is on.
-    """
-    if now.checked:
-        finding = finding_of_put(entity, policy, stamp)
-        if finding is not None:
-            _report_put(entity, finding, None, stamp, put_at)
-
-
-def check_whole(entity: Any, stamp: Stamp | None, put_at: Place | None, now: Moment) -> None:
-    """Check that an entity that is to be put does not come from a projection query.
-
-    Raises:
-        PartialEntityPut: it does, and enforcement is on.
-    """
-    policy = type(entity)._write_policy
-    if not hooks.projection_of(entity) or policy.is_unsafe or not now.checked:
-        return
-    lock_id = None
-    if policy is WritePolicy.USER_LOCK:
-        with contextlib.suppress(Exception):  # the projection may lack it
-            lock_id = lock_id_for_put(entity)
-    finding = PartialEntityPut, f"it has only {', '.join(hooks.projection_of(entity))}"
-    _report_put(entity, finding, lock_id, stamp, put_at)
-
-
-def _report_put(
+def restamp(
     entity: Any,
-    finding: Finding,
-    lock_id: str | None,
-    stamp: Stamp | None,
-    put_at: Place | None,
+    key: Any,
+    version: int,
+    place: CallSite | None = None,
+    *,
+    held: Mapping[str, Tenure] = NO_LOCKS,
+    lock_id: object = None,
 ) -> None:
-    kind, detail = finding
-    report(
-        kind(
-            key=entity._key,
-            kind=type(entity)._get_kind(),
-            lock_id=lock_id,
-            policy=policy_for_message(type(entity)),
-            read_at=None if stamp is None else stamp.place,
-            put_at=put_at,
-            detail=detail,
-        )
-    )
-
-
-def check_delete(
-    cls: Any, ndb_key: Any, stamp: Stamp | None, deleted_at: Place | None, now: Moment
-) -> tuple[str | None, Tenure | None]:
-    """Check a delete that is about to begin.
+    """Stamp an entity object that stands for another version from now on: put, deleted, unpickled.
 
     Args:
-        cls: the model class of the key's kind.
-        ndb_key: what is being deleted.
-        stamp: of the object that the context cache has of it, if any.
-        deleted_at: where it is being deleted.
-        now: what holds now.
-
-    Returns:
-        The lock that guards it; None when neither the key nor the object tells. Then any lock
-        will do. And the tenure under which the delete runs, if any.
-
-    Raises:
-        WriteViolation: it must not be, and enforcement is on.
+        entity: the entity object.
+        key: what it is stored under; None for a key that Datastore allocated, until it is seen.
+        version: its version, or `DELETED`.
+        place: where that was, if places are captured.
+        held: what was held then.
+        lock_id: its lock id then.
     """
-    if cls._write_policy is WritePolicy.USER_LOCK:
-        lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, stamp, now)
-    else:
-        lock_id, tenure, finding = None, None, finding_of_delete(cls._write_policy)
-    if finding is not None and now.checked:
-        kind, detail = finding
-        report(
-            kind(
-                key=ndb_key,
-                kind=ndb_key.kind(),
-                lock_id=lock_id,
-                policy=policy_for_message(cls),
-                read_at=None,
-                put_at=deleted_at,
-                detail=detail,
-                deleting=True,
-            )
-        )
-    return lock_id, tenure
+    _write(entity, key, version, place, lock_id, Origin(held, None, next(sequence)))
 
 
-def _finding_of_delete(
-    cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
-) -> tuple[str | None, Tenure | None, Finding | None]:
-    """The lock of what is being deleted, its tenure, and what is wrong."""
-    try:
-        lock_id = lock_id_of_key(cls, ndb_key) or _lock_id_as_read(stamp, now.held)
-    except LockIdError as error:
-        return None, None, (LockIdMissing, error.reason)
-    any_of_them = next(iter(now.held.values()), None)
-    tenure = any_of_them if lock_id is None else now.held.get(lock_id)
-    return lock_id, tenure, (DeletedWithoutLock, "") if tenure is None else _ran_out(tenure)
+def _write(
+    entity: Any, key: Any, version: int, place: CallSite | None, lock_id: object, asked: Origin
+) -> None:
+    entity._userlock_key = key
+    entity._userlock_version = version
+    entity._userlock_place = place
+    entity._userlock_lock_id = lock_id
+    entity._userlock_origin = asked
 
 
-def _lock_id_as_read(stamp: Stamp | None, held: Mapping[str, Tenure]) -> str | None:
-    """The lock id that an entity had when it was read (or put) under what is held still."""
-    if stamp is None or not any(held.get(each) is tenure for each, tenure in stamp.held.items()):
+def last_stamp(entity: Any) -> Stamp | None:
+    """Return the stamp of an entity object, also if it has been given another key since."""
+    asked: Origin | None = entity._userlock_origin
+    if asked is None:
         return None
-    return _as_lock_id(stamp.lock_id)
+    stamped = entity._userlock_key
+    if stamped is None and is_complete(entity._key):
+        stamped = entity._userlock_key = entity._key
+    if stamped is None:
+        return None
+    version, place = entity._userlock_version, entity._userlock_place
+    return Stamp(stamped, version, place, entity._userlock_lock_id, *asked)
+
+
+def stamp_of(entity: Any) -> Stamp | None:
+    """Return the stamp of an entity object, if it is still about the entity that its key names."""
+    stamp = last_stamp(entity)
+    if stamp is None or (stamp.key is not entity._key and stamp.key != entity._key):
+        return None
+    return stamp
+
+
+# --- the history of puts --------------------------------------------------------------------
+
+
+class LastPut:
+    """The latest put of one entity under one tenure, or in one transaction.
+
+    Attributes:
+        place: where it was put.
+        transaction: the transaction that it is part of, if any.
+        under_way: whether its outcome is still open.
+        version: the version it landed as; 0 until then.
+        order: when, in the order of stamps.
+    """
+
+    __slots__ = ("_entity", "order", "place", "transaction", "under_way", "version")
+
+    def __init__(self, entity: Any, place: CallSite | None, transaction: bytes | None) -> None:
+        self._entity = weakref.ref(entity)
+        self.place = place
+        self.transaction = transaction
+        self.under_way = True
+        self.version = 0
+        self.order = next(sequence)
+
+    def is_by(self, entity: Any) -> bool:
+        """Return whether that object was put."""
+        return self._entity() is entity
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has changed the entity, or may yet: not after a failure or a rollback."""
+        if self.version:
+            return True
+        if self.transaction is not None:
+            return self.transaction == current_transaction()
+        return self.under_way
+
+
+def last_puts(tenure: Tenure | None) -> dict[Any, LastPut]:
+    """Return the latest put of each entity, by key: of a tenure, or of the running transaction."""
+    if tenure is None:
+        return current_attempt().puts
+    puts = tenure.notes.get("last puts")
+    if puts is None:
+        puts = tenure.notes["last puts"] = {}
+    return puts  # type: ignore[return-value]
+
+
+def newer_put(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> LastPut | None:
+    """Return the put of another object that makes this one the older one, if there is one."""
+    last = last_puts(tenure).get(entity._key)
+    if last is None or last.is_by(entity) or not last.counts:
+        return None
+    if stamp is None and last.transaction is None:
+        return None  # a new object for an entity that exists: the insert says so
+    # A transaction reads the state at its beginning, never its own writes: an
+    # object read in it after a put in it is the older one all the same.
+    if (
+        stamp is not None
+        and stamp.order > last.order
+        and (last.transaction is None or last.transaction != stamp.transaction)
+    ):
+        return None
+    return last
+
+
+def put_in_running_transaction(entity: Any) -> bool:
+    """Return whether this very object has been put in the transaction that the code is in."""
+    if current_transaction() is None:
+        return False
+    last = current_attempt().puts.get(entity._key)
+    return last is not None and last.is_by(entity)

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from userlock.callsite import here
 from userlock.errors import StaleObjectUsed
 from userlock.events import LISTENERS, StaleObject
 from userlock.lock.scope import current_scope
-from userlock.ndb import hooks
+from userlock.ndb.context import current_context, in_transaction
 from userlock.ndb.enforcement import Moment, current_settings
-from userlock.ndb.lastputs import LastPut, newer_put
-from userlock.ndb.lockids import lock_id_for_put
-from userlock.ndb.places import here
-from userlock.ndb.stamps import stamp_of
+from userlock.ndb.lock_ids import lock_id_for_put
+from userlock.ndb.patches import watch_attributes
+from userlock.ndb.provenance import LastPut, newer_put, stamp_of
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
@@ -33,7 +33,7 @@ _JUDGING = "_userlock_judging"
 
 def watch_uses(tracked: type) -> None:
     """Look at each attribute that is read of tracked entities, from now on."""
-    hooks.watch_attributes(tracked, _used)
+    watch_attributes(tracked, _used)
 
 
 def _used(entity: Any) -> None:
@@ -48,7 +48,7 @@ def _used(entity: Any) -> None:
     finally:
         del notes[_JUDGING]
     used_at = here() if newer is not None else None
-    if newer is None or not Moment(used_at, hooks.current_context()).checked:
+    if newer is None or not Moment(used_at, current_context()).checked:
         return
     stamp = stamp_of(entity)
     error = StaleObjectUsed(
@@ -72,7 +72,7 @@ def _newer(entity: Any) -> tuple[str | None, LastPut | None]:
     if stamp is None:
         return None, None  # new, so what it says is what the code has just said
     if entity._userlock_rule is None:
-        return None, newer_put(entity, stamp, None) if hooks.in_transaction() else None
+        return None, newer_put(entity, stamp, None) if in_transaction() else None
     scope = current_scope()
     try:
         lock_id = lock_id_for_put(entity)

@@ -17,8 +17,7 @@ from tests.contract.ndb.servers import Wire
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock.events import LISTENERS, Event
-from userlock.ndb import server
-from userlock.ndb.hooks import transactions
+from userlock.ndb import capabilities, commits
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -35,7 +34,7 @@ def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[A
     """An ndb context, and the lock service as the process's default."""
     with ndb_client.context() as context:
         # It is asked once in a process; not in the middle of a test, of its faults and its RPCs.
-        server.honours_base_version(ndb_client)
+        capabilities.honours_base_version(ndb_client)
         yield context
 
 
@@ -119,4 +118,4 @@ def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried again soon."""
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
-    monkeypatch.setattr(transactions, "_RESEND_DELAYS", (0.001,) * 3)
+    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.001,) * 3)

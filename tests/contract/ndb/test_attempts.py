@@ -17,7 +17,7 @@ from tests.contract.ndb.actions import Beside, add_five, add_points, stored_poin
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
 from tests.unit.emulator.waiting import Started
-from userlock.ndb.hooks import transactions
+from userlock.ndb.fencing import Ticket
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -86,7 +86,7 @@ class TestEachAttempt:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: its put is refused all the same, but what else does it do?"""
-        monkeypatch.setattr(transactions, "_watched", lambda batch: [])
+        monkeypatch.setattr(Ticket, "trying_again", lambda self: None)
         with pytest.raises(userlock.LeaseRanOut, match="a lease of"):
             self.run(datastore, lambda: clock.advance(61))
         assert self.runs == 2

@@ -11,7 +11,7 @@ from google.cloud import ndb
 import emulator
 import userlock
 from tests.contract.ndb.models import Marked, VideoLog
-from userlock.ndb.hooks import commits
+from userlock.ndb import commits
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 

@@ -15,8 +15,7 @@ from emulator.datastore.faults import Rule
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked, Plain
 from tests.contract.ndb.servers import Wire
-from userlock.ndb import fencing
-from userlock.ndb.hooks import commits
+from userlock.ndb import commits
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
@@ -32,6 +31,11 @@ def new(model: Any, name: str = "ann", points: int = 0) -> Any:
 def stored(key: Any) -> int | None:
     found = key.get(use_cache=False)
     return None if found is None else found.points
+
+
+def by_content(entity: Any) -> tuple[str, int]:
+    """Takes the place of a `WriteIdProperty`: writes are recognised by what they say."""
+    return "points", entity.points
 
 
 @pytest.fixture
@@ -99,7 +103,7 @@ class TestPuts:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: five points of ten are lost, and nobody hears of it."""
-        monkeypatch.setattr(fencing, "mark_of", lambda cls: "points")
+        monkeypatch.setattr(Marked, "_userlock_mark", staticmethod(by_content))
         with userlock.global_lock("ann"):
             learner = key.get()
             store.evict("ann")
@@ -128,7 +132,7 @@ class TestPuts:
         with userlock.global_lock("ann"):
             learner = key.get()
             datastore.faults.drop_reply()
-            datastore.faults.unavailable(rpc="Lookup")
+            datastore.faults.unavailable(3, rpc="Lookup")
             with pytest.raises(userlock.StaleWriteError) as caught:
                 learner.put()
         assert caught.value.may_have_landed
@@ -257,11 +261,7 @@ class TestPartialCommits:
 
     def test_in_an_ordinary_commit_it_would_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control."""
-
-        def ordinary(mutations: Any, timeout: Any) -> Any:
-            return ndb._datastore_api._datastore_commit(mutations, None, retries=0)
-
-        monkeypatch.setattr(commits, "_commit_at_once", ordinary)
+        monkeypatch.setattr(commits._Inserts, "request", commits._Part.request)
         assert self.create_three() == [userlock.EntityExistsError] * 3
 
 

@@ -1,7 +1,4 @@
-"""Deletes in transactions that ndb runs a second time, or rolls back.
-
-Also against servers that report no versions, or take no notice of `base_version`.
-"""
+"""Deletes in transactions that ndb runs a second time, or rolls back."""
 
 from __future__ import annotations
 
@@ -18,19 +15,9 @@ import userlock
 from tests.contract.ndb.actions import Elsewhere, Facts, stored, stored_elsewhere
 from tests.contract.ndb.interleavings import RIVALS, under_lock
 from tests.contract.ndb.models import Learner
-from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
-from userlock.ndb import server
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
-
-
-@pytest.fixture(autouse=True, params=[Wire, WithoutVersions, WithoutBaseVersion])
-def _kind_of_server(
-    request: pytest.FixtureRequest, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_honoured", {})  # which is of the server as it is
-    request.param(ndb_client)
 
 
 @pytest.fixture(autouse=True)

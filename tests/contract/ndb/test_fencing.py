@@ -12,7 +12,7 @@ from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, LeaseLost, StaleWrite
-from userlock.ndb.stamps import stamp_of
+from userlock.ndb.provenance import stamp_of
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 

@@ -1,8 +1,4 @@
-"""Every way to read, every way to write, somebody else in between: nothing stale lands.
-
-The whole table also against servers that report no versions, or take no notice
-of `base_version`.
-"""
+"""Every way to read, every way to write, somebody else in between: nothing stale lands."""
 
 from __future__ import annotations
 
@@ -17,41 +13,29 @@ import userlock
 from tests.contract.ndb.actions import Elsewhere, stored, stored_elsewhere
 from tests.contract.ndb.interleavings import DELETES, PUTS, READS, RIVALS, under_lock
 from tests.contract.ndb.models import Learner
-from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
 from tests.unit.lock.pulse import live
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("context")
 
-#: A server of each kind, and how it keeps transactions apart.
-SERVERS: list[tuple[str, type[Wire]]] = [
-    ("pessimistic", Wire),
-    ("optimistic", Wire),
-    ("pessimistic", WithoutVersions),
-    ("optimistic", WithoutBaseVersion),
-]
+#: How a server keeps transactions apart.
+MODES = ["pessimistic", "optimistic", "optimistic-with-entity-groups"]
 
 
-@pytest.fixture(scope="module", params=SERVERS, ids=lambda each: f"{each[0]}-{each[1].__name__}")
-def server(request: pytest.FixtureRequest) -> Iterator[tuple[emulator.Emulator, type[Wire]]]:
-    mode, kind = request.param
-    with emulator.start(concurrency_mode=mode) as running:
-        yield running, kind
+@pytest.fixture(scope="module", params=MODES)
+def server(request: pytest.FixtureRequest) -> Iterator[emulator.Emulator]:
+    with emulator.start(concurrency_mode=request.param) as running:
+        yield running
 
 
 @pytest.fixture
-def ndb_client(
-    server: tuple[emulator.Emulator, type[Wire]], monkeypatch: pytest.MonkeyPatch
-) -> ndb.Client:
+def ndb_client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
     """A client of a server with nothing in it."""
-    running, kind = server
-    running.reset()
-    for name, value in running.env.items():
+    server.reset()
+    for name, value in server.env.items():
         monkeypatch.setenv(name, value)
-    client = ndb.Client()
-    kind(client)
-    return client
+    return ndb.Client()
 
 
 @pytest.fixture(autouse=True)

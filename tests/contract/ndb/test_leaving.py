@@ -15,7 +15,7 @@ import userlock
 from emulator.datastore.faults import Fault
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
-from userlock.ndb.hooks import runtime
+from userlock.ndb import transactions
 from userlock.ndb.transactions import _pending
 from userlock.stores import MemoryStore
 
@@ -210,15 +210,16 @@ class TestAnotherThread:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        wait = runtime._wait_for_thread
+        wait = transactions._wait_for_thread
 
-        def wait_as_it_goes_on(future: Any) -> None:
+        def wait_as_it_goes_on(future: Any) -> bool:
             assert not future.done()
             datastore.faults.clear()
-            wait(future)
+            landed = wait(future)
             assert future.done()
+            return landed
 
-        monkeypatch.setattr(runtime, "_wait_for_thread", wait_as_it_goes_on)
+        monkeypatch.setattr(transactions, "_wait_for_thread", wait_as_it_goes_on)
         self.leave(ndb_client, datastore)
         self.worker.join()
         assert caplog.text == ""
@@ -233,7 +234,7 @@ class TestAnotherThread:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(runtime, "_PATIENCE_WITH_THREADS", 0.01)
+        monkeypatch.setattr(transactions, "_PATIENCE_WITH_THREADS", 0.01)
         held = self.leave(ndb_client, datastore)
         assert "lock 'bob' is left before a write under it has landed" in caplog.text
         assert userlock.holder("bob") is None

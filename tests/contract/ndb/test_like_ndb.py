@@ -23,7 +23,8 @@ from tests.contract.ndb.programs import (
     programs,
     step,
 )
-from userlock.ndb import handler
+from userlock.ndb import checks
+from userlock.ndb.context import Attempt
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
@@ -54,7 +55,7 @@ class TestUnderTheLock:
             (in_a_transaction, delete_and_look),
         ]
         assert under_the_lock(Ours, program) == under_the_lock(Theirs, program)
-        monkeypatch.setattr(handler, "deleted_in_running_transaction", lambda key: False)
+        monkeypatch.setattr(checks, "current_attempt", Attempt)
         assert under_the_lock(Ours, program) != under_the_lock(Theirs, program)
 
 

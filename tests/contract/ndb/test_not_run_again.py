@@ -19,8 +19,7 @@ from tests.contract.ndb.actions import Elsewhere, add_five, add_points, stored_p
 from tests.contract.ndb.models import Learner
 from userlock.events import LISTENERS, Event
 from userlock.lock.tenure import Tenure
-from userlock.ndb import hooks
-from userlock.ndb.hooks import transactions
+from userlock.ndb import transactions
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.stores import MemoryStore
 
@@ -82,7 +81,7 @@ class TestOwnErrors:
 
     def test_without_a_watch_ndb_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control: as ndb alone does it."""
-        monkeypatch.setattr(transactions, "_with_its_own_error", lambda future, runs: future)
+        monkeypatch.setattr(transactions, "_with_its_own_error", lambda future: future)
         slow = Learner.get_by_id_async("ann", use_cache=False)
         with pytest.raises(ndb.exceptions.NestedRetryException):
             ndb.transaction(add_points)
@@ -169,7 +168,7 @@ class TestNotRunAgainForUs:
             raise google_errors.Aborted("contention, says a release")
 
         def postpone(self: Any, tenure: Tenure, release: Callable[[], None]) -> None:
-            hooks.when_transaction_ends(release)
+            ndb.get_context().call_on_transaction_complete(release)
 
         monkeypatch.setattr(service, "release", fail)
         if not quietly:

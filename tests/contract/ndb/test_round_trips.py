@@ -10,7 +10,8 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.models import Learner, Marked, VideoLog
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
-from userlock.ndb import server
+from tests.contract.ndb.test_capabilities import connect
+from userlock.ndb import capabilities
 
 pytestmark = pytest.mark.usefixtures("wire", "context")
 
@@ -91,29 +92,50 @@ def test_what_was_read_before_a_transaction_is_looked_up_in_it(key: Any, wire: W
     assert wire.names == ["lookup", "begin_transaction", "lookup", "commit"]
 
 
-def test_what_came_without_its_version_is_compared_once(
+def test_what_came_without_its_version_is_not_sent(
     key: Any, wire: Wire, ndb_client: ndb.Client
 ) -> None:
-    """As eventually consistent reads do."""
-    WithoutVersions(ndb_client)
+    """Nobody is asked; what was read again, with its version, is one commit as ever."""
+    server = connect(ndb_client, WithoutVersions)
     learner = key.get()
     ndb_client.stub = wire
     userlock.configure(enforcement="off")
     wire.rpcs.clear()
-    learner.put()
-    assert wire.names == ["begin_transaction", "lookup", "commit"]
-    learner.put()
-    assert wire.names[3:] == ["commit"], "from here on its version is known"
+    with pytest.raises(userlock.WriteNotFenced):
+        learner.put()
+    assert (server.names, wire.names) == (["lookup"], [])
+    key.get(use_cache=False).put()
+    assert wire.names == ["lookup", "commit"]
 
 
 def test_on_a_server_without_base_version(
     ndb_client: ndb.Client, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_honoured", {})
-    old = WithoutBaseVersion(ndb_client)
+    """It is asked once in a process; what it would not compare is not sent."""
+    monkeypatch.setattr(capabilities, "_honoured", {})
+    old = connect(ndb_client, WithoutBaseVersion)
     with userlock.global_lock("ann"):
         learner = key.get()
-        learner.put()  # asks the server, once
+        with pytest.raises(userlock.WriteNotFenced):
+            learner.put()
         old.rpcs.clear()
+        with pytest.raises(userlock.WriteNotFenced):
+            learner.put()
+    assert old.names == []
+
+
+def test_a_server_is_asked_by_the_first_write_that_builds_on_a_version(
+    ndb_client: ndb.Client, key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by one that builds on nothing. From then on nobody asks again."""
+    monkeypatch.setattr(capabilities, "_honoured", {})
+    server = connect(ndb_client, Wire)
+    with userlock.global_lock("ann"), userlock.global_lock("bob"):
+        learner = key.get()
+        Learner(id="bob").put()
+        assert server.names == ["lookup", "commit"]
         learner.put()
-    assert old.names == ["begin_transaction", "lookup", "commit"]
+        asked = len(server.rpcs)
+        assert 3 < asked <= 3 + 12
+        learner.put()
+    assert server.names[asked:] == ["commit"]

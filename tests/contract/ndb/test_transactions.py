@@ -13,7 +13,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Beside, Elsewhere, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.unit.emulator.waiting import Started
-from userlock.ndb.fencing import FencedPut
+from userlock.ndb.fencing import Ticket
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.testing import ManualClock
 
@@ -170,7 +170,7 @@ class TestBeforeTheCommit:
         self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(FencedPut, "about_to_commit", lambda self: None)
+        monkeypatch.setattr(Ticket, "check_commit", lambda self: None)
         self.run_out(clock)
         assert stored_points() == 5
 

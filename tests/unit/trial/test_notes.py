@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from tests.trial.history import read
-from tests.trial.programs import MIXES, Accident, Guard, Operation, Read, Way, program
+from tests.trial.programs import MIXES, VARIANTS, Accident, Guard, Operation, Read, Way, program
 from tests.trial.record import Outcome, Recorder, Write
 
 
@@ -106,3 +106,20 @@ def test_programs_have_all_that_there_is() -> None:
     assert {each.accident for each in made} == set(Accident)
     assert {each.batch for each in made} == {True, False}
     assert {len(each.users) for each in made} == {1, 2}
+    assert {each.in_transaction for each in made} == {True, False}
+    assert {each.variant for each in made} == set(range(VARIANTS))
+
+
+def test_of_two_users_one_may_be_locked() -> None:
+    partly = [each for each in operations("1", "p.0") if each.guard is Guard.PARTLY]
+    assert {len(each.users) for each in partly if each.way is not Way.TASKLETS} == {2}
+    several = [each for each in partly if each.way in (Way.MULTI, Way.DROPPED)]
+    for each in several:
+        mine = [name for name in each.entities if name.startswith(f"{each.users[0]}/")]
+        assert (len(mine), len(each.entities)) == (2, 3)
+    assert len(several) > len(partly) / 4
+
+
+def test_tasklets_have_an_entity_each() -> None:
+    apart = [each for each in operations("1", "p.0") if each.way is Way.TASKLETS]
+    assert {len(set(each.entities)) for each in apart} == {3}

@@ -141,6 +141,16 @@ class TestLostUpdates:
         writes = [put("a", None), put("b", "a"), delete("d", "b"), late]
         assert found(writes) == ({Kind.FORKED: ["a"]} if wrong else {})
 
+    def test_nobody_need_know_that_all_was_gone(self) -> None:
+        """b was deleted, or was not, by a deletion whose reply was lost; a new one was made."""
+        late = delete("late", "a")
+        late.told = 3.0
+        gone = [put("a", None), put("b", "a"), delete("d", "b", UNKNOWN), late]
+        assert found(gone) == {}
+        assert found([*gone, put("x", None)], Stored("x", 1)) == {}
+        # Not so where it is known that it was not.
+        assert found([*gone, put("c", "b")], Stored("c", 3)) == {Kind.FORKED: ["a"]}
+
     def test_a_deletion_that_came_before_it_was_gone(self) -> None:
         writes = [put("a", None), put("b", "a"), delete("d", "a"), delete("late", "a")]
         assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
@@ -148,6 +158,18 @@ class TestLostUpdates:
     def test_a_deletion_that_nobody_has_put_anything_over(self) -> None:
         writes = [*THREE, delete("d", "c")]
         assert found(writes, Stored("c", 3)) == {Kind.LOST: ["d"]}
+
+    def test_a_deletion_after_a_put_of_its_own_that_was_refused(self) -> None:
+        """It is of what was read before that put; whatever else was there must have stayed."""
+        refused, deleted = put("x", "a", REFUSED, operation="o"), delete("d", "x")
+        deleted.operation = "o"
+        assert found([put("a", None), refused, deleted]) == {}
+        writes = [put("a", None), put("b", "a"), refused, deleted]
+        assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
+
+    def test_a_deletion_of_what_was_refused_to_somebody_else(self) -> None:
+        writes = [put("a", None), put("x", "a", REFUSED), delete("d", "x")]
+        assert found(writes) == {Kind.PHANTOM: ["x"]}
 
     def test_a_refused_deletion_is_no_excuse(self) -> None:
         writes = [put("a", None), delete("d", "a", REFUSED)]
@@ -177,6 +199,22 @@ class TestPhantoms:
     def test_an_entry(self) -> None:
         writes = [entry("a", REFUSED), entry("b", UNKNOWN)]
         assert found(writes, single=["a", "b", "z"]) == {Kind.PHANTOM: ["z", "a"]}
+
+
+class TestUnchecked:
+    """Made where it must be refused."""
+
+    @pytest.mark.parametrize("outcome", Outcome)
+    def test_what_is_there(self, outcome: Outcome) -> None:
+        write = put("x", "c", outcome)
+        write.forbidden = True
+        assert found([*THREE, write], Stored("x", 4))[Kind.UNCHECKED] == ["x"]
+
+    @pytest.mark.parametrize("outcome", Outcome)
+    def test_what_is_not(self, outcome: Outcome) -> None:
+        write = entry("x", outcome)
+        write.forbidden = True
+        assert (Kind.UNCHECKED in found([write])) == (outcome is ACCEPTED)
 
 
 class TestTwice:

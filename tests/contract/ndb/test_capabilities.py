@@ -1,0 +1,303 @@
+"""What trying Datastore out tells, of servers of each kind; and that a poor one is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+from google.cloud import ndb
+
+import emulator
+import userlock
+from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
+from userlock.lock.store import Finding, Verdict
+from userlock.ndb import capabilities
+from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS, probe
+from userlock.ndb.stub import Gate
+
+AnyWire = TypeVar("AnyWire", bound=Wire)
+
+
+def connect(client: ndb.Client, kind: type[AnyWire]) -> AnyWire:
+    """Let a client talk to another kind of server. It stands behind the gate, as servers do."""
+    stub = client.stub
+    while isinstance(stub, (Gate, Wire)):
+        stub = stub._userlock_stub if isinstance(stub, Gate) else stub._stub
+    server = kind(SimpleNamespace(stub=stub))
+    client.stub = server
+    return server
+
+
+class WithoutInserts(Wire):
+    """A server to which an insert is an upsert."""
+
+    def sent(self, name: str, request: Any) -> Any:
+        if name == "commit":
+            request = type(request)(request)
+            for mutation in request.mutations:
+                if "insert" in mutation:
+                    mutation.upsert = mutation.insert
+        return super().sent(name, request)
+
+
+class WithoutBaseVersionOfDeletes(Wire):
+    """A server that takes no notice of what a delete builds on."""
+
+    def sent(self, name: str, request: Any) -> Any:
+        if name == "commit":
+            request = type(request)(request)
+            for mutation in request.mutations:
+                if "delete" in mutation:
+                    type(mutation).pb(mutation).ClearField("base_version")
+        return super().sent(name, request)
+
+
+def verdicts(findings: list[Finding]) -> dict[str, str]:
+    return {finding.subject: finding.verdict.value for finding in findings}
+
+
+def left_over(client: ndb.Client) -> int:
+    with client.context():
+        found: int = ndb.Query(kind=KIND).count()
+    return found
+
+
+FINE = {REACHABLE: "ok", VERSIONS: "ok", INSERTS: "ok", BASE_VERSION: "ok", "emulator": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (Wire, set()),
+        (WithoutVersions, {VERSIONS, BASE_VERSION}),
+        (WithoutBaseVersion, {BASE_VERSION}),
+        (WithoutBaseVersionOfDeletes, {BASE_VERSION}),
+        (WithoutInserts, {INSERTS}),
+    ],
+)
+def test_each_kind_of_server(ndb_client: ndb.Client, kind: type[Wire], wrong: set[str]) -> None:
+    wire = connect(ndb_client, kind)
+    findings = probe(ndb_client)
+    assert verdicts(findings) == {**FINE, **dict.fromkeys(wrong, "wrong")}
+    assert all(finding.advice for finding in findings if finding.verdict is Verdict.WRONG)
+    assert len(wire.rpcs) <= 12
+    assert left_over(ndb_client) == 0
+
+
+@pytest.mark.parametrize("skip", range(12))
+@pytest.mark.parametrize("rpc", ["Commit", "Lookup", "RunQuery"])
+def test_an_rpc_that_fails_is_a_finding(
+    ndb_client: ndb.Client, datastore: emulator.Emulator, rpc: str, skip: int
+) -> None:
+    """Each one of them, and the entity is removed as far as can be."""
+    fault = datastore.faults.unavailable(rpc=rpc, skip=skip)
+    findings = verdicts(probe(ndb_client))
+    datastore.faults.clear()
+    if fault.hits:
+        assert findings[REACHABLE] == "wrong"
+        assert BASE_VERSION not in findings or skip > 5
+    else:
+        assert findings == FINE
+    # Once is all that its removal is tried.
+    assert left_over(ndb_client) == 0 or (rpc == "Commit" and fault.hits)
+
+
+def test_a_named_database_and_a_namespace(datastore: emulator.Emulator, ndb_client: Any) -> None:
+    client = ndb.Client(database="other", namespace="tenant")
+    findings = probe(client)
+    assert verdicts(findings) == FINE
+    assert {finding.server for finding in findings} == {"datastore emulator/other"}
+
+
+@pytest.fixture
+def _as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "_honoured", {})
+
+
+@pytest.mark.usefixtures("_as_in_a_new_process")
+class TestAskingOnce:
+    def test_a_server_is_asked_once(self, ndb_client: ndb.Client) -> None:
+        wire = connect(ndb_client, Wire)
+        assert capabilities.honours_base_version(ndb_client)
+        asked = len(wire.rpcs)
+        assert asked > 0
+        assert capabilities.honours_base_version(ndb_client)
+        assert len(wire.rpcs) == asked
+
+    def test_googles_own_is_not_asked(self, ndb_client: ndb.Client) -> None:
+        wire = connect(ndb_client, Wire)
+        ndb_client.host = "datastore.googleapis.com"
+        assert capabilities.honours_base_version(ndb_client)
+        assert not wire.rpcs
+
+    def test_one_that_does_not_answer_is_asked_again(
+        self, ndb_client: ndb.Client, datastore: emulator.Emulator
+    ) -> None:
+        """While nobody knows, the answer is yes: a write does not arrive either."""
+        wire = connect(ndb_client, WithoutBaseVersion)
+        with datastore.faults.unavailable(None):
+            assert capabilities.honours_base_version(ndb_client)
+        asked = len(wire.rpcs)
+        assert not capabilities.honours_base_version(ndb_client)
+        assert len(wire.rpcs) > asked
+
+
+# --- a server that cannot refuse a stale write ---------------------------------------------
+
+
+class Simple(userlock.Model):
+    """Written by anybody, and fenced."""
+
+    _write_policy = userlock.WritePolicy.unsafe("there is nothing to get wrong")
+
+    points = ndb.IntegerProperty(default=0)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "CapabilitiesSimple"
+
+
+def stored() -> int | None:
+    found = Simple.get_by_id("ann", use_cache=False)
+    return None if found is None else int(found.points)
+
+
+def put(entity: Any) -> None:
+    entity.points = 7
+    entity.put()
+
+
+def put_async(entity: Any) -> None:
+    entity.points = 7
+    entity.put_async().result()
+
+
+def put_multi(entity: Any) -> None:
+    entity.points = 7
+    ndb.put_multi([entity])
+
+
+def delete(entity: Any) -> None:
+    entity.key.delete()
+
+
+def delete_multi(entity: Any) -> None:
+    ndb.delete_multi([entity.key])
+
+
+Write = Callable[[Any], None]
+PUTS = [put, put_async, put_multi]
+DELETES = [delete, delete_multi]
+
+
+class TestRefused:
+    """Of what was read there, every put and every delete."""
+
+    @pytest.fixture(autouse=True)
+    def _simple(self, context: Any, _as_in_a_new_process: None) -> None:
+        """An entity that exists; nobody has asked what the server can do."""
+        Simple(id="ann").put()
+        context.clear_cache()
+        capabilities._honoured.clear()
+
+    def read(self, client: ndb.Client, kind: type[Wire]) -> Any:
+        connect(client, kind)
+        return Simple.get_by_id("ann")
+
+    def check(self, entity: Any, write: Write, reason: str, remedy: str) -> None:
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            write(entity)
+        error = caught.value
+        assert error.key == entity.key
+        assert "test_capabilities.py" in str(error.put_at)
+        assert write.__name__ in str(error.put_at)
+        verb = "deleted" if write in DELETES else "put"
+        assert re.search(rf"was not {verb}: .*{reason}", str(error))
+        assert re.search(rf"  To mend it: .*{remedy}", str(error))
+        assert stored() == 0, "nothing was written"
+
+    @pytest.mark.parametrize("write", [*PUTS, *DELETES])
+    def test_one_that_ignores_base_version(self, ndb_client: ndb.Client, write: Write) -> None:
+        entity = self.read(ndb_client, WithoutBaseVersion)
+        for _ in range(2):  # also when it is known
+            self.check(
+                entity,
+                write,
+                "takes no notice of base_version",
+                r"use Google's Datastore or userlock-emulator; .*configure\(fencing=False\)",
+            )
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            *PUTS,
+            *DELETES,
+        ],
+    )
+    def test_one_that_reports_no_versions(self, ndb_client: ndb.Client, write: Write) -> None:
+        entity = self.read(ndb_client, WithoutVersions)
+        for _ in range(2):
+            self.check(entity, write, "it was read without its version", "read it again")
+
+    @pytest.mark.parametrize("write", PUTS)
+    def test_no_versions_of_queries(self, ndb_client: ndb.Client, write: Write) -> None:
+        connect(ndb_client, WithoutVersions)
+        (entity,) = Simple.query().fetch()
+        self.check(entity, write, "it was read without its version", "read it again")
+
+    @pytest.mark.parametrize("put_several", [ndb.put_multi, ndb.put_multi_async])
+    def test_several_at_once(
+        self, ndb_client: ndb.Client, put_several: Callable[[Any], Any]
+    ) -> None:
+        """All are begun or none is: also what could be written there is not."""
+        entity = self.read(ndb_client, WithoutVersions)
+        with pytest.raises(userlock.WriteNotFenced):
+            put_several([Simple(id="new"), entity])
+        assert Simple.get_by_id("new", use_cache=False) is None
+        assert stored() == 0
+
+    @pytest.mark.parametrize("kind", [WithoutVersions, WithoutBaseVersion])
+    def test_what_builds_on_nothing_is_written(
+        self, ndb_client: ndb.Client, kind: type[Wire]
+    ) -> None:
+        """A new entity is an insert, and a delete of what nobody has read meets what is there."""
+        connect(ndb_client, kind)
+        Simple(id="new").put()
+        with pytest.raises(userlock.EntityExistsError):
+            Simple(id="ann", points=7).put()
+        ndb.get_context().clear_cache()
+        ndb.Key(Simple, "new").delete()
+        assert Simple.get_by_id("new", use_cache=False) is None
+        assert stored() == 0
+
+    def test_in_a_transaction_base_version_is_not_needed(self, ndb_client: ndb.Client) -> None:
+        """It compares by itself; and Datastore keeps what was read in it as it is."""
+        entity = self.read(ndb_client, WithoutBaseVersion)
+        ndb.transaction(lambda: put(entity))
+        assert stored() == 7
+
+    def test_in_a_transaction_a_version_is(self, ndb_client: ndb.Client) -> None:
+        entity = self.read(ndb_client, WithoutVersions)
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.transaction(lambda: put(entity))
+        assert stored() == 0
+        ndb.transaction(lambda: put(Simple.get_by_id("ann")))  # of what was read before
+        assert stored() == 7
+
+    @pytest.mark.parametrize("write", [*PUTS, *DELETES])
+    @pytest.mark.parametrize("kind", [WithoutVersions, WithoutBaseVersion])
+    def test_without_fencing_it_goes_through(
+        self, ndb_client: ndb.Client, kind: type[Wire], write: Write
+    ) -> None:
+        userlock.configure(fencing=False)
+        write(self.read(ndb_client, kind))
+        assert stored() == (None if write in DELETES else 7)
+
+    @pytest.mark.parametrize("write", [*PUTS, *DELETES])
+    def test_one_that_can_is_not(self, ndb_client: ndb.Client, write: Write) -> None:
+        """The negative control."""
+        write(self.read(ndb_client, Wire))
+        assert stored() == (None if write in DELETES else 7)

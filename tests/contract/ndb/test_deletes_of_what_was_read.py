@@ -1,0 +1,147 @@
+"""A delete is fenced by what was read, wherever the object is by now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.ndb.actions import Elsewhere, change, stored
+from tests.contract.ndb.models import Learner
+from userlock.ndb import commits
+from userlock.ndb.transaction_commits import TransactionCommit
+from userlock.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+@pytest.fixture(autouse=True, params=["under the lock", "without"])
+def locked(request: pytest.FixtureRequest) -> bool:
+    userlock.configure(enforcement="off")
+    return bool(request.param == "under the lock")
+
+
+def within(levels: int, act: Callable[[], object]) -> None:
+    """Do it in a context that is so many levels below this one."""
+    if not levels:
+        act()
+        return
+    with ndb.get_context().new(cache=None).use():
+        within(levels - 1, act)
+
+
+def run(locked: bool, act: Callable[[], object]) -> None:
+    if locked:
+        with userlock.global_lock("ann"):
+            act()
+    else:
+        act()
+
+
+def meanwhile(key: Any, store: MemoryStore, elsewhere: Elsewhere) -> None:
+    """The lock fails, and another request changes the entity."""
+    store.evict("ann")
+    elsewhere(lambda: change(key, 1_000))
+
+
+@pytest.mark.parametrize("above", [0, 1, 2])
+@pytest.mark.parametrize("below", [0, 1, 2, 3])
+def test_in_a_context_below_the_one_that_has_read_it(
+    key: Any, above: int, below: int, locked: bool, store: MemoryStore, elsewhere: Elsewhere
+) -> None:
+    def read_and_delete() -> None:
+        key.get()
+        meanwhile(key, store, elsewhere)
+        within(below, key.delete)
+
+    with pytest.raises(userlock.StaleWriteError):
+        run(locked, lambda: within(above, read_and_delete))
+    assert stored(key) == (1_000, None)
+
+
+def rename_first(old: Any, entity: Any) -> None:
+    entity.key = ndb.Key(Learner, "ann-renamed")
+    entity.put()
+    old.delete()
+
+
+def delete_first(old: Any, entity: Any) -> None:
+    entity.key = ndb.Key(Learner, "ann-renamed")
+    old.delete()
+    entity.put()
+
+
+def delete_before(old: Any, entity: Any) -> None:
+    old.delete()
+    entity.key = ndb.Key(Learner, "ann-renamed")
+    entity.put()
+
+
+def in_a_transaction(rename: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def run(old: Any, entity: Any) -> None:
+        ndb.transaction(lambda: rename(old, entity))
+
+    run.__name__ = f"{rename.__name__}_in_a_transaction"
+    return run
+
+
+RENAMES = [rename_first, delete_first, delete_before]
+EACH_RENAME = pytest.mark.parametrize(
+    "rename", [*RENAMES, *map(in_a_transaction, RENAMES)], ids=lambda each: each.__name__
+)
+
+
+@EACH_RENAME
+class TestRenames:
+    def test_no_update_is_lost(
+        self,
+        key: Any,
+        rename: Callable[[Any, Any], None],
+        locked: bool,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+    ) -> None:
+        def act() -> None:
+            entity = key.get()
+            meanwhile(key, store, elsewhere)
+            rename(ndb.Key(Learner, "ann"), entity)
+
+        with pytest.raises(userlock.StaleWriteError):
+            run(locked, act)
+        assert stored(key) == (1_000, None)
+
+    def test_without_a_rival_it_is_renamed(
+        self, key: Any, rename: Callable[[Any, Any], None], locked: bool
+    ) -> None:
+        run(locked, lambda: rename(ndb.Key(Learner, "ann"), key.get()))
+        assert stored(key) is None
+        assert stored(ndb.Key(Learner, "ann-renamed")) == (0, None)
+
+    def test_without_the_fence_an_update_is_lost(
+        self,
+        key: Any,
+        rename: Callable[[Any, Any], None],
+        locked: bool,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr(commits._Part, "fence", lambda *_: None)
+        monkeypatch.setattr(TransactionCommit, "_check_versions", _nothing)
+
+        def act() -> None:
+            entity = key.get()
+            meanwhile(key, store, elsewhere)
+            rename(ndb.Key(Learner, "ann"), entity)
+
+        run(locked, act)
+        assert stored(key) is None
+
+
+def _nothing(self: Any) -> Any:
+    return None
+    yield

@@ -1,0 +1,527 @@
+"""The gate at the wire: a write without a ticket is not sent, whichever way it has come there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.datastore_v1.types import datastore as datastore_types
+from google.cloud.datastore_v1.types import entity as entity_types
+from google.cloud.ndb import _datastore_api, tasklets
+
+import emulator
+import userlock
+from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.gates import (
+    BELOW_THE_MODEL,
+    OPERATIONS,
+    SENDERS,
+    Send,
+    Simple,
+    check_refusal,
+    error_of,
+    is_missing,
+    mutation,
+    request_of,
+    stale,
+    stored,
+)
+from tests.contract.ndb.models import Learner, Plain
+from tests.contract.ndb.servers import Wire
+from tests.contract.ndb.test_capabilities import connect
+from userlock.ndb import stub, wire
+
+
+@pytest.fixture
+def key(context: Any) -> Any:
+    """An entity that exists."""
+    Simple(id="ann").put()
+    context.clear_cache()
+    return ndb.Key(Simple, "ann")
+
+
+@pytest.fixture
+def server(context: Any, ndb_client: ndb.Client) -> Wire:
+    """What reaches the server from now on."""
+    return connect(ndb_client, Wire)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
+class TestByHand:
+    def test_nothing_is_sent(self, key: Any, server: Wire, send: Send, operation: str) -> None:
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            send(request_of(mutation(operation, key)))
+        check_refusal(caught.value, key, deleting=operation == "delete")
+        assert server.names == []
+        assert stored(Simple) == 0
+
+    def test_in_a_transaction(self, key: Any, send: Send, operation: str) -> None:
+        """It is not committed, and what else it would have written is not stored."""
+
+        def write() -> None:
+            Simple(id="bob").put()
+            Plain(id="bob").put()
+            transaction = ndb.get_context().transaction
+            send(request_of(mutation(operation, key), transaction=transaction))
+
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            ndb.transaction(write)
+        check_refusal(caught.value, key, deleting=operation == "delete")
+        assert stored(Simple) == 0
+        assert is_missing(Simple, "bob")
+        assert is_missing(Plain, "bob")
+
+
+@pytest.mark.parametrize(("write", "deletes"), BELOW_THE_MODEL.values(), ids=BELOW_THE_MODEL.keys())
+class TestBelowTheModel:
+    Write = Callable[[Any], Any]
+
+    def test_nothing_is_sent(self, key: Any, server: Wire, write: Write, deletes: bool) -> None:
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            write(key).result()
+        check_refusal(caught.value, key, deleting=deletes)
+        assert "commit" not in server.names
+        assert stored(Simple) == 0
+
+    def test_in_a_transaction(self, key: Any, write: Write, deletes: bool) -> None:
+        def run() -> None:
+            Simple(id="bob").put()
+            Plain(id="bob").put()
+            write(key)
+
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            ndb.transaction(run)
+        check_refusal(caught.value, key, deleting=deletes)
+        assert stored(Simple) == 0
+        assert is_missing(Simple, "bob")
+        assert is_missing(Plain, "bob")
+
+    def test_others_of_the_same_batch_land(self, key: Any, write: Write, deletes: bool) -> None:
+        others = [Simple(id="bob").put_async(), Simple().put_async(), Plain(id="bob").put_async()]
+        past = write(key)
+        others += [ndb.Key(Plain, "cy").delete_async(), Simple(id="dee").put_async()]
+        assert [error_of(other) for other in others] == [None] * 5
+        with pytest.raises(userlock.WriteNotFenced):
+            past.result()
+        assert stored(Simple) == 0
+        assert Simple.query().count() == 4
+        assert Plain.get_by_id("bob", use_cache=False) is not None
+
+    def test_no_setting_opens_the_gate(self, key: Any, write: Write, deletes: bool) -> None:
+        """They say what is checked, and what writes are compared with. This is neither."""
+        userlock.configure(enforcement="off", fencing=False)
+        with userlock.suppress("a test"), pytest.raises(userlock.WriteNotFenced):
+            write(key).result()
+        assert stored(Simple) == 0
+
+
+def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything pass."""
+    monkeypatch.setattr(
+        stub.Gate, "__getattr__", lambda self, name: getattr(self._userlock_stub, name)
+    )
+
+
+class TestWithoutTheGate:
+    """The negative control: all of that lands."""
+
+    @pytest.mark.parametrize("operation", OPERATIONS)
+    @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
+    def test_by_hand(
+        self, key: Any, monkeypatch: pytest.MonkeyPatch, send: Send, operation: str
+    ) -> None:
+        open_gate(monkeypatch)
+        if operation == "insert":
+            with userlock.suppress("arranging data"):
+                key.delete()
+        send(request_of(mutation(operation, key)))
+        assert stored(Simple) == (None if operation == "delete" else 7)
+
+    @pytest.mark.parametrize(
+        ("write", "deletes"), BELOW_THE_MODEL.values(), ids=BELOW_THE_MODEL.keys()
+    )
+    def test_below_the_model(
+        self, key: Any, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], deletes: bool
+    ) -> None:
+        open_gate(monkeypatch)
+        write(key).result()
+        assert stored(Simple) == (None if deletes else 7)
+
+
+class TestMutationsByHand:
+    """What a request has besides."""
+
+    def test_a_new_entity_without_an_id(self, server: Wire, context: Any) -> None:
+        new = datastore_types.Mutation(
+            upsert=entity_types.Entity(key={"path": [{"kind": "Simple"}]})
+        )
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            context.client.stub.commit(request_of(new))
+        assert "test_gate.py" in str(caught.value.put_at)
+        assert "Simple" in str(caught.value)
+        assert server.names == []
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            {"parent": ndb.Key("Parent", 7, project="emulator", namespace="", database="")},
+            {"project": "another"},
+            {"namespace": "tenant"},
+        ],
+        ids=["below another", "of another project", "in a namespace"],
+    )
+    def test_the_error_names_the_key_as_it_is(
+        self, server: Wire, context: Any, place: dict[str, Any]
+    ) -> None:
+        key = ndb.Key("Simple", 5, **place)
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            context.client.stub.commit(request_of(mutation("upsert", key)))
+        check_refusal(caught.value, key)
+        assert server.names == []
+
+    def test_others_land(self, key: Any, server: Wire) -> None:
+        """The caller of the RPC itself is told of the one that was not sent."""
+        others = [mutation("upsert", ndb.Key(Plain, name)) for name in ("bob", "cy")]
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            ndb.get_context().client.stub.commit(
+                request_of(others[0], mutation("upsert", key), others[1])
+            )
+        check_refusal(caught.value, key)
+        ((name, request),) = server.rpcs
+        assert (name, len(request.mutations)) == ("commit", 2)
+        assert {each.key.id() for each in Plain.query()} == {"bob", "cy"}
+
+    def test_of_a_single_use_transaction_none_does(self, key: Any) -> None:
+        single = datastore_types.TransactionOptions(read_write={})
+        other = mutation("upsert", ndb.Key(Plain, "bob"))
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.get_context().client.stub.commit(
+                request_of(other, mutation("upsert", key), single_use_transaction=single)
+            )
+        assert is_missing(Plain, "bob")
+
+    @pytest.mark.parametrize("number", [1, 2**40, 2**64 - 1])
+    def test_a_number_that_is_no_ticket(self, key: Any, server: Wire, number: int) -> None:
+        forged = mutation("upsert", key)
+        wire.put_number(forged.upsert._pb.key, number)
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.get_context().client.stub.commit(request_of(forged))
+        assert server.names == []
+
+    def test_a_ticket_is_good_for_its_own_entity_alone(
+        self, key: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def other_key(entity_pb: Any) -> Any:
+            changed = entity_types.Entity(entity_pb)
+            changed.key.path[-1].name = key.id()
+            return changed
+
+        replace_puts(monkeypatch, other_key)
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            Simple(id="bob", points=7).put()
+        assert caught.value.key == key
+        assert (stored(Simple), stored(Simple, "bob")) == (0, None)
+
+    def test_a_request_that_is_sent_again(self, key: Any) -> None:
+        request = request_of(mutation("upsert", key))
+        for _ in range(2):
+            with pytest.raises(userlock.WriteNotFenced) as caught:
+                ndb.get_context().client.stub.commit(request)
+            check_refusal(caught.value, key)
+        assert stored(Simple) == 0
+
+
+# --- another ndb, which fills its batches in another way ------------------------------------
+
+
+def _into(batch: Any, found: Any) -> Any:
+    future = tasklets.Future("write")
+    batch.mutations.append(found)
+    batch.futures.append(future)
+    if isinstance(batch, _datastore_api._TransactionalCommitBatch):
+        future.set_result(None)
+    return future
+
+
+_BATCHES = (
+    _datastore_api._NonTransactionalCommitBatch,
+    _datastore_api._TransactionalCommitBatch,
+)
+
+
+def replace_puts(monkeypatch: pytest.MonkeyPatch, changed: Callable[[Any], Any]) -> None:
+    """Let batches put what `changed` makes of an entity's message."""
+
+    def put(self: Any, entity_pb: Any) -> Any:
+        return _into(self, datastore_types.Mutation(upsert=changed(entity_pb)))
+
+    for batch in _BATCHES:
+        monkeypatch.setattr(batch, "put", put)
+
+
+def replace_deletes(monkeypatch: pytest.MonkeyPatch, changed: Callable[[Any], Any]) -> None:
+    """Let batches delete what `changed` makes of a key."""
+
+    def delete(self: Any, key: Any) -> Any:
+        return _into(self, datastore_types.Mutation(delete=changed(key)))
+
+    for batch in _BATCHES:
+        monkeypatch.setattr(batch, "delete", delete)
+
+
+def _without_ticket(message: Any) -> Any:
+    """Return the same entity, or key, in a message of its own, with what the schema knows."""
+    copied = type(message)(message)
+    copied._pb.DiscardUnknownFields()
+    return copied
+
+
+def other_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches make the messages of their puts themselves."""
+    replace_puts(monkeypatch, _without_ticket)
+
+
+def other_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are made by a helper of another kind."""
+    entity_to_protobuf = _datastore_api.helpers.entity_to_protobuf
+    monkeypatch.setattr(
+        _datastore_api,
+        "helpers",
+        SimpleNamespace(
+            entity_to_protobuf=lambda entity: _without_ticket(entity_to_protobuf(entity))
+        ),
+    )
+
+
+def no_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts do not go through the function that is wrapped."""
+    monkeypatch.setattr(_datastore_api, "put", _datastore_api.put.__wrapped__)
+
+
+def other_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches make the messages of their deletes themselves."""
+    replace_deletes(monkeypatch, lambda key: _without_ticket(key.to_protobuf()))
+
+
+#: What loses the ticket of each put.
+CHANGES = [other_messages, other_helpers, no_tickets]
+
+Change = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize("change", CHANGES)
+class TestPuts:
+    def test_put(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, change: Change
+    ) -> None:
+        old = stale(Simple, elsewhere)
+        with pytest.raises(userlock.StaleWriteError):
+            old.put()  # the control: its ticket arrives
+        change(monkeypatch)
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            old.put()
+        check_refusal(caught.value, old.key)
+        assert stored(Simple) == 50
+
+    def test_a_new_one(self, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
+        change(monkeypatch)
+        with pytest.raises(userlock.WriteNotFenced):
+            Simple().put()
+        with pytest.raises(userlock.WriteNotFenced):
+            Simple(id="ann").put()
+        assert Simple.query().count() == 0
+
+    @pytest.mark.parametrize("put", [lambda e: e.put_async(), lambda e: ndb.put_multi([e])])
+    def test_under_a_lock(self, monkeypatch: pytest.MonkeyPatch, change: Change, put: Send) -> None:
+        """Also where nobody asks for the error."""
+        change(monkeypatch)
+        with (
+            pytest.raises(userlock.WriteNotFenced) as caught,
+            userlock.global_lock("ann"),
+        ):
+            put(Learner(id="ann"))
+        assert caught.value.key == ndb.Key(Learner, "ann")
+        assert stored(Learner) is None
+
+    def test_under_a_lock_it_is_told_once(
+        self, monkeypatch: pytest.MonkeyPatch, change: Change
+    ) -> None:
+        change(monkeypatch)
+        with userlock.global_lock("ann"), pytest.raises(userlock.WriteNotFenced):
+            Learner(id="ann").put()
+
+    @pytest.mark.parametrize("put", [lambda e: e.put(), lambda e: e.put_async()])
+    def test_in_a_transaction(
+        self,
+        elsewhere: Elsewhere,
+        monkeypatch: pytest.MonkeyPatch,
+        change: Change,
+        put: Send,
+    ) -> None:
+        old = stale(Simple, elsewhere)
+        change(monkeypatch)
+
+        def write() -> None:
+            Plain(id="bob").put()
+            put(old)
+
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            ndb.transaction(write)
+        check_refusal(caught.value, old.key)
+        assert stored(Simple) == 50
+        assert is_missing(Plain, "bob")
+
+    def test_a_transaction_that_takes_no_notice_of_it(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, change: Change
+    ) -> None:
+        """Also of a lock that is left within it."""
+        old = stale(Simple, elsewhere)
+        change(monkeypatch)
+
+        def careless() -> None:
+            with contextlib.suppress(userlock.WriteNotFenced), userlock.global_lock("ann"):
+                old.put()
+                Learner(id="ann").put_async()
+
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.transaction(careless)
+        assert (stored(Simple), stored(Learner)) == (50, None)
+
+    def test_a_context_within_a_transaction(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, change: Change
+    ) -> None:
+        old = stale(Simple, elsewhere)
+        change(monkeypatch)
+
+        def within() -> None:
+            with ndb.get_context().new().use():
+                old.put()
+
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.transaction(within)
+        assert stored(Simple) == 50
+
+    def test_it_is_not_tried_again(self, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
+        change(monkeypatch)
+        attempts: list[int] = []
+
+        def write() -> None:
+            attempts.append(1)
+            Simple(id="ann").put()
+
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.transaction(write)
+        assert attempts == [1]
+
+    def test_other_models_are_put(self, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
+        change(monkeypatch)
+        Plain(id="bob", number=3).put()
+        assert Plain.get_by_id("bob", use_cache=False).number == 3
+
+
+@pytest.mark.usefixtures("context")
+class TestOneOfABatch:
+    """The ticket of one write alone is lost."""
+
+    @pytest.fixture(autouse=True)
+    def _lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        replace_puts(
+            monkeypatch,
+            lambda message: (
+                _without_ticket(message) if message.key.path[-1].name == "lost" else message
+            ),
+        )
+
+    def put(self) -> list[Any]:
+        names = ["ann", "lost", "bob"]
+        futures = ndb.put_multi_async([*(Simple(id=name) for name in names), Plain(id="cy")])
+        return [error_of(future) for future in futures]
+
+    def check(self, errors: list[Any]) -> None:
+        assert [*map(type, errors)] == [
+            *(type(None), userlock.WriteNotFenced),
+            *(type(None), type(None)),
+        ]
+        check_refusal(errors[1], ndb.Key(Simple, "lost"))
+        assert {each.key.id() for each in Simple.query()} == {"ann", "bob"}
+        assert Plain.get_by_id("cy", use_cache=False) is not None
+
+    def test_the_others_land(self, server: Wire) -> None:
+        self.check(self.put())
+        assert server.names[:2] == ["commit", "commit"], "creations, and others"
+
+    @pytest.mark.usefixtures("_quick_retries")
+    def test_also_when_the_commit_is_tried_again(
+        self, server: Wire, datastore: emulator.Emulator
+    ) -> None:
+        fault = datastore.faults.unavailable(2, rpc="Commit")
+        self.check(self.put())
+        assert fault.hits == 2
+
+    def test_they_can_be_put_on(self) -> None:
+        """Each knows the version that it landed as."""
+        entities = [Simple(id=name) for name in ("ann", "lost", "bob")]
+        error_of(ndb.put_multi_async(entities)[1])
+        for entity in (entities[0], entities[2]):
+            entity.points = 9
+            entity.put()
+        assert (stored(Simple, "ann"), stored(Simple, "bob")) == (9, 9)
+
+
+@pytest.mark.usefixtures("context")
+class TestWhatKeepsTheTicket:
+    """It travels in the message, so that who makes the batches does not matter."""
+
+    def test_of_puts(self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+        old = stale(Simple, elsewhere)
+        replace_puts(monkeypatch, entity_types.Entity)
+        with pytest.raises(userlock.StaleWriteError):
+            old.put()
+        fresh = Simple.get_by_id("ann", use_cache=False)
+        fresh.points = 51
+        fresh.put()
+        assert stored(Simple) == 51
+
+    def test_of_deletes(self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+        ndb.get_context().cache.clear()
+        old = stale(Simple, elsewhere)
+        ndb.get_context().cache[old.key] = old
+        replace_deletes(monkeypatch, lambda key: entity_types.Key(key.to_protobuf()))
+        with pytest.raises(userlock.StaleWriteError):
+            old.key.delete()
+        assert stored(Simple) == 50
+
+
+@pytest.mark.usefixtures("context")
+class TestDeletes:
+    def test_one(self, key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        other_deletes(monkeypatch)
+        with pytest.raises(userlock.WriteNotFenced) as caught:
+            key.delete()
+        check_refusal(caught.value, key, deleting=True)
+        assert stored(Simple) == 0
+
+    def test_under_a_lock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with userlock.global_lock("ann"):
+            Learner(id="ann").put()
+        other_deletes(monkeypatch)
+        with (
+            pytest.raises(userlock.WriteNotFenced) as caught,
+            userlock.global_lock("ann"),
+        ):
+            ndb.Key(Learner, "ann").delete_async()
+        check_refusal(caught.value, ndb.Key(Learner, "ann"), deleting=True)
+        assert "deleted at: " in str(caught.value)
+        assert stored(Learner) == 0
+
+    def test_in_a_transaction(self, key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        other_deletes(monkeypatch)
+        with pytest.raises(userlock.WriteNotFenced):
+            ndb.transaction(key.delete)
+        assert stored(Simple) == 0

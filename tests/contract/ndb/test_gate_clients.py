@@ -1,0 +1,408 @@
+"""The gate stands before every client, whoever made it, and when."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.datastore_v1.types import datastore as datastore_types
+
+import emulator
+import userlock
+from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.gates import (
+    BELOW_THE_MODEL,
+    SENDERS,
+    Send,
+    Simple,
+    check_refusal,
+    mutation,
+    request_of,
+    stale,
+    stored,
+)
+from tests.contract.ndb.servers import Wire
+from tests.contract.ndb.test_capabilities import connect
+from userlock.ndb import capabilities, stub
+
+
+@pytest.fixture
+def key(context: Any) -> Any:
+    """An entity that exists."""
+    Simple(id="ann").put()
+    context.clear_cache()
+    return ndb.Key(Simple, "ann")
+
+
+@pytest.fixture
+def server(context: Any, ndb_client: ndb.Client) -> Wire:
+    """What reaches the server from now on."""
+    return connect(ndb_client, Wire)
+
+
+# --- every client -----------------------------------------------------------------------------
+
+
+class Tracer:
+    """A wrapper around a stub as an application may have it. Notes the RPCs and their answers."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+        self.calls: list[str] = []
+        self.answers: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.wrapped, name)
+
+        def future(request: Any, **options: Any) -> Any:
+            self.calls.append(name)
+            call = method.future(request, **options)
+            call.add_done_callback(self._note)
+            return call
+
+        return SimpleNamespace(future=future)
+
+    def _note(self, call: Any) -> None:
+        if call.exception() is None:
+            self.answers.append(call.result())
+
+
+class Derived(ndb.Client):
+    """A client of the application's."""
+
+
+class WithProperty(ndb.Client):
+    """A client that keeps its stub in a place of its own."""
+
+    @property
+    def stub(self) -> Any:
+        return self.__dict__["_own_stub"]
+
+    @stub.setter
+    def stub(self, value: Any) -> None:
+        self.__dict__["_own_stub"] = Tracer(value)
+
+
+class WithClassAttribute(ndb.Client):
+    """A client class that has a `stub` of its own, for type checkers."""
+
+    stub: Any = None
+
+
+class DuckTyped:
+    """What `ndb.Context` asks of a client, and where it is."""
+
+    def __init__(self, client: Any) -> None:
+        self.project, self.namespace, self.database = client.project, None, client.database
+        self.host, self.secure = client.host, client.secure
+        self.stub = client.stub._userlock_stub
+
+
+class WithoutHost:
+    """What `ndb.Context` asks of a client, and nothing else."""
+
+    def __init__(self, client: Any) -> None:
+        self.project, self.namespace, self.database = client.project, None, client.database
+        self.stub = client.stub._userlock_stub
+
+
+def _traced() -> Any:
+    client = ndb.Client()
+    client.stub = Tracer(client.stub)
+    return client
+
+
+def _traced_twice() -> Any:
+    client = _traced()
+    client.stub = Tracer(client.stub)
+    return client
+
+
+def _traced_behind() -> Any:
+    client = ndb.Client()
+    client.stub = Tracer(client.stub._userlock_stub)
+    return client
+
+
+def _made_before() -> Any:
+    """As if there had been no userlock then."""
+    client = ndb.Client()
+    vars(client)["stub"] = client.stub._userlock_stub
+    return client
+
+
+CLIENTS: dict[str, Callable[[], Any]] = {
+    "as ever": ndb.Client,
+    "of a subclass": Derived,
+    "of a subclass with a property": WithProperty,
+    "of a subclass with a class attribute": WithClassAttribute,
+    "with a tracer": _traced,
+    "with two tracers": _traced_twice,
+    "with a tracer behind the gate": _traced_behind,
+    "made before the import": _made_before,
+    "duck-typed": lambda: DuckTyped(ndb.Client()),
+}
+
+
+@pytest.fixture
+def _environment(ndb_client: ndb.Client, service: userlock.LockService) -> None:
+    """Clients talk to the emulator."""
+    capabilities.honours_base_version(ndb_client)
+
+
+@contextlib.contextmanager
+def context_of(client: Any) -> Iterator[Any]:
+    """Give an ndb context of a client, which may be no `ndb.Client`."""
+    with ndb.context.Context(client).use() as context:
+        yield context
+
+
+@pytest.mark.usefixtures("_environment")
+@pytest.mark.parametrize("make", CLIENTS.values(), ids=CLIENTS.keys())
+class TestEveryClient:
+    def test_what_is_past_the_model_is_refused(self, make: Callable[[], Any]) -> None:
+        with context_of(make()):
+            key = Simple(id="ann").put()
+            for write, deletes in BELOW_THE_MODEL.values():
+                with pytest.raises(userlock.WriteNotFenced) as caught:
+                    write(key).result()
+                check_refusal(caught.value, key, deleting=deletes)
+            for name in ("make_call", "_datastore_commit", "_datastore_api.stub()"):
+                with pytest.raises(userlock.WriteNotFenced):
+                    SENDERS[name](request_of(mutation("upsert", key)))
+            assert stored(Simple) == 0
+
+    def test_in_a_transaction(self, make: Callable[[], Any]) -> None:
+        with context_of(make()):
+            key = Simple(id="ann").put()
+            for write, _ in BELOW_THE_MODEL.values():
+                with pytest.raises(userlock.WriteNotFenced):
+                    ndb.transaction(lambda write=write: write(key))
+            assert stored(Simple) == 0
+
+    def test_what_is_stale_is_refused(self, make: Callable[[], Any], elsewhere: Elsewhere) -> None:
+        with context_of(make()):
+            old = stale(Simple, elsewhere)
+            with pytest.raises(userlock.StaleWriteError):
+                old.put()
+            with pytest.raises(userlock.StaleWriteError):
+                ndb.transaction(old.put)
+            assert stored(Simple) == 50
+
+    def test_what_is_read_can_be_put(self, make: Callable[[], Any]) -> None:
+        with context_of(make()):
+            Simple(id="ann").put()
+            by_query = Simple.query().get()
+            by_key = Simple.get_by_id("ann", use_cache=False)
+            ndb.get_context().clear_cache()
+            by_key.points = 1
+            by_key.put()
+            with pytest.raises(userlock.StaleWriteError):
+                by_query.put()
+
+            def add() -> None:
+                entity = Simple.get_by_id("ann")
+                entity.points += 1
+                entity.put()
+                Simple().put()
+
+            ndb.transaction(add)
+            assert stored(Simple) == 2
+            assert Simple.query().count() == 2
+            ndb.Key(Simple, "ann").delete()
+            assert stored(Simple) is None
+
+    def test_creations_are_inserts(self, make: Callable[[], Any]) -> None:
+        with context_of(make()):
+            Simple(id="ann").put()
+            with pytest.raises(userlock.EntityExistsError):
+                Simple(id="ann", points=7).put()
+            assert stored(Simple) == 0
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_client_without_a_host() -> None:
+    with context_of(WithoutHost(ndb.Client())):
+        Simple(id="ann").put()
+        entity = Simple.get_by_id("ann", use_cache=False)
+        entity.points = 1
+        entity.put()
+        assert stored(Simple) == 1
+
+
+#: Those whose `stub` is an attribute of their own. What they give is gated where ndb takes it.
+_STUBS_OF_THEIR_OWN = {
+    "of a subclass with a property",
+    "of a subclass with a class attribute",
+    "duck-typed",
+}
+
+
+@pytest.mark.usefixtures("_environment")
+@pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
+@pytest.mark.parametrize("name", [name for name in CLIENTS if name not in _STUBS_OF_THEIR_OWN])
+def test_the_stub_of_a_client_is_the_gate(name: str, send: Send) -> None:
+    """Also for who asks the client itself for it."""
+    client = CLIENTS[name]()
+    assert type(client.stub) is stub.Gate
+    assert client.stub is client.stub
+    with context_of(client):
+        key = Simple(id="ann").put()
+        with pytest.raises(userlock.WriteNotFenced):
+            send(request_of(mutation("upsert", key)))
+        assert stored(Simple) == 0
+
+
+@pytest.mark.usefixtures("_environment")
+class TestTracers:
+    def test_each_rpc_passes_once(self) -> None:
+        client = _traced_twice()
+        outer = client.stub._userlock_stub
+        inner = outer.wrapped._userlock_stub
+        with context_of(client):
+            entity = Simple(id="ann", points=1).put().get(use_cache=False)
+            entity.put()
+        assert outer.calls == inner.calls == ["commit", "lookup", "commit"]
+
+    @pytest.mark.parametrize("read", [lambda: stored(Simple), lambda: Simple.query().get()])
+    def test_they_see_messages(self, read: Callable[[], Any]) -> None:
+        """As the application's wrappers do without userlock: `type(answer).pb(answer)`."""
+        client = _traced()
+        tracer = client.stub._userlock_stub
+        with context_of(client):
+            Simple(id="ann").put()
+            tracer.answers.clear()
+            read()
+        (answer,) = tracer.answers
+        assert type(answer) in (
+            datastore_types.LookupResponse,
+            datastore_types.RunQueryResponse,
+        )
+
+    def test_one_that_sends_from_a_thread_of_its_own(self) -> None:
+        """It sends what the gate has let through."""
+
+        class Threaded(Tracer):
+            def __getattr__(self, name: str) -> Any:
+                method = getattr(self.wrapped, name)
+
+                def future(request: Any, **options: Any) -> Any:
+                    return pool.submit(lambda: method.future(request, **options).result())
+
+                return SimpleNamespace(future=future)
+
+        client = ndb.Client()
+        client.stub = Threaded(client.stub)
+        with ThreadPoolExecutor() as pool, context_of(client):
+            Simple(id="ann", points=3).put()
+            assert stored(Simple) == 3
+
+    def test_one_that_writes_by_itself(self) -> None:
+        """What it sends besides is its own write, and has no ticket."""
+
+        class Auditing(Tracer):
+            def __getattr__(self, name: str) -> Any:
+                method = getattr(self.wrapped, name)
+
+                def future(request: Any, **options: Any) -> Any:
+                    if name == "commit":
+                        record = request_of(mutation("upsert", ndb.Key(Simple, "audit")))
+                        with contextlib.suppress(userlock.WriteNotFenced):
+                            method.future(record, **options).result()
+                    return method.future(request, **options)
+
+                return SimpleNamespace(future=future)
+
+        client = ndb.Client()
+        client.stub = Auditing(client.stub)
+        with context_of(client):
+            Simple(id="ann", points=3).put()
+            assert (stored(Simple), stored(Simple, "audit")) == (3, None)
+
+    def test_a_client_without_a_stub(self) -> None:
+        client = ndb.Client()
+        del client.stub
+        assert not hasattr(client, "stub")
+        del client.stub  # once is enough
+        client.stub = SimpleNamespace(lookup="look")
+        assert hasattr(client, "stub")
+
+
+#: A process in which a client and a context are older than userlock.
+_OLDER = """
+import json
+from google.cloud import ndb
+from google.cloud.ndb import _datastore_api, _options
+
+class Derived(ndb.Client):
+    pass
+
+def tried(action):
+    try:
+        return repr(action())
+    except Exception as error:
+        return type(error).__name__
+
+clients = [ndb.Client(), Derived()]
+old = clients[0].stub
+clients[1].stub = Wrapper = type("Wrapper", (), {
+    "__getattr__": lambda self, name: getattr(self.wrapped, name), "wrapped": clients[1].stub
+})()
+results = []
+for number, client in enumerate(clients):
+    with client.context():
+        import userlock
+
+        if not number:
+            class Simple(userlock.Model):
+                _write_policy = userlock.WritePolicy.unsafe("there is nothing to get wrong")
+                points = ndb.IntegerProperty(default=0)
+
+        name = f"ann {number}"
+        key = Simple(id=name).put()
+        old, new = key.get(use_cache=False), key.get(use_cache=False)
+        new.points = 1
+        request = _datastore_api.datastore_pb2.CommitRequest(
+            project_id=client.project,
+            mode=_datastore_api.datastore_pb2.CommitRequest.Mode.NON_TRANSACTIONAL,
+            mutations=[{"delete": key._key.to_protobuf()}],
+        )
+        results.append([
+            tried(lambda: new.put() == key),
+            tried(old.put),
+            tried(lambda: _datastore_api.delete(key._key, _options.Options()).result()),
+            tried(lambda: ndb.transaction(
+                lambda: _datastore_api.delete(key._key, _options.Options()))),
+            tried(lambda: client.stub.commit(request)),
+            tried(lambda: client.stub.commit.future(request).result()),
+            key.get(use_cache=False).points,
+        ])
+print(json.dumps(results))
+"""
+
+
+def test_clients_and_contexts_that_are_older_than_the_import(
+    datastore: emulator.Emulator,
+) -> None:
+    """In a process of its own: this one has imported it."""
+    datastore.reset()
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _OLDER],
+        env=os.environ | datastore.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    expected = ["True", "StaleWriteError", *["WriteNotFenced"] * 4, 1]
+    assert json.loads(process.stdout) == [expected, expected]

@@ -1,0 +1,303 @@
+"""What passes the gate: the other RPCs, reads, other models."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcTransport
+from google.cloud.datastore_v1.types import datastore as datastore_types
+from google.cloud.ndb import _datastore_api
+
+import userlock
+from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.caches import EmptyGlobalCache
+from tests.contract.ndb.gates import (
+    OPERATIONS,
+    SENDERS,
+    Send,
+    Simple,
+    mutation,
+    request_of,
+)
+from tests.contract.ndb.models import Learner, Plain
+from tests.contract.ndb.servers import Wire
+from tests.contract.ndb.test_capabilities import connect
+from tests.contract.ndb.test_gate import CHANGES, Change, other_deletes
+from tests.contract.ndb.test_gate_clients import Tracer
+from userlock.ndb import stub
+
+
+@pytest.fixture
+def key(context: Any) -> Any:
+    """An entity that exists."""
+    Simple(id="ann").put()
+    context.clear_cache()
+    return ndb.Key(Simple, "ann")
+
+
+@pytest.fixture
+def server(context: Any, ndb_client: ndb.Client) -> Wire:
+    """What reaches the server from now on."""
+    return connect(ndb_client, Wire)
+
+
+# --- RPCs -------------------------------------------------------------------------------------
+
+#: Long-running operations of the Admin API: import and export. Nothing of ndb's.
+_OPERATIONS = {"cancel_operation", "delete_operation", "get_operation", "list_operations"}
+#: Of the class of a transport.
+_OF_THE_CLASS = {"AUTH_SCOPES", "DEFAULT_HOST", "create_channel"}
+
+
+class TestRpcs:
+    def test_each_rpc_of_the_installed_release_is_known(self) -> None:
+        """A new one fails here: does it write?"""
+        there = {name for name in dir(DatastoreGrpcTransport) if not name.startswith("_")}
+        known = {*stub._GATED, *stub._HARMLESS, *stub._ATTRIBUTES}
+        assert sorted(there - known - _OPERATIONS - _OF_THE_CLASS) == []
+
+    @pytest.mark.parametrize("name", [*_OPERATIONS, "run_dml"])
+    def test_an_unknown_one_is_refused(self, context: Any, name: str) -> None:
+        called: list[Any] = []
+        raw = context.client.stub._userlock_stub
+        context.client.stub = SimpleNamespace(**{name: called.append}, lookup=raw.lookup)
+        for call in (
+            lambda: getattr(context.client.stub, name),
+            lambda: _datastore_api.make_call(name, datastore_types.CommitRequest()).result(),
+        ):
+            with pytest.raises(userlock.WriteNotFenced, match=name) as caught:
+                call()
+            assert caught.value.key is None
+            assert "newer userlock" in str(caught.value)
+        assert not called
+        assert Simple.get_by_id("ann") is None, "look-ups pass"
+
+    def test_one_that_is_not_there_is_an_attribute_error(self, context: Any) -> None:
+        with pytest.raises(AttributeError, match="run_dml"):
+            _ = context.client.stub.run_dml
+
+    def test_what_a_transport_has_besides(self, context: Any) -> None:
+        gate = context.client.stub
+        raw = gate._userlock_stub
+        assert gate.host == raw.host
+        assert gate.grpc_channel is raw.grpc_channel
+        assert gate.kind == "grpc"
+        gate.note = "the application's"
+        assert raw.note == "the application's"
+
+    def test_a_copy_of_it_is_a_gate(self, context: Any) -> None:
+        assert type(copy.copy(context.client.stub)) is stub.Gate
+
+
+class TestReadsPass:
+    """By hand, as ndb has them."""
+
+    @pytest.fixture
+    def project(self, key: Any, context: Any) -> dict[str, str]:
+        return {"project_id": context.client.project, "database_id": context.client.database or ""}
+
+    def test_a_look_up(self, key: Any, project: dict[str, str], context: Any) -> None:
+        request = datastore_types.LookupRequest(keys=[key._key.to_protobuf()], **project)
+        for answer in (
+            context.client.stub.lookup(request),
+            context.client.stub.lookup.future(request).result(),
+        ):
+            (found,) = answer.found
+            assert found.entity.key.path[-1].name == "ann"
+            assert found.version > 0
+            assert not answer.missing
+
+    def test_a_query(self, project: dict[str, str], context: Any) -> None:
+        query = datastore_types.RunQueryRequest(query={"kind": [{"name": "Simple"}]}, **project)
+        for answer in (
+            context.client.stub.run_query(query),
+            context.client.stub.run_query.future(query).result(),
+        ):
+            (found,) = answer.batch.entity_results
+            assert found.entity.key.path[-1].name == "ann"
+            assert found.version > 0
+
+    def test_an_aggregation(self, project: dict[str, str], context: Any) -> None:
+        query = {
+            "nested_query": {"kind": [{"name": "Simple"}]},
+            "aggregations": [{"count": {}, "alias": "all"}],
+        }
+        request = datastore_types.RunAggregationQueryRequest(aggregation_query=query, **project)
+        answer = context.client.stub.run_aggregation_query(request)
+        (result,) = answer.batch.aggregation_results
+        assert result.aggregate_properties["all"].integer_value == 1
+
+    def test_a_transaction_and_ids(self, project: dict[str, str], context: Any) -> None:
+        begun = context.client.stub.begin_transaction(
+            datastore_types.BeginTransactionRequest(**project)
+        )
+        context.client.stub.rollback(
+            datastore_types.RollbackRequest(transaction=begun.transaction, **project)
+        )
+        answer = context.client.stub.allocate_ids(
+            datastore_types.AllocateIdsRequest(keys=[{"path": [{"kind": "Simple"}]}], **project)
+        )
+        (allocated,) = answer.keys
+        assert allocated.path[-1].id
+        context.client.stub.reserve_ids(
+            datastore_types.ReserveIdsRequest(keys=[allocated], **project)
+        )
+
+
+# --- other models -----------------------------------------------------------------------------
+
+
+class TestPlainModels:
+    """Beside the others, nothing is different for them."""
+
+    @pytest.mark.parametrize("operation", OPERATIONS)
+    @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
+    def test_by_hand(self, context: Any, send: Send, operation: str) -> None:
+        if operation != "insert":
+            Plain(id="bob").put()
+        send(request_of(mutation(operation, ndb.Key(Plain, "bob"))))
+        found = ndb.Key(Plain, "bob").get(use_cache=False)
+        assert (found is None) == (operation == "delete")
+
+    @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
+    def test_the_very_request_is_sent(self, context: Any, send: Send) -> None:
+        """And the very answer comes back."""
+        sent: list[Any] = []
+        answer = datastore_types.CommitResponse()
+
+        class Method:
+            def __call__(self, request: Any, **options: Any) -> Any:
+                sent.append(request)
+                return answer
+
+            def future(self, request: Any, **options: Any) -> Any:
+                sent.append(request)
+                return SimpleNamespace(
+                    result=lambda: answer,
+                    exception=lambda: None,
+                    add_done_callback=lambda callback: callback(None),
+                )
+
+        context.client.stub = SimpleNamespace(commit=Method())
+        request = request_of(mutation("upsert", ndb.Key(Plain, "bob")))
+        assert send(request) is answer
+        if send is not SENDERS["_datastore_commit"]:  # which makes one of its own
+            assert sent[0] in (request, request._pb)
+            assert sent[0] is request or send is SENDERS["the raw message"]
+        assert len(sent) == 1
+
+    def test_the_very_answers_to_reads(self, context: Any) -> None:
+        Plain(id="bob").put()
+        tracer = Tracer(context.client.stub._userlock_stub)
+        context.client.stub = tracer
+        request = datastore_types.LookupRequest(
+            project_id=context.client.project, keys=[ndb.Key(Plain, "bob")._key.to_protobuf()]
+        )
+        answer = context.client.stub.lookup.future(request).result()
+        assert type(answer) is datastore_types.LookupResponse
+        query = datastore_types.RunQueryRequest(
+            project_id=context.client.project, query={"kind": [{"name": "Plain"}]}
+        )
+        found = context.client.stub.run_query.future(query).result()
+        assert type(found) is datastore_types.RunQueryResponse
+
+    def test_the_last_one_wins(self, context: Any, elsewhere: Elsewhere) -> None:
+        """As in ndb: whoever wants to be told derives from another class."""
+        Plain(id="bob").put()
+        old = Plain.get_by_id("bob", use_cache=False)
+
+        def change() -> None:
+            Plain(id="bob", number=50).put()
+
+        elsewhere(change)
+        old.number = 1
+        old.put()
+        assert Plain.get_by_id("bob", use_cache=False).number == 1
+        Plain(id="bob", number=2).put()
+        assert Plain.get_by_id("bob", use_cache=False).number == 2
+
+    @pytest.mark.parametrize("change", [*CHANGES, other_deletes])
+    def test_another_ndb(
+        self, context: Any, monkeypatch: pytest.MonkeyPatch, change: Change
+    ) -> None:
+        change(monkeypatch)
+        plain = Plain(id="bob")
+        for number in range(3):
+            plain.number = number
+            plain.put()
+        ndb.transaction(plain.put)
+        assert Plain.get_by_id("bob", use_cache=False).number == 2
+        plain.key.delete()
+        assert Plain.get_by_id("bob", use_cache=False) is None
+
+
+# --- no false alarm ---------------------------------------------------------------------------
+
+
+class OnlyCached(Simple):
+    """Not in Datastore."""
+
+    _use_datastore = False
+
+
+class TestNoFalseAlarm:
+    """What is for the global cache only makes no mutation."""
+
+    @pytest.fixture(autouse=True)
+    def _global_cache(self, context: Any) -> Iterator[None]:
+        with context.new(global_cache=EmptyGlobalCache()).use():
+            yield
+
+    @pytest.mark.parametrize(
+        "put",
+        [
+            lambda entity: entity.put(use_datastore=False),
+            lambda entity: entity.put(use_datastore=0),
+            lambda entity: entity.put_async(use_datastore=False).result(),
+            lambda entity: ndb.put_multi([entity], use_datastore=False),
+        ],
+    )
+    def test_a_put_to_the_cache(self, put: Send) -> None:
+        with userlock.global_lock("ann"):
+            put(Learner(id="ann"))
+            ndb.Key(Learner, "ann").delete(use_datastore=False)
+        ndb.transaction(lambda: put(Simple(id="ann")))
+
+    def test_a_policy_that_changes_meanwhile(self) -> None:
+        """What holds is what held when the write began."""
+        current = ndb.get_context()
+        with userlock.global_lock("ann"), userlock.global_lock("bob"):
+            current.set_datastore_policy(False)
+            Learner(id="ann").put_async().result()
+            ndb.Key(Learner, "bob").delete()
+            current.set_datastore_policy(None)
+
+        def in_transaction() -> None:
+            current = ndb.get_context()
+            current.set_datastore_policy(False)
+            Simple(id="ann").put_async().result()  # a delete fails in ndb 2.3
+            current.set_datastore_policy(None)
+
+        ndb.transaction(in_transaction)
+
+    def test_a_policy_that_fails(self) -> None:
+        """Its error is the write's, as in ndb, and not that of beginning it."""
+
+        def broken(key: Any) -> bool:
+            raise ZeroDivisionError
+
+        ndb.get_context().set_datastore_policy(broken)
+        for begun in (Simple(id="ann").put_async(), ndb.Key(Simple, "ann").delete_async()):
+            with pytest.raises(ZeroDivisionError):
+                begun.result()
+
+    def test_a_model_that_is_only_cached(self) -> None:
+        OnlyCached(id="ann", points=3).put()
+        with userlock.global_lock("ann"):
+            OnlyCached(id="bob").put_async()
+            ndb.Key(OnlyCached, "bob").delete()

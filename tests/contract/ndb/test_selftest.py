@@ -1,0 +1,177 @@
+"""What trying the whole way out tells: through ndb, and the gate at its wire."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.ndb import _datastore_api
+
+import emulator
+from emulator.datastore.errors import Code
+from emulator.datastore.faults import Rule
+from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
+from tests.contract.ndb.test_capabilities import FINE, connect, verdicts
+from tests.contract.ndb.test_gate import CHANGES, other_deletes
+from userlock.lock.store import Verdict
+from userlock.ndb import capabilities, commits
+from userlock.ndb.capabilities import REACHABLE, installed_release
+from userlock.ndb.selftest import KIND, THROUGH_NDB, examine, through_ndb
+
+
+def left_over(client: ndb.Client) -> int:
+    """Return how many entities of the trial's are still there."""
+    with client.context():
+        found: int = sum(ndb.Query(kind=kind).count() for kind in (KIND, capabilities.KIND))
+    return found
+
+
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATASTORE_EMULATOR_HOST", "127.0.0.1:1")
+    findings = examine("nobody")
+    assert verdicts(findings) == {REACHABLE: "wrong"}
+    assert not findings[0].facts["up"]
+
+
+def test_there_is_no_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_project(**kwargs: Any) -> None:
+        raise OSError("Project was not passed and could not be determined from the environment.")
+
+    monkeypatch.setattr(ndb, "Client", without_project)
+    (finding,) = examine()
+    assert (finding.subject, finding.verdict) == (REACHABLE, Verdict.WRONG)
+    assert "could not be determined" in finding.says
+
+
+def test_all_findings(datastore: emulator.Emulator, ndb_client: ndb.Client) -> None:
+    findings = examine()
+    assert verdicts(findings) == {**FINE, THROUGH_NDB: "ok"}
+    assert list(verdicts(findings))[-2:] == [THROUGH_NDB, "emulator"]
+    assert left_over(ndb_client) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (Wire, ""),
+        (WithoutVersions, "it was read without its version"),
+        (WithoutBaseVersion, "takes no notice of base_version"),
+    ],
+)
+def test_each_kind_of_server(
+    ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, kind: type[Wire], wrong: str
+) -> None:
+    """Where Datastore would not refuse it, it is not sent; nor is what is not outdated."""
+    connect(ndb_client, kind)
+    monkeypatch.setattr(capabilities, "_honoured", {})
+    finding = through_ndb(ndb_client)
+    assert finding.facts["fenced"] is not bool(wrong)
+    assert finding.verdict is (Verdict.WRONG if wrong else Verdict.OK)
+    assert installed_release() in finding.says
+    assert wrong in finding.says
+    assert left_over(ndb_client) == 0
+
+
+@pytest.mark.parametrize("skip", range(12))
+@pytest.mark.parametrize("rpc", ["Commit", "Lookup"])
+def test_an_rpc_that_fails(
+    ndb_client: ndb.Client, datastore: emulator.Emulator, rpc: str, skip: int
+) -> None:
+    wrong = Rule(name="wrong", code=Code.FAILED_PRECONDITION, rpc=rpc, skip=skip, count=None)
+    fault = datastore.faults.plant(wrong)
+    finding = through_ndb(ndb_client)
+    datastore.faults.clear()
+    # The last look-up is for why the delete was refused.
+    if fault.hits and (rpc, skip) != ("Lookup", 4):
+        assert (finding.subject, finding.verdict) == (THROUGH_NDB, Verdict.WRONG)
+        assert "FailedPrecondition: 400" in finding.says
+    else:
+        assert (finding.subject, finding.verdict) == (THROUGH_NDB, Verdict.OK)
+
+
+class TestAnotherNdb:
+    """One that has all that userlock needs of it, and works in another way."""
+
+    def wrong(self, client: ndb.Client, *, left: int = 0) -> str:
+        finding = through_ndb(client)
+        assert (finding.subject, finding.verdict) == (THROUGH_NDB, Verdict.WRONG)
+        assert finding.facts["fenced"] is False
+        assert "install an older google-cloud-ndb" in finding.advice
+        assert left_over(client) == left
+        return finding.says
+
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_puts(
+        self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, change: Any
+    ) -> None:
+        change(monkeypatch)
+        says = self.wrong(ndb_client)
+        assert "a put did not pass the gate: " in says
+        assert "past `put` and `delete` of its model" in says
+
+    def test_deletes(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What was put for the trial cannot be deleted by it either."""
+        other_deletes(monkeypatch)
+        says = self.wrong(ndb_client, left=1)
+        assert "was not deleted: it came to the commit past `put` and `delete`" in says
+
+    def test_reads(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is read is not known by its version then: it counts as new."""
+        monkeypatch.setattr("userlock.ndb.hooks.stamp_read", lambda *_: None)
+        assert "what had just been read was refused" in self.wrong(ndb_client)
+
+    def test_an_error(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        def put(entity: Any, options: Any) -> Any:
+            raise AttributeError("it has no such thing")
+
+        monkeypatch.setattr(_datastore_api, "put", put)
+        assert "ended with AttributeError: it has no such thing" in self.wrong(ndb_client)
+
+    def test_nothing_is_found(
+        self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ndb.Key, "get", lambda self, **options: None)
+        assert "was not found" in self.wrong(ndb_client)
+
+    @pytest.mark.parametrize("what", ["put", "delete"])
+    def test_what_is_outdated_is_carried_out(
+        self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        fence = commits._Part.fence
+
+        def fence_others(self: Any, mutation: Any, write: Any) -> None:
+            if commits.deletes(mutation) is (what == "put"):
+                fence(self, mutation, write)
+
+        monkeypatch.setattr(commits._Part, "fence", fence_others)
+        says = self.wrong(ndb_client)
+        assert f"a {what} of an object that was out of date was carried out" in says
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("_process_commit", "_datastore_api:_process_commit is gone"),
+        ("lookup", "ended with AttributeError"),  # which userlock does not touch
+    ],
+)
+def test_an_ndb_that_lacks_something(datastore: emulator.Emulator, name: str, says: str) -> None:
+    """In a process of its own: this one has another one."""
+    code = (
+        f"from google.cloud.ndb import _datastore_api; del _datastore_api.{name};"
+        "from userlock.cli import main; raise SystemExit(main(['doctor', '--datastore']))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | datastore.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 1, process.stderr
+    assert says in " ".join(process.stdout.split())

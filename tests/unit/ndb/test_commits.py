@@ -1,0 +1,409 @@
+"""A CommitRequest becomes a plan, and answers become outcomes: without ndb or a server."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as errors
+from google.cloud.datastore_v1.types import datastore as datastore_types
+
+from userlock.ndb import commits
+from userlock.ndb.commits import (
+    Answer,
+    Call,
+    InDoubt,
+    Landed,
+    PlainCommit,
+    Refused,
+    Result,
+    Wait,
+)
+from userlock.ndb.transaction_commits import TransactionCommit
+
+LOST = errors.ServiceUnavailable("the reply is lost")
+ABORTED = errors.Aborted("contention")
+_messages: Any = datastore_types
+
+
+@dataclasses.dataclass
+class Write:
+    """Implements `commits.Write`."""
+
+    base_version: int = 0
+    read_version: int = 0
+    must_be_new: bool = False
+    may_overwrite: bool = False
+    mark: tuple[str, int] | None = None
+    new_id: bool = False
+    doubtful: bool = False
+
+
+def upsert(name: str | None, points: int = 0) -> Any:
+    return {"upsert": {"key": key(name), "properties": {"points": {"integer_value": points}}}}
+
+
+def delete(name: str) -> Any:
+    return {"delete": key(name)}
+
+
+def key(name: str | None) -> Any:
+    return {"path": [{"kind": "Learner", **({} if name is None else {"name": name})}]}
+
+
+def request(*mutations: Any, transaction: bytes = b"") -> Any:
+    made = _messages.CommitRequest(
+        project_id="p", database_id="d", mutations=list(mutations), transaction=transaction
+    )
+    made.mode = "TRANSACTIONAL" if transaction else "NON_TRANSACTIONAL"
+    return _messages.CommitRequest.pb(made)
+
+
+def committed(*versions: int | None, key_of: str | None = None) -> Any:
+    """An answer; a version that is None is a conflict with version 99."""
+    results = [
+        {"conflict_detected": True, "version": 99} if each is None else {"version": each}
+        for each in versions
+    ]
+    return _messages.CommitResponse.pb(
+        _messages.CommitResponse(mutation_results=results, index_updates=1)
+    )
+
+
+def found(
+    *entities: tuple[str, int, dict[str, int]], missing: Sequence[tuple[str, int]] = ()
+) -> Any:
+    """The answer to a look-up: name, version and properties; name and version."""
+    response = _messages.LookupResponse(
+        found=[
+            {
+                "version": version,
+                "entity": {
+                    "key": key(name),
+                    "properties": {
+                        each: {"integer_value": value} for each, value in properties.items()
+                    },
+                },
+            }
+            for name, version, properties in entities
+        ],
+        missing=[{"version": version, "entity": {"key": key(name)}} for name, version in missing],
+    )
+    return _messages.LookupResponse.pb(response)
+
+
+def play(plan: Any, *answers: Any) -> tuple[Result, list[Call]]:
+    """Carry a plan out. `answers`: what each call gets, in order; errors among them."""
+    left = list(answers)
+    calls: list[Call] = []
+    steps = plan.steps()
+    sent: list[Answer] | None = None
+    while True:
+        try:
+            step = steps.send(sent)
+        except StopIteration as stop:
+            assert not left, "it has not asked for all of the answers"
+            return stop.value, calls
+        if isinstance(step, Wait):
+            sent = []
+            continue
+        sent = []
+        for call in step:
+            copied = type(call.request)()
+            copied.CopyFrom(call.request)
+            calls.append(Call(call.rpc, copied))
+            answer = left.pop(0)
+            is_error = isinstance(answer, Exception)
+            sent.append(Answer(None if is_error else answer, answer if is_error else None))
+
+
+def operations(call: Call) -> list[str]:
+    return [mutation.WhichOneof("operation") for mutation in call.request.mutations]
+
+
+class TestOutsideOfTransactions:
+    def test_a_change_carries_what_it_builds_on(self) -> None:
+        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7)])
+        result, (call,) = play(plan, committed(8))
+        assert call.request.mutations[0].base_version == 7
+        assert (call.request.project_id, call.request.database_id) == ("p", "d")
+        assert result.outcomes == {0: Landed(8)}
+        assert result.error is None
+
+    def test_what_is_not_watched_is_sent_as_it_is(self) -> None:
+        plan = PlainCommit(request(upsert("ann"), upsert("bob")), [Write(base_version=7), None])
+        result, (call,) = play(plan, committed(8, 9))
+        assert not call.request.mutations[1].HasField("base_version")
+        assert result.outcomes == {0: Landed(8)}
+        assert [each.version for each in result.response.mutation_results] == [8, 9]
+
+    def test_a_conflict_is_of_one_mutation(self) -> None:
+        plan = PlainCommit(
+            request(upsert("ann"), upsert("bob")), [Write(base_version=7), Write(base_version=7)]
+        )
+        result, _ = play(plan, committed(None, 8))
+        assert result.outcomes == {0: Refused(99), 1: Landed(8)}
+        assert [each.version for each in result.response.mutation_results] == [0, 8]
+
+    def test_new_entities_go_in_a_commit_of_their_own(self) -> None:
+        plan = PlainCommit(
+            request(upsert("new"), upsert("old"), upsert(None)),
+            [Write(must_be_new=True), Write(base_version=7), Write(new_id=True)],
+        )
+        result, calls = play(plan, committed(8), committed(9), committed(10))
+        assert [operations(call) for call in calls] == [["upsert"], ["insert"], ["upsert"]]
+        assert calls[1].request.HasField("single_use_transaction")
+        assert not calls[0].request.HasField("single_use_transaction")
+        assert result.outcomes == {1: Landed(8), 0: Landed(9), 2: Landed(10)}
+        assert [each.version for each in result.response.mutation_results] == [9, 8, 10]
+
+
+class TestWhatExists:
+    def both(self, **facts: Any) -> PlainCommit:
+        return PlainCommit(
+            request(upsert("ann"), upsert("bob")),
+            [Write(must_be_new=True, **facts), Write(must_be_new=True, **facts)],
+        )
+
+    exists = errors.AlreadyExists("entity already exists")
+
+    def test_of_several_each_is_sent_again_by_itself(self) -> None:
+        result, calls = play(self.both(), self.exists, self.exists, committed(8))
+        assert [len(call.request.mutations) for call in calls] == [2, 1, 1]
+        assert result.outcomes == {0: Refused(0), 1: Landed(8)}
+
+    def test_it_is_overwritten_where_that_is_only_told_of(self) -> None:
+        answers = self.exists, self.exists, committed(8), committed(9)
+        result, calls = play(self.both(may_overwrite=True), *answers)
+        assert [operations(call) for call in calls][1:] == [["insert"], ["insert"], ["upsert"]]
+        assert result.outcomes == {0: Landed(9, overwrote=True), 1: Landed(8)}
+
+    def test_one_alone_is_overwritten_too(self) -> None:
+        write = Write(must_be_new=True, may_overwrite=True)
+        plan = PlainCommit(request(upsert("ann")), [write])
+        result, calls = play(plan, self.exists, committed(9))
+        assert [operations(call) for call in calls] == [["insert"], ["upsert"]]
+        assert result.outcomes == {0: Landed(9, overwrote=True)}
+
+    def test_the_legacy_mode_takes_25_groups(self) -> None:
+        many = PlainCommit(
+            request(*[upsert(f"learner-{n}") for n in range(60)]),
+            [Write(must_be_new=True) for _ in range(60)],
+        )
+        too_many = errors.InvalidArgument("too many entity groups")
+        answers = [committed(*[8] * count) for count in (25, 25, 10)]
+        result, calls = play(many, too_many, *answers)
+        assert [len(call.request.mutations) for call in calls] == [60, 25, 25, 10]
+        assert result.outcomes == {index: Landed(8) for index in range(60)}
+
+
+class TestLostReplies:
+    def test_it_is_sent_again_and_lands(self) -> None:
+        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7)])
+        first, _ = play(plan, LOST)
+        assert (first.error, first.outcomes, first.errors) == (LOST, {}, {0: LOST})
+        second, _ = play(plan, committed(8))
+        assert second.outcomes == {0: Landed(8)}
+
+    def test_what_is_settled_is_not_sent_again(self) -> None:
+        plan = PlainCommit(
+            request(upsert("old"), upsert("new")), [Write(base_version=7), Write(must_be_new=True)]
+        )
+        first, _ = play(plan, committed(8), LOST)
+        assert first.outcomes == {0: Landed(8)}
+        second, (call,) = play(plan, committed(9))
+        assert operations(call) == ["insert"]
+        assert second.outcomes == {0: Landed(8), 1: Landed(9)}
+        assert [each.version for each in second.response.mutation_results] == [8, 9]
+
+    def test_its_mark_tells_that_it_has_met_itself(self) -> None:
+        write = Write(base_version=7, mark=("write_id", 5))
+        plan = PlainCommit(request(upsert("ann")), [write])
+        play(plan, LOST)
+        result, calls = play(plan, committed(None), found(("ann", 8, {"write_id": 5})))
+        assert calls[0].request.mutations[0].upsert.properties["write_id"].integer_value == 5
+        assert result.outcomes == {0: Landed(8)}
+
+    def test_another_mark_is_somebody_else(self) -> None:
+        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        play(plan, LOST)
+        result, _ = play(plan, committed(None), found(("ann", 8, {"write_id": 6})))
+        assert result.outcomes == {0: Refused(99, may_have_landed=True)}
+
+    def test_without_doubt_nobody_looks(self) -> None:
+        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        play(plan, ABORTED)
+        result, _ = play(plan, committed(None))
+        assert result.outcomes == {0: Refused(99)}
+
+    def test_what_was_to_be_deleted_and_is_gone_counts_as_deleted(self) -> None:
+        plan = PlainCommit(request(delete("ann")), [Write(base_version=7)])
+        result, _ = play(plan, committed(None), found(missing=[("ann", 12)]))
+        assert result.outcomes == {0: Landed(12)}
+
+    def test_a_new_id_is_not_sent_again(self) -> None:
+        plan = PlainCommit(request(upsert(None), upsert("ann")), [Write(new_id=True), None])
+        first, _ = play(plan, committed(8), LOST)
+        assert first.outcomes == {0: InDoubt(LOST)}
+        assert first.error is None
+
+    def test_a_new_id_is_sent_again_where_nothing_can_have_landed(self) -> None:
+        plan = PlainCommit(request(upsert(None)), [Write(new_id=True)])
+        first, _ = play(plan, ABORTED)
+        assert first.error is ABORTED
+        second, _ = play(plan, committed(8))
+        assert second.outcomes == {0: Landed(8)}
+
+    def test_an_insert_that_met_itself(self) -> None:
+        plan = PlainCommit(request(upsert("a")), [Write(must_be_new=True, mark=("write_id", 5))])
+        play(plan, LOST)
+        exists = errors.AlreadyExists("entity already exists")
+        result, _ = play(plan, exists, found(("a", 8, {"write_id": 5})))
+        assert result.outcomes == {0: Landed(8)}
+
+    def test_where_even_looking_fails_nobody_can_tell(self) -> None:
+        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        play(plan, LOST)
+        result, calls = play(plan, committed(None), LOST, LOST, LOST)
+        assert [call.rpc for call in calls] == ["commit", "lookup", "lookup", "lookup"]
+        assert result.outcomes == {0: Refused(99, may_have_landed=True)}
+
+
+def transaction(*mutations: Any, writes: Sequence[Write | None]) -> TransactionCommit:
+    return TransactionCommit(request(*mutations, transaction=b"t"), writes)
+
+
+class TestTransactions:
+    def test_what_was_read_in_it_is_sent_at_once(self) -> None:
+        plan = transaction(upsert("ann"), writes=[Write(read_version=7)])
+        result, (call,) = play(plan, committed(8))
+        assert (call.rpc, call.request.transaction) == ("commit", b"t")
+        assert result.outcomes == {0: Landed(8)}
+
+    def test_what_was_read_before_is_looked_up_in_it(self) -> None:
+        plan = transaction(upsert("ann"), writes=[Write(base_version=7, read_version=7)])
+        result, calls = play(plan, found(("ann", 7, {})), committed(8))
+        assert [call.rpc for call in calls] == ["lookup", "commit"]
+        assert calls[0].request.read_options.transaction == b"t"
+        assert result.outcomes == {0: Landed(8)}
+
+    @pytest.mark.parametrize(
+        ("stored", "version"),
+        [(found(("ann", 8, {})), 8), (found(missing=[("ann", 9)]), 9)],
+        ids=["changed", "deleted"],
+    )
+    def test_what_has_changed_since_is_not_committed(self, stored: Any, version: int) -> None:
+        plan = transaction(upsert("ann"), writes=[Write(base_version=7)])
+        result, calls = play(plan, stored)
+        assert [call.rpc for call in calls] == ["lookup"]
+        assert result.outcomes == {0: Refused(version)}
+
+    def test_gone_is_gone(self) -> None:
+        plan = transaction(delete("ann"), writes=[Write(base_version=7)])
+        result, _ = play(plan, found(missing=[("ann", 9)]), committed(10))
+        assert result.outcomes == {0: Landed(10)}
+
+    def test_only_the_first_mutation_of_an_entity_builds_on_what_is_stored(self) -> None:
+        new = Write(must_be_new=True)
+        plan = transaction(upsert("ann", 1), upsert("ann", 2), writes=[new, Write()])
+        _, (call,) = play(plan, committed(8, 8))
+        assert operations(call) == ["insert", "upsert"]
+
+    def test_which_of_several_exists_is_looked_up(self) -> None:
+        new = Write(must_be_new=True)
+        plan = transaction(upsert("ann"), upsert("bob"), writes=[new, new])
+        exists = errors.AlreadyExists("entity already exists")
+        result, _ = play(plan, exists, found(("bob", 3, {}), missing=[("ann", 9)]))
+        assert result.outcomes == {1: Refused(0)}
+
+    def test_a_lost_reply_is_asked_for_again(self) -> None:
+        plan = transaction(upsert("ann"), writes=[Write()])
+        result, calls = play(plan, LOST, LOST, committed(8))
+        assert [call.rpc for call in calls] == ["commit"] * 3
+        assert result.outcomes == {0: Landed(8)}
+
+    over = errors.InvalidArgument("The referenced transaction has expired")
+
+    def test_the_mark_of_one_write_proves_them_all(self) -> None:
+        plan = transaction(
+            upsert("ann"), upsert("bob"), writes=[Write(mark=("write_id", 5)), Write()]
+        )
+        stored = found(("ann", 8, {"write_id": 5}), ("bob", 9, {}))
+        result, _ = play(plan, LOST, self.over, stored)
+        assert result.outcomes == {0: Landed(8), 1: Landed(8)}
+        assert result.error is None
+
+    def test_an_entity_that_is_as_it_was_proves_that_it_was_not(self) -> None:
+        plan = transaction(upsert("ann", 5), writes=[Write(read_version=7)])
+        result, _ = play(plan, LOST, self.over, found(("ann", 7, {"points": 0})))
+        assert (result.error, result.outcomes) == (LOST, {})
+
+    @pytest.mark.parametrize(
+        "stored",
+        [found(("ann", 7, {"points": 5})), found(("ann", 8, {"points": 0}))],
+        ids=["put as it was", "changed by somebody"],
+    )
+    def test_otherwise_nobody_can_tell(self, stored: Any) -> None:
+        plan = transaction(upsert("ann", 5), writes=[Write(read_version=7)])
+        result, _ = play(plan, LOST, self.over, stored)
+        assert result.outcomes == {0: InDoubt(LOST)}
+
+    def test_an_allocated_id_proves_it_but_not_its_version(self) -> None:
+        plan = transaction(upsert("a1"), writes=[Write(new_id=True)])
+        result, _ = play(plan, LOST, self.over, found(("a1", 8, {"points": 3})))
+        assert result.outcomes == {0: Landed(0)}
+
+    def test_a_look_up_that_is_not_answered_does_not_run_the_function_again(self) -> None:
+        plan = transaction(upsert("ann"), writes=[Write(base_version=7)])
+        with pytest.raises(errors.RetryError):
+            play(plan, LOST, LOST, LOST)
+
+
+class TestControls:
+    """With a rule off, a stale write would be sent as if it were none."""
+
+    @pytest.mark.parametrize(
+        ("off", "write", "is_fenced"),
+        [
+            (
+                (commits._Part, "fence", lambda *_: None),
+                Write(base_version=7),
+                lambda call: call.request.mutations[0].HasField("base_version"),
+            ),
+            (
+                (commits, "make_insert", lambda mutation: None),
+                Write(must_be_new=True),
+                lambda call: operations(call) == ["insert"],
+            ),
+        ],
+        ids=["ticket", "insert"],
+    )
+    def test_each_rule(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        off: tuple[Any, str, Any],
+        write: Write,
+        is_fenced: Callable[[Call], bool],
+    ) -> None:
+        _, (call,) = play(PlainCommit(request(upsert("ann")), [write]), committed(8))
+        assert is_fenced(call)
+        monkeypatch.setattr(*off)
+        _, (call,) = play(PlainCommit(request(upsert("ann")), [write]), committed(8))
+        assert not is_fenced(call)
+
+
+def test_it_does_not_import_ndb() -> None:
+    """In a process of its own, as this one has."""
+    code = (
+        "import sys, importlib.util\n"
+        f"spec = importlib.util.spec_from_file_location('commits', {commits.__file__!r})\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['commits'] = module\n"
+        "spec.loader.exec_module(module)\n"
+        "assert not [name for name in sys.modules if 'ndb' in name], sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

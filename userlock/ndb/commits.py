@@ -1,0 +1,512 @@
+"""A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
+
+A plan is a generator: it yields the `Call`s that are to be made at once (or a
+`Wait`), is sent the answers, and returns a `Result`. It sends copies, so that a
+request that ndb sends again still has its tickets.
+
+Outside of transactions (for these see `transaction_commits`), the mutations of
+one request go in up to three commits beside each other:
+
+- `_Part`: whatever changes or deletes, with the `base_version` that it was read at.
+  Datastore skips the mutations that conflict, and carries out the others.
+- `_Inserts`: new entities under keys of their own, in a single-use transaction: all or
+  none. If one of them exists, each is sent again by itself.
+- `_NewIds`: new entities whose ids Datastore allocates. They meet nothing when they
+  are sent again, so they are not sent again while they may have landed.
+
+A commit whose reply is lost is sent again, and may meet what it has written
+itself. A write with a mark, a value that no other write has, recognises that:
+
+    first try    base_version 7 ──▶ v8      the reply is lost
+    second try   base_version 7 ──▶ conflict: there is v8
+    look         v8 has the mark of this write: it has landed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from google.api_core import exceptions as errors
+from google.cloud.datastore_v1.types import datastore as datastore_types
+
+#: A commit that ends with one of these may have been applied all the same.
+DOUBTFUL = (
+    errors.ServiceUnavailable,
+    errors.InternalServerError,
+    errors.Unknown,
+    errors.GatewayTimeout,  # DEADLINE_EXCEEDED
+    errors.Cancelled,
+)
+
+#: The legacy mode of concurrency allows a transaction no more entity groups.
+MAX_GROUPS = 25
+
+#: Before the same commit of a transaction is sent again, in seconds; with jitter.
+RESEND_DELAYS = (0.1, 0.4, 1.6)
+
+_MAX_LOOKUP_KEYS = 1000
+_TRIES_OF_A_LOOK_UP = 3
+
+_CommitRequest: Any = datastore_types.CommitRequest
+_CommitResponse: Any = datastore_types.CommitResponse
+_LookupRequest: Any = datastore_types.LookupRequest
+_MutationResult: Any = datastore_types.MutationResult
+
+
+class Write(Protocol):
+    """What a plan needs to know of one watched write. The plan changes `doubtful` alone."""
+
+    #: The version that Datastore must still have; 0 for any.
+    base_version: int
+    #: The version that the object stands for; 0 when it is not known.
+    read_version: int
+    #: Whether the entity must not exist.
+    must_be_new: bool
+    #: Whether it is to be overwritten all the same, should it exist.
+    may_overwrite: bool
+    #: The property that recognises the write, and its value; None when there is none.
+    mark: tuple[str, int] | None
+    #: Whether Datastore allocates the id of the entity.
+    new_id: bool
+    #: Whether an earlier try of the write may have been applied.
+    doubtful: bool
+
+
+class Call(NamedTuple):
+    """One RPC: its name in snake case, and the (raw) request."""
+
+    rpc: str
+    request: Any
+
+
+class Wait(NamedTuple):
+    """A pause before the next call."""
+
+    seconds: float
+
+
+class Answer(NamedTuple):
+    """What became of a call: the (raw) response, or the error."""
+
+    response: Any
+    error: Exception | None
+
+
+Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
+
+
+# --- outcomes -------------------------------------------------------------------------------
+
+
+class Landed(NamedTuple):
+    """The write is in Datastore, as this version. `overwrote`: it replaced an unread entity."""
+
+    version: int
+    overwrote: bool = False
+
+
+class Refused(NamedTuple):
+    """Datastore has another version than the write builds on (0: it did not say which)."""
+
+    found_version: int
+    may_have_landed: bool = False
+
+
+class InDoubt(NamedTuple):
+    """Nobody can tell whether the write was applied."""
+
+    cause: Exception
+
+
+Outcome = Landed | Refused | InDoubt
+
+
+class Result(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        response: Datastore's (raw) answer, put together; blank for what has not landed.
+        outcomes: what became of each watched mutation, by index; of all that is settled.
+        errors: what each mutation that is not settled has failed with, by index.
+        error: why the whole request failed; None if no commit of it did.
+    """
+
+    response: Any
+    outcomes: dict[int, Outcome]
+    errors: dict[int, Exception]
+    error: Exception | None
+
+
+def may_have_landed(error: BaseException | None) -> bool:
+    """Return whether a commit that ends with this error may have been applied all the same."""
+    return isinstance(error, DOUBTFUL)
+
+
+# --- what mutations are about ---------------------------------------------------------------
+
+
+def key_of(mutation: Any) -> Any:
+    """Return the (raw) key that a (raw) mutation is for."""
+    operation = mutation.WhichOneof("operation")
+    found = getattr(mutation, operation)
+    return found if operation == "delete" else found.key
+
+
+def deletes(mutation: Any) -> bool:
+    """Return whether a mutation is a delete."""
+    found: bool = mutation.HasField("delete")
+    return found
+
+
+def is_complete(key: Any) -> bool:
+    """Return whether a (raw) key has an id or a name."""
+    return bool(key.path) and key.path[-1].WhichOneof("id_type") is not None
+
+
+def name_of(key: Any) -> bytes:
+    """Return the same bytes for the same (raw) key."""
+    name: bytes = key.SerializeToString(deterministic=True)
+    return name
+
+
+def entity_of(mutation: Any) -> Any:
+    return getattr(mutation, mutation.WhichOneof("operation"))
+
+
+# --- look-ups -------------------------------------------------------------------------------
+
+
+class Looked(NamedTuple):
+    """What Datastore has, by the name of the key: versions of what is missing are snapshots'."""
+
+    found: dict[bytes, Any]
+    missing: dict[bytes, int]
+
+
+def look_up(request: Any, keys: Sequence[Any], transaction: bytes = b"") -> Steps:
+    """Look entities up, in the project and database that a request is for.
+
+    Raises:
+        GoogleAPIError: it is not answered. One in a transaction that was aborted is not tried
+            again.
+    """
+    looked = Looked({}, {})
+    left = list(keys)
+    tries = 0
+    while left:
+        lookup = _LookupRequest.pb(_LookupRequest())
+        lookup.project_id, lookup.database_id = request.project_id, request.database_id
+        lookup.keys.extend(left[:_MAX_LOOKUP_KEYS])
+        if transaction:
+            lookup.read_options.transaction = transaction
+        ((response, error),) = yield [Call("lookup", lookup)]
+        if error is not None:
+            if not isinstance(error, DOUBTFUL):
+                raise error
+            tries += 1
+            if tries == _TRIES_OF_A_LOOK_UP:
+                # Not transient: ndb would run a whole transaction again for it.
+                raise errors.RetryError(f"a look-up failed {tries} times", cause=error)
+            yield Wait(RESEND_DELAYS[0])
+            continue
+        for each in response.found:
+            looked.found[name_of(each.entity.key)] = each
+        for each in response.missing:
+            looked.missing[name_of(each.entity.key)] = int(each.version)
+        left = [*response.deferred, *left[_MAX_LOOKUP_KEYS:]]
+    return looked
+
+
+def has_mark(write: Write | None, entity: Any) -> bool:
+    """Return whether a stored entity is what this write has put there."""
+    if write is None or write.mark is None:
+        return False
+    name, value = write.mark
+    return name in entity.properties and entity.properties[name].integer_value == value
+
+
+def is_same(entity: Any, other: Any) -> bool:
+    """Return whether two (raw) entities have the same properties."""
+    mine, others = entity.properties, other.properties
+    return len(mine) == len(others) and all(
+        name in others and mine[name] == others[name] for name in mine
+    )
+
+
+# --- outside of transactions ----------------------------------------------------------------
+
+
+class _Part:
+    """Mutations of one request that are sent in one commit."""
+
+    def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
+        self.commit = commit
+        self.indexes = list(indexes)
+        self.error: Exception | None = None
+
+    def forget_error(self) -> None:
+        """Another try has been answered."""
+        self.error = None
+
+    def request(self) -> Any:
+        """Return the commit of this part."""
+        commit = self.commit
+        if len(self.indexes) == len(commit.mutations):
+            request = commit.request
+        else:
+            request = commit.blank()
+            request.mutations.extend([commit.mutations[index] for index in self.indexes])
+        for index, mutation in zip(self.indexes, request.mutations, strict=True):
+            write = commit.writes[index]
+            if write is not None:
+                self.fence(mutation, write)
+        return request
+
+    def fence(self, mutation: Any, write: Write) -> None:
+        """Write into a mutation what it builds on."""
+        if write.base_version:
+            mutation.base_version = write.base_version
+        put_mark(mutation, write)
+
+    def take(self, answer: Answer) -> Steps:
+        """Take the answer. Returns the parts that are to be sent now, as a consequence."""
+        commit = self.commit
+        if answer.error is not None:
+            self.error = answer.error
+            self._note_doubt(answer.error)
+            return []
+        refused = commit.take_answer(self.indexes, answer.response)
+        if refused:
+            yield from self.refuse(refused)
+        return []
+
+    def _note_doubt(self, error: Exception) -> None:
+        """A try has failed: it may have been applied."""
+        if may_have_landed(error):
+            for index in self.indexes:
+                write = self.commit.writes[index]
+                if write is not None:
+                    write.doubtful = True
+
+    def refuse(self, refused: dict[int, int]) -> Steps:
+        """Settle what was refused, each for the version that Datastore has.
+
+        Unless a write has met itself, or what it was to delete is gone, whoever did it.
+        """
+        commit = self.commit
+        looks = [
+            index
+            for index in refused
+            if deletes(commit.mutations[index]) or self._is_doubtful(index)
+        ]
+        looked = Looked({}, {})
+        if looks:
+            keys = [key_of(commit.mutations[index]) for index in looks]
+            try:
+                looked = yield from look_up(commit.request, keys)
+            except errors.GoogleAPIError:
+                looked = Looked({}, {})  # there is no telling
+        for index, version in refused.items():
+            mutation, write = commit.mutations[index], commit.writes[index]
+            name = name_of(key_of(mutation))
+            if deletes(mutation) and name in looked.missing:
+                commit.settle(index, Landed(looked.missing[name]))
+            elif name in looked.found and has_mark(write, looked.found[name].entity):
+                commit.settle(index, Landed(int(looked.found[name].version)))
+            else:
+                commit.settle(index, Refused(version, self._is_doubtful(index)))
+
+    def _is_doubtful(self, index: int) -> bool:
+        write = self.commit.writes[index]
+        return write is not None and write.doubtful
+
+
+class _NewIds(_Part):
+    """New entities under ids that Datastore allocates: never sent again while in doubt."""
+
+    def take(self, answer: Answer) -> Steps:
+        if may_have_landed(answer.error):
+            assert answer.error is not None
+            for index in self.indexes:
+                self.commit.settle(index, InDoubt(answer.error))
+            return []
+        more: list[_Part] = yield from super().take(answer)
+        return more
+
+
+class _Inserts(_Part):
+    """New entities under keys of their own, in one commit: all or none."""
+
+    def request(self) -> Any:
+        request = super().request()
+        request.mode = _CommitRequest.Mode.TRANSACTIONAL
+        request.single_use_transaction.read_write.SetInParent()
+        return request
+
+    def fence(self, mutation: Any, write: Write) -> None:
+        super().fence(mutation, write)
+        make_insert(mutation)
+
+    def take(self, answer: Answer) -> Steps:
+        if isinstance(answer.error, errors.AlreadyExists):
+            if len(self.indexes) > 1:
+                return [_Inserts(self.commit, [index]) for index in self.indexes]
+            more: list[_Part] = yield from self._exists(self.indexes[0])
+            return more
+        if isinstance(answer.error, errors.InvalidArgument) and len(self.indexes) > MAX_GROUPS:
+            return [
+                _Inserts(self.commit, self.indexes[begin : begin + MAX_GROUPS])
+                for begin in range(0, len(self.indexes), MAX_GROUPS)
+            ]
+        more = yield from super().take(answer)
+        return more
+
+    def _exists(self, index: int) -> Steps:
+        write = self.commit.writes[index]
+        assert write is not None
+        yield from self.refuse({index: 0})
+        if write.may_overwrite and isinstance(self.commit.outcomes[index], Refused):
+            del self.commit.outcomes[index]
+            return [_Overwrite(self.commit, [index])]
+        return []
+
+
+class _Overwrite(_Part):
+    """A creation of what exists, where that is only to be told of: an upsert after all."""
+
+    def fence(self, mutation: Any, write: Write) -> None:
+        super().fence(mutation, write)
+        if mutation.HasField("insert"):
+            entity = type(mutation.insert)()
+            entity.CopyFrom(mutation.insert)
+            mutation.upsert.CopyFrom(entity)
+
+    def take(self, answer: Answer) -> Steps:
+        more = yield from super().take(answer)
+        for index in self.indexes:
+            outcome = self.commit.outcomes.get(index)
+            if isinstance(outcome, Landed):
+                self.commit.outcomes[index] = outcome._replace(overwrote=True)
+        return more
+
+
+def make_insert(mutation: Any) -> None:
+    """Turn an upsert into an insert."""
+    if mutation.WhichOneof("operation") == "upsert":
+        entity = type(mutation.upsert)()
+        entity.CopyFrom(mutation.upsert)
+        mutation.insert.CopyFrom(entity)
+
+
+def put_mark(mutation: Any, write: Write) -> None:
+    if write.mark is not None and not deletes(mutation):
+        name, value = write.mark
+        entity_of(mutation).properties[name].integer_value = value
+
+
+def all_landed(response: Any) -> bool:
+    """Return whether nothing in an answer conflicts, as nearly always."""
+    return not any(result.conflict_detected for result in response.mutation_results)
+
+
+class PlainCommit:
+    """One request outside of transactions, sent until each of its mutations is settled.
+
+    Args:
+        request: a (raw) CommitRequest of the plan's own, without tickets.
+        writes: the watched write of each mutation; None for one that is not watched.
+    """
+
+    def __init__(self, request: Any, writes: Sequence[Write | None]) -> None:
+        self.request = request
+        self.mutations = mutations = request.mutations
+        self.writes = writes
+        self.results: dict[int, Any] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self._answers: list[Any] = []
+        indexes: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
+        for index, write in enumerate(writes):
+            kind = _Part
+            if write is not None and write.must_be_new:
+                kind = _Inserts
+            elif write is not None and write.new_id and not deletes(mutations[index]):
+                kind = _NewIds
+            indexes[kind].append(index)
+        self._parts = [kind(self, each) for kind, each in indexes.items() if each]
+
+    def simple_request(self) -> Any:
+        """Return the one commit that sends it all; None where it takes several."""
+        if len(self._parts) == 1 and type(self._parts[0]) is _Part:
+            return self._parts[0].request()
+        return None
+
+    def steps(self, first: Answer | None = None) -> Steps:
+        """Send what is not settled yet, once. Returns a `Result`.
+
+        Args:
+            first: the answer to the `simple_request`, where that has been sent.
+        """
+        left: list[_Part] = []
+        todo = self._parts
+        while todo:
+            answers = (
+                [first] if first else (yield [Call("commit", each.request()) for each in todo])
+            )
+            first = None
+            parts, todo = todo, []
+            for part, answer in zip(parts, answers, strict=True):
+                part.forget_error()
+                more = yield from part.take(answer)
+                todo += more
+                if part.error is not None and not more:
+                    left.append(part)
+        self._parts = left
+        failed = {
+            index: part.error
+            for part in left
+            for index in part.indexes
+            if index not in self.outcomes and part.error is not None
+        }
+        error = next(iter(failed.values()), None)
+        return Result(self._response(), self.outcomes, failed, error)
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """What became of a mutation, if it is a watched one."""
+        if self.writes[index] is not None:
+            self.outcomes[index] = outcome
+
+    def take_answer(self, indexes: Sequence[int], response: Any) -> dict[int, int]:
+        """Take the answer of one commit. Returns what conflicts, with the version that is there."""
+        self._answers.append(response)
+        refused: dict[int, int] = {}
+        for index, result in zip(indexes, response.mutation_results, strict=False):
+            if result.conflict_detected:
+                refused[index] = result.version
+                continue
+            self.results[index] = result
+            if self.writes[index] is not None:
+                self.outcomes[index] = Landed(result.version)
+        return refused
+
+    def _response(self) -> Any:
+        """Return the answers put together; blank for what has not landed."""
+        if len(self._answers) == 1 and len(self.results) == len(self.writes):
+            return self._answers[0]
+        response = _CommitResponse.pb(_CommitResponse())
+        for answer in self._answers:
+            response.index_updates += answer.index_updates
+            if answer.HasField("commit_time"):
+                response.commit_time.CopyFrom(answer.commit_time)
+        for index in range(len(self.writes)):
+            response.mutation_results.add()
+            if index in self.results:
+                response.mutation_results[index].CopyFrom(self.results[index])
+        return response
+
+    def blank(self) -> Any:
+        """Return a commit like this one, without mutations."""
+        blank = type(self.request)()
+        blank.project_id, blank.database_id = self.request.project_id, self.request.database_id
+        blank.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
+        return blank

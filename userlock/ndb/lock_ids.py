@@ -1,0 +1,163 @@
+"""Which lock guards an entity: found by a property, a method, or the key."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from google.cloud import ndb
+
+from userlock.errors import ConfigurationError, LockIdError
+from userlock.lock.lease import check_lock_id
+from userlock.ndb.patches import id_of, is_complete, key_of
+from userlock.ndb.policies import WritePolicy
+
+
+def key_id(key: Any) -> str | int | None:
+    """The lock id is the key's own id or name (None while it has none yet)."""
+    return id_of(key)
+
+
+def root_id(key: Any) -> str | int | None:
+    """The lock id is the id or name of the key's root: the user, for entities below a user."""
+    found: str | int | None = key.root().id()
+    return found
+
+
+class LockRule(NamedTuple):
+    """How a class finds the lock ids of its entities.
+
+    Attributes:
+        read: gives an entity's lock id, as the application has it, not checked.
+        source: where that comes from, in words.
+        by_key: whether it is in the key, so that it is None while Datastore is still to
+            allocate an id, and never changes after.
+    """
+
+    read: Callable[[Any], object]
+    source: str
+    by_key: bool
+
+
+def lock_rule_of(cls: Any) -> LockRule:
+    """The rule of a class under the user's lock that is being defined.
+
+    Raises:
+        ConfigurationError: it cannot be locked. Says what is missing.
+    """
+    rule = cls._lock_id
+    if isinstance(rule, str):
+        prop = getattr(cls, rule, None)
+        if not isinstance(prop, ndb.Property):
+            raise ConfigurationError(
+                f"{cls.__name__}._lock_id = {rule!r} names no property of {cls.__name__}"
+            )
+        return LockRule(operator.attrgetter(rule), f"its property {rule!r}", by_key=False)
+    if cls._lock_id_from_key is not None and not callable(cls._lock_id_from_key):
+        raise ConfigurationError(
+            f"{cls.__name__}._lock_id_from_key must be a function of a key, such as "
+            f"userlock.key_id, or a class method, not {cls._lock_id_from_key!r:.200}"
+        )
+    if rule is None:
+        if cls._lock_id_from_key is None:
+            raise ConfigurationError(
+                f"{cls.__name__} does not say which lock guards it. Set "
+                f"`_lock_id_from_key = userlock.key_id` if its key's id is the lock id, or "
+                f'`_lock_id = "user_id"` if a property holds it; or give it another policy: '
+                f"`_write_policy = userlock.WritePolicy.ABSTRACT` if it is a base class without "
+                f"entities of its own"
+            )
+        return LockRule(_from_key, _by_its_key(cls), by_key=True)
+    if not callable(rule):
+        raise ConfigurationError(
+            f"{cls.__name__}._lock_id must be the name of a property or a method, not {rule!r}"
+        )
+    return LockRule(_from_method, f"{cls.__name__}._lock_id()", by_key=False)
+
+
+def _by_its_key(cls: Any) -> str:
+    return f"{cls.__name__}._lock_id_from_key()"
+
+
+def _from_key(entity: Any) -> object:
+    key = key_of(entity)
+    return None if key is None else type(entity)._lock_id_from_key(key)
+
+
+def _from_method(entity: Any) -> object:
+    return entity._lock_id()
+
+
+def lock_id_of(entity: Any) -> str:
+    """The lock that guards an entity.
+
+    Raises:
+        LockIdError: the entity does not say; tells why.
+    """
+    policy = type(entity)._write_policy
+    if policy is not WritePolicy.USER_LOCK:
+        raise LockIdError(f"{_what(entity)} has no lock: its write policy is '{policy}'")
+    lock_id = lock_id_for_put(entity)
+    if lock_id is None:
+        raise LockIdError(f"{_what(entity)} has no id yet, and its id would name its lock")
+    return lock_id
+
+
+def lock_id_for_put(entity: Any) -> str | None:
+    """The lock id of an entity under the user's lock.
+
+    None where Datastore is still to allocate the id that names it.
+
+    Raises:
+        LockIdError: as `lock_id_of`.
+    """
+    rule: LockRule = entity._userlock_rule
+    try:
+        value = rule.read(entity)
+    except Exception as error:
+        raise _failed(_what(entity), rule.source, error) from error
+    if type(value) is str and value:
+        return value
+    if value is None and rule.by_key and not is_complete(key_of(entity)):
+        return None
+    return _checked(value, _what(entity), rule.source)
+
+
+def _checked(value: object, what: str, source: str) -> str:
+    try:
+        return check_lock_id(value)
+    except (TypeError, ValueError) as error:
+        gives = f"{source} gives {value!r:.200}, not a non-empty string or a number"
+        raise _no_lock_id(what, gives) from error
+
+
+def _failed(what: str, source: str, error: Exception) -> LockIdError:
+    return _no_lock_id(what, f"{source} failed ({type(error).__name__}: {error})")
+
+
+def _no_lock_id(what: str, reason: str) -> LockIdError:
+    error = LockIdError(f"{what} has no lock id: {reason}")
+    error.reason = reason
+    return error
+
+
+def _what(entity: Any) -> str:
+    return repr(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
+
+
+def lock_id_of_key(cls: Any, key: Any) -> str | None:
+    """The lock id that a bare key tells, or None when it does not.
+
+    `cls` is the model class of its kind.
+
+    Raises:
+        LockIdError: what should tell it fails, or gives something else.
+    """
+    if cls._write_policy is not WritePolicy.USER_LOCK or cls._lock_id_from_key is None:
+        return None
+    try:
+        value = cls._lock_id_from_key(key)
+    except Exception as error:
+        raise _failed(repr(key), _by_its_key(cls), error) from error
+    return None if value is None else _checked(value, repr(key), _by_its_key(cls))

@@ -1,0 +1,554 @@
+"""The gate: the wrapped stub of a client, through which every RPC passes.
+
+- Lookup and RunQuery: each entity of a watched kind gets its read stamp.
+- Commit: each mutation of a watched kind needs a ticket, which is exchanged for what
+  the write builds on. One without is not sent, whatever way it came here.
+- AllocateIds: a key that gets an id keeps its ticket.
+- Rollback: its error does not hide the reason for it.
+- The other reads pass as they are. An RPC that is not known is refused.
+
+ndb calls `stub.<rpc>.future(request, timeout=…, metadata=…)`; the synchronous
+form is gated as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+from collections.abc import Callable, Collection
+from typing import Any
+
+from google.api_core import exceptions as core_exceptions
+from google.cloud.datastore_v1.types import datastore as datastore_types
+from google.cloud.datastore_v1.types import entity as entity_types
+from google.cloud.datastore_v1.types.entity import Entity
+from google.cloud.datastore_v1.types.query import EntityResult
+from google.cloud.ndb import Key
+
+from userlock.callsite import CallSite, here
+from userlock.errors import WriteNotFenced
+from userlock.ndb.commits import (
+    Answer,
+    Call,
+    Landed,
+    PlainCommit,
+    Result,
+    key_of,
+)
+from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
+from userlock.ndb.enforcement import place_of_read
+from userlock.ndb.fencing import Ticket, redeem
+from userlock.ndb.provenance import Origin, origin
+from userlock.ndb.running import Running, raw
+from userlock.ndb.transaction_commits import TransactionCommit
+from userlock.ndb.transactions import undisguised
+from userlock.ndb.watched import is_watched
+from userlock.ndb.wire import number_in, put_number
+
+log = logging.getLogger(__name__)
+
+_TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
+
+#: RPCs that write nothing, or nothing of an entity.
+_HARMLESS = frozenset(
+    {"begin_transaction", "reserve_ids", "run_aggregation_query", "runAggregationQuery"}
+)
+#: What a transport has besides RPCs.
+_ATTRIBUTES = frozenset({"close", "grpc_channel", "host", "kind"})
+
+#: Stands in a request that has passed a gate, where an application has put a stub of its own
+#: between that and another one.
+_PASSED = secrets.randbits(63) | 1
+_GOOGLES = "google."
+
+
+class Gate:
+    """The stub of an `ndb.Client`, as the rest of the process sees it."""
+
+    def __init__(self, stub: Any) -> None:
+        object.__setattr__(self, "_userlock_stub", stub)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("__", "_userlock")):
+            raise AttributeError(name)
+        found = getattr(self._userlock_stub, name)
+        kind = _GATED.get(name)
+        if kind is not None:
+            return kind(found, self._userlock_stub)
+        if name in _HARMLESS or name in _ATTRIBUTES:
+            return found
+        raise WriteNotFenced.unknown_rpc(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._userlock_stub, name, value)
+
+
+def gated(stub: Any) -> Any:
+    """Return the gate before a stub; the stub itself if it is one."""
+    return stub if type(stub) is Gate else Gate(stub)
+
+
+class _Method:
+    """One RPC of a stub."""
+
+    def __init__(self, method: Any, stub: Any) -> None:
+        self._method = method
+        self._stub = stub
+
+    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+        request, take = self.prepare(request)
+        return take(self._method(request, *args, **options))
+
+    def future(self, request: Any, *args: Any, **options: Any) -> Any:
+        """Begin the call. Returns what gRPC's futures are for ndb."""
+        request, take = self.prepare(request)
+        return _TakenCall(self._method.future(request, *args, **options), take)
+
+    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """Return the request that is to be sent, and a function that changes its answer."""
+        return request, _as_it_is
+
+
+def _as_it_is(response: Any) -> Any:
+    return response
+
+
+# --- reads ----------------------------------------------------------------------------------
+
+
+def stamped(entity: Any, version: int, asked: Origin, place: CallSite | None) -> Any:
+    """Return an Entity message of google-cloud-datastore's, with its stamp."""
+    message = Entity.wrap(entity)
+    message.__dict__["_userlock_stamp"] = version, asked, place
+    return message
+
+
+class _Result:
+    """One result of a look-up or query, as ndb reads it. Its entity is made on demand."""
+
+    __slots__ = ("_asked", "_place", "_raw")
+
+    def __init__(self, result: Any, asked: Origin, place: CallSite | None) -> None:
+        self._raw = result
+        self._asked = asked
+        self._place = place
+
+    @property
+    def entity(self) -> Any:
+        return stamped(self._raw.entity, self._raw.version, self._asked, self._place)
+
+    @property
+    def cursor(self) -> Any:
+        return self._raw.cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(EntityResult.wrap(self._raw), name)
+
+
+class _TakenCall:
+    """A call whose answer is changed when it is taken."""
+
+    def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
+        self._call = call
+        self._take = take
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
+        return self._take(self._call.result(*args, **kwargs))
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._call.add_done_callback(lambda _: callback(self))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
+class _Lookup(_Method):
+    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
+        asked = origin(raw(request).read_options.transaction)
+        note_reading()
+        return request, functools.partial(_stamp_lookup, asked)
+
+
+def _stamp_lookup(asked: Origin, response: Any) -> Any:
+    found: list[Any] = []
+    watched = False
+    for result in raw(response).found:
+        if is_watched(result.entity.key.path[-1].kind):
+            watched = True
+            if result.version:
+                put_number(result.entity, result.version)  # for the global cache
+            found.append(_Result(result, asked, None))
+        else:
+            found.append(EntityResult.wrap(result))
+    if watched:
+        response.__dict__["found"] = found  # in front of the message's own
+    return response
+
+
+class _RunQuery(_Method):
+    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
+        asked = origin(raw(request).read_options.transaction)
+        note_reading()
+        return request, functools.partial(_stamp_query, asked, place_of_read())
+
+
+def _stamp_query(asked: Origin, place: CallSite | None, response: Any) -> Any:
+    results = raw(response).batch.entity_results
+    if any(is_watched(result.entity.key.path[-1].kind) for result in results):
+        batch = response.batch
+        batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
+        response.__dict__["batch"] = batch
+    return response
+
+
+# --- ids and rollbacks ----------------------------------------------------------------------
+
+
+class _AllocateIds(_Method):
+    """In a transaction ndb puts the allocated key in the place of the one that it has sent."""
+
+    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
+        sent = raw(request)
+        numbers = [number_in(key) for key in sent.keys]
+        if not any(numbers):
+            return request, _as_it_is
+        plain = type(sent)()
+        plain.CopyFrom(sent)
+        for key in plain.keys:
+            key.DiscardUnknownFields()
+        return _wrapped(request, plain), functools.partial(_put_numbers, numbers)
+
+
+def _put_numbers(numbers: list[int], response: Any) -> Any:
+    for key, number in zip(raw(response).keys, numbers, strict=False):
+        if number and not number_in(key):
+            put_number(key, number)
+    return response
+
+
+def _wrapped(like: Any, message: Any) -> Any:
+    """Return a message of the kind that another one is: raw, or google-cloud-datastore's."""
+    return message if like is raw(like) else type(like).wrap(message)
+
+
+class _Rollback(_Method):
+    """ndb would raise its error instead of the reason, or run the transaction again.
+
+    A transaction that is not rolled back expires.
+    """
+
+    def future(self, request: Any, *args: Any, **options: Any) -> Any:
+        return _QuietCall(self._method.future(request, *args, **options))
+
+
+class _QuietCall(_TakenCall):
+    def __init__(self, call: Any) -> None:
+        super().__init__(call, lambda response: response)
+
+    def exception(self, *args: Any, **kwargs: Any) -> None:
+        error = self._call.exception(*args, **kwargs)
+        if error is not None:
+            log.debug("a rollback failed", exc_info=error)
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
+        if self._call.exception() is None:
+            return self._call.result(*args, **kwargs)
+        return datastore_types.RollbackResponse()
+
+
+# --- commits --------------------------------------------------------------------------------
+
+
+class CommitAnswer:
+    """What each mutation of a commit gets, where they do not all get the same.
+
+    Attributes:
+        response: Datastore's answer, put together.
+        errors: the error of each mutation that has one of its own, by index.
+        failed: the indexes of those that share the error of the call.
+    """
+
+    def __init__(
+        self, response: Any, errors: dict[int, Exception], failed: Collection[int]
+    ) -> None:
+        self.response = response
+        self.errors = errors
+        self.failed = failed
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> Any:
+        return self.response
+
+
+def answer_in(error: BaseException | None) -> CommitAnswer | None:
+    """Return what each mutation of a commit gets that has ended with this error, if that is known.
+
+    ndb may have wrapped it: as the last of several tries, or as of a call within a call.
+    """
+    if error is None:
+        return None
+    error = undisguised(error)
+    if isinstance(error, core_exceptions.RetryError) and isinstance(error.cause, Exception):
+        error = undisguised(error.cause)
+    answer: CommitAnswer | None = getattr(error, "_userlock_answer", None)
+    return answer
+
+
+def settle(rpc: Any, futures: list[Any], process: Callable[..., None]) -> None:
+    """Give each future of a commit outside of transactions what is its own."""
+    error = rpc.exception()
+    answer = answer_in(error)
+    if answer is not None:
+        shared = dict.fromkeys(answer.failed, undisguised(error))
+        for index, each in (shared | answer.errors).items():
+            if not futures[index].done():
+                futures[index].set_exception(each)
+        process(answer, futures)
+    elif error is None and "_userlock_settled" in vars(rpc.result()):
+        # As ndb does, but without a wrapper around each result, which takes it longer than all
+        # that is ours.
+        for future, result in zip(futures, raw(rpc.result()).mutation_results, strict=False):
+            if not future.done():
+                key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
+                future.set_result(key)
+    else:
+        process(rpc, futures)
+
+
+class _Commit(_Method):
+    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+        plan = self._plan_of(request)
+        if plan is None:
+            return super().__call__(request, *args, **options)
+        return self._run(plan, request, args, options).result()
+
+    def future(self, request: Any, *args: Any, **options: Any) -> Any:
+        plan = self._plan_of(request)
+        if plan is None:
+            return super().future(request, *args, **options)
+        return self._run(plan, request, args, options)
+
+    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
+        if raw(request).transaction and current_transaction() is not None:
+            return request, functools.partial(_note_committed, current_attempt())
+        return request, _as_it_is
+
+    def _plan_of(self, request: Any) -> _Plan | None:
+        """Return the plan of a request; None where nothing in it is watched."""
+        sent = raw(request)
+        if number_in(sent) == _PASSED:
+            if self._is_last:
+                sent.DiscardUnknownFields()
+            return None
+        plan: _Plan | None = None if request is sent else vars(request).get("_userlock_plan")
+        if plan is None or plan.size != sent.ByteSize():
+            plan = _plan(sent)
+            if plan is not None and request is not sent:
+                object.__setattr__(request, "_userlock_plan", plan)
+        return plan
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether Google's own transport is behind the gate, not a stub of the application's."""
+        return type(self._stub).__module__.startswith(_GOOGLES)
+
+    def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:
+        plan.check()
+        return Running(plan, functools.partial(self._send, type(request), args, options))
+
+    def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
+        request = call.request
+        method = self._method if call.rpc == "commit" else getattr(self._stub, call.rpc)
+        if call.rpc == "lookup":
+            request = datastore_types.LookupRequest.wrap(request)
+        else:
+            if not self._is_last:
+                put_number(request, _PASSED)
+            if hasattr(kind, "wrap"):
+                request = kind.wrap(request)
+        return method.future(request, *args, **options)
+
+
+def _note_committed(attempt: Attempt, response: Any) -> Any:
+    attempt.committed = True
+    return response
+
+
+class _Plan:
+    """A request, its tickets, and what has become of them so far: ndb may send it again.
+
+    Args:
+        request: a (raw) CommitRequest of the plan's own.
+        tickets: the ticket of each mutation; None for one that is not watched.
+        refused: the errors of those that are not sent, by index.
+        size: of the caller's request.
+    """
+
+    def __init__(
+        self,
+        request: Any,
+        tickets: list[Ticket | None],
+        refused: dict[int, Exception],
+        size: int,
+    ) -> None:
+        self.in_transaction = bool(request.transaction)
+        #: Of the caller's request: one that has been changed since is another one.
+        self.size = size
+        self._tickets = tickets
+        self._errors = refused
+        self._settled = set(refused)
+        #: Which mutation of the caller's each one is that is sent.
+        self._sent = [index for index in range(len(tickets)) if index not in refused]
+        for index in sorted(refused, reverse=True):
+            del request.mutations[index]
+        for index, mutation in zip(self._sent, request.mutations, strict=True):
+            if tickets[index] is not None:
+                key_of(mutation).DiscardUnknownFields()
+        kind = TransactionCommit if self.in_transaction else PlainCommit
+        self._commit = kind(request, [tickets[index] for index in self._sent])
+
+    def check(self) -> None:
+        """Check, before a transaction is committed, that its locks have been held until here."""
+        if self.in_transaction:
+            for index in self._sent:
+                ticket = self._tickets[index]
+                if ticket is not None:
+                    ticket.check_commit()
+
+    def simple_request(self) -> Any:
+        whole = len(self._sent) == len(self._tickets)
+        return self._commit.simple_request() if whole and not self._settled else None
+
+    def steps(self, first: Answer | None) -> Any:
+        return self._commit.steps(first)
+
+    def take_landed(self, response: Any) -> Any:
+        for ticket, result in zip(self._tickets, response.mutation_results, strict=False):
+            if ticket is not None:
+                ticket.landed(result.version)
+        return _settled(response)
+
+    def take(self, result: Result) -> tuple[Any, Exception | None]:
+        """Settle the tickets. Returns the answer, or the error; in the thread that waits for it."""
+        failed = {self._sent[index] for index in result.errors}
+        landed = len(self._sent) - len(failed)
+        landed -= sum(type(each) is not Landed for each in result.outcomes.values())
+        for number, outcome in sorted(result.outcomes.items()):
+            index = self._sent[number]
+            ticket = self._tickets[index]
+            if ticket is not None and index not in self._settled:
+                self._settled.add(index)
+                error = ticket.settle(outcome, landed)
+                if error is not None:
+                    self._errors[index] = error
+        if self.in_transaction:
+            return self._take_transaction(result)
+        response = self._padded(result.response)
+        error = result.error or next(iter(self._errors.values()), None)
+        if error is not None:
+            answer = CommitAnswer(response, dict(self._errors), failed)
+            error._userlock_answer = answer  # type: ignore[attr-defined]
+        return response, error
+
+    def _take_transaction(self, result: Result) -> tuple[Any, Exception | None]:
+        own = [each for index, each in self._errors.items() if index in self._sent]
+        error = own[0] if own else result.error
+        if error is not None:
+            return None, error
+        for ticket in self._tickets:
+            if ticket is not None and ticket.attempt is not None:
+                ticket.attempt.committed = True
+        return self._padded(result.response), None
+
+    def _padded(self, response: Any) -> Any:
+        """Return an answer with a blank result for each mutation that was not sent."""
+        if len(self._sent) < len(self._tickets):
+            padded = type(response)()
+            padded.CopyFrom(response)
+            del padded.mutation_results[:]
+            results = dict(zip(self._sent, response.mutation_results, strict=False))
+            for index in range(len(self._tickets)):
+                padded.mutation_results.add()
+                if index in results:
+                    padded.mutation_results[index].CopyFrom(results[index])
+            response = padded
+        return _settled(response)
+
+
+def _settled(response: Any) -> Any:
+    """Return an answer of which each watched mutation has been settled."""
+    wrapped = datastore_types.CommitResponse.wrap(response)
+    wrapped.__dict__["_userlock_settled"] = True
+    return wrapped
+
+
+def _plan(request: Any) -> _Plan | None:
+    """Return the plan of a (raw) CommitRequest; None where nothing in it is watched.
+
+    Raises:
+        WriteNotFenced: something has no ticket in a commit that is to be carried out as a whole.
+    """
+    tickets: list[Ticket | None] = []
+    refused: dict[int, Exception] = {}
+    for index, mutation in enumerate(request.mutations):
+        key = key_of(mutation)
+        last = key.path[-1] if key.path else None
+        ticket = None
+        if last is not None and is_watched(last.kind):
+            ticket = redeem(number_in(key), last.kind, last.name or last.id or None)
+            if ticket is None:
+                refused[index] = WriteNotFenced.without_ticket(
+                    key=_ndb_key(key), put_at=here(), deleting=mutation.HasField("delete")
+                )
+        tickets.append(ticket)
+    if request.transaction:
+        _raise_what_failed()
+    if refused and request.mode == _TRANSACTIONAL:
+        raise next(iter(refused.values()))
+    if not refused and not any(ticket is not None for ticket in tickets):
+        return None
+    for index, ticket in enumerate(tickets):
+        if ticket is not None and ticket.withdrawn:
+            refused[index] = ticket.withdrawn_error()
+    own = type(request)()
+    own.CopyFrom(request)
+    return _Plan(own, tickets, refused, request.ByteSize())
+
+
+def _ndb_key(key: Any) -> Any:
+    """Return the ndb key of a (raw) key, for a message."""
+    flat: list[Any] = []
+    for element in key.path:
+        kind = element.WhichOneof("id_type")
+        flat += [element.kind, None if kind is None else getattr(element, kind)]
+    partition = key.partition_id
+    try:
+        return Key(*flat, app=partition.project_id, namespace=partition.namespace_id or None)
+    except Exception:
+        return tuple(flat)
+
+
+def _raise_what_failed() -> None:
+    """Raise the first error of a write in the transaction that nobody has been told of.
+
+    ndb's `Key.delete` drops its future in a transaction. What fails on its way to
+    the commit, as where the global cache does not answer, is not in it.
+    """
+    if current_transaction() is None:
+        return
+    for ticket in current_attempt().tickets:
+        error = None if ticket.withdrawn else ticket.untold
+        if error is not None:
+            ticket.future.check_success()  # raises it, and counts as being told of it
+
+
+_GATED: dict[str, type[_Method]] = {
+    "lookup": _Lookup,
+    "run_query": _RunQuery,
+    "allocate_ids": _AllocateIds,
+    "rollback": _Rollback,
+    "commit": _Commit,
+}
