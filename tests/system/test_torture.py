@@ -49,7 +49,7 @@ def said(result: Result, seed: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("concurrency_mode", "seconds"), [("optimistic", 100.0), ("pessimistic", 45.0)]
+    ("concurrency_mode", "seconds"), [("optimistic", 95.0), ("pessimistic", 40.0)]
 )
 def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float) -> None:
     result = run(tmp_path, seed=SEED, seconds=seconds, concurrency_mode=concurrency_mode)
@@ -78,7 +78,7 @@ class Control(NamedTuple):
     mutation: Mutation
     kind: Kind
     members: list[tuple[str, int, str]]
-    seconds: float = 10.0
+    seconds: float = 9.0
     harms: frozenset[Harm] = frozenset()
 
 

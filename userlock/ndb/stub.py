@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import secrets
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -44,7 +43,7 @@ from userlock.ndb.running import Running, raw
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.watched import is_watched
-from userlock.ndb.wire import number_in, put_number
+from userlock.ndb.wire import has_passed, mark_passed, number_in, put_number
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +56,6 @@ _HARMLESS = frozenset(
 #: What a transport has besides RPCs.
 _ATTRIBUTES = frozenset({"close", "grpc_channel", "host", "kind"})
 
-#: Stands in a request that has passed a gate, where an application has put a stub of its own
-#: between that and another one.
-_PASSED = secrets.randbits(63) | 1
 _GOOGLES = "google."
 
 
@@ -339,7 +335,7 @@ class _Commit(_Method):
     def _plan_of(self, request: Any) -> _Plan | None:
         """Return the plan of a request; None where nothing in it is watched."""
         sent = raw(request)
-        if number_in(sent) == _PASSED:
+        if has_passed(sent):
             if self._is_last:
                 sent.DiscardUnknownFields()
             return None
@@ -366,7 +362,7 @@ class _Commit(_Method):
             request = datastore_types.LookupRequest.wrap(request)
         else:
             if not self._is_last:
-                put_number(request, _PASSED)
+                mark_passed(request)
             if hasattr(kind, "wrap"):
                 request = kind.wrap(request)
         return method.future(request, *args, **options)

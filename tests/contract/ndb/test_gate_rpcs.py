@@ -61,7 +61,7 @@ class TestRpcs:
         known = {*stub._GATED, *stub._HARMLESS, *stub._ATTRIBUTES}
         assert sorted(there - known - _OPERATIONS - _OF_THE_CLASS) == []
 
-    @pytest.mark.parametrize("name", [*_OPERATIONS, "run_dml"])
+    @pytest.mark.parametrize("name", [*sorted(_OPERATIONS), "run_dml"])
     def test_an_unknown_one_is_refused(self, context: Any, name: str) -> None:
         called: list[Any] = []
         raw = context.client.stub._userlock_stub

@@ -81,9 +81,11 @@ def bytes_of_each(model: Any) -> float:
     return bytes_of_all / _TOGETHER
 
 
-def test_an_entity_takes_at_most_250_bytes_more() -> None:
+def test_an_entity_takes_at_most_150_bytes_more() -> None:
+    """Rather none: its attributes lie where ndb's do, and its result is lighter than ndb's."""
     tracked, plain = bytes_of_each(LockedLearner), bytes_of_each(PlainLearner)
-    assert 0 < tracked - plain <= 250
+    assert plain > 1_000
+    assert tracked - plain <= 150
 
 
 def growth(reads: int) -> int:

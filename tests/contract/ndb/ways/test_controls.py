@@ -127,8 +127,7 @@ def pickles_off(patch: Patch) -> None:
 
 def place_of_creation_off(patch: Patch) -> None:
     """`get_or_insert` is ndb's."""
-    for name in ("_get_or_insert_async", "get_or_insert_async"):
-        patch.delattr(_MODEL, name)
+    patch.delattr(_MODEL, "get_or_insert_async")
 
 
 def put_check_off(patch: Patch) -> None:
