@@ -35,7 +35,7 @@
     ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
     │   └── EntityExistsError           a new entity was put where there is one already
     ├── CommitInDoubt                   a commit was applied, or not: its reply was lost
-    ├── WriteNotFenced                  ndb went past the hooks: a release that does not fit
+    ├── WriteNotFenced                  a write that could not be fenced, so it was not sent
     ├── StaleObjectUsed                 an object that is out of date (where that is raised)
     └── EntityNotFound                  the entity was deleted before it could be locked
 

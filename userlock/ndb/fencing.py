@@ -25,11 +25,9 @@ the write builds on. Nothing about a put under way is kept on the entity.
 from __future__ import annotations
 
 import abc
-import contextvars
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from userlock.callsite import CallSite
@@ -69,7 +67,6 @@ from userlock.ndb.provenance import (
     stamp_of,
 )
 from userlock.ndb.transactions import error_of, note_pending, untold_error
-from userlock.ndb.wire import TicketedKey, ticketed
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
@@ -120,6 +117,7 @@ class Ticket(abc.ABC):
         self.new_id = self._name is None
         #: The attempt of a transaction that it is part of; None outside of any.
         self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
+        self._notes = request_notes()
         self._key = key
         self._lock_id = lock_id
         self._stamp = stamp
@@ -181,9 +179,10 @@ class Ticket(abc.ABC):
 
     def withdraw(self) -> None:
         """Do not send it, if it has not been sent: its caller is told of another error."""
-        self.withdrawn = True
-        if self.future is not None:
-            self.future._userlock_told = True
+        if self.number in _open:
+            self.withdrawn = True
+            if self.future is not None:
+                self.future._userlock_told = True
 
     def is_for(self, kind: str, name: str | int | None) -> bool:
         """Return whether it is for the entity with that kind and id (None: not allocated yet)."""
@@ -257,6 +256,9 @@ class Ticket(abc.ABC):
             locked=self._is_locked,
         )
         forget_cached(self._key, self.begun_in)
+        if self._stamp is not None and self._stamp.version > 0:
+            # A delete of what the caches no longer have is still one of what was read.
+            self._notes.left[self._key] = self._stamp
         LISTENERS.emit(StaleWrite(self._lock_id, error))
         return error
 
@@ -349,7 +351,7 @@ class PutTicket(Ticket):
         before = None if stamp is not None else last_stamp(entity)
         if before is not None:
             # It was given another key: the delete of the first one builds on what was read.
-            request_notes().left[before.key] = before
+            self._notes.left[before.key] = before
 
     @property
     def _model(self) -> Any:
@@ -463,7 +465,6 @@ class DeleteTicket(Ticket):
         tenures = () if tenure is None else (tenure,)
         super().__init__(key, lock_id, known, tenures, deleted_at, now)
         self._check_version()
-        self._notes = request_notes()
         last = None if tenure is None else last_puts(tenure).pop(key, None)
         if (
             last is not None
@@ -492,14 +493,6 @@ class DeleteTicket(Ticket):
             if stamp is not None and stamp.key == self._key:
                 restamp(entity, stamp.key, DELETED, held=stamp.held)
 
-    def refused(
-        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
-    ) -> StaleWriteError:
-        self._notes.left.pop(self._key, None)
-        return super().refused(
-            version, others_landed=others_landed, may_have_landed=may_have_landed
-        )
-
 
 def _stamp_under(
     tenure: Tenure | None, stamp: Stamp | None, transaction: bytes | None
@@ -525,90 +518,7 @@ def stamp_for_delete(ndb_key: Any, cls: Any) -> Stamp | None:
     return max(stamps, key=lambda each: each.order, default=None)
 
 
-# --- from the put to the message ------------------------------------------------------------
-
-
-class Writing:
-    """One put or delete that is being begun: where its ticket is until the message is made.
-
-    In a context variable, and only for as long as the call that begins it: what
-    it calls may begin other writes, of the same object too, each in its own.
-    """
-
-    __slots__ = ("at", "context", "entity", "sent", "ticket")
-
-    def __init__(self, entity: Any, at: CallSite | None, context: Any) -> None:
-        self.entity = entity
-        self.at = at
-        self.context = context
-        self.ticket: Ticket | None = None
-        self.sent = False
-
-    def begin(self, begin: Callable[[], Any]) -> Any:
-        """Begin the write. Returns its future."""
-        token = _writing.set(self)
-        try:
-            future = begin()
-        except BaseException:
-            if self.ticket is not None:
-                self.ticket.withdraw()
-            raise
-        finally:
-            _writing.reset(token)
-        if self.ticket is not None:
-            self.ticket.begun(future)
-            group = _group.get()
-            if group is not None:
-                group.append(self.ticket)
-        return future
-
-
-_writing: contextvars.ContextVar[Writing | None] = contextvars.ContextVar(
-    "userlock_writing", default=None
-)
-_group: contextvars.ContextVar[list[Ticket] | None] = contextvars.ContextVar(
-    "userlock_group", default=None
-)
-
-
-def writing() -> Writing | None:
-    """Return the write that is being begun here, if one is."""
-    return _writing.get()
-
-
-def ticketed_key(ds_key: Any) -> Any:
-    """Return the key that the message of the write that is being begun is made with."""
-    current = _writing.get()
-    if current is None or current.ticket is None or current.sent:
-        return ds_key
-    path = ds_key.flat_path
-    partial = len(path) % 2
-    if not current.ticket.is_for(path[partial - 2], None if partial else path[-1]):
-        return ds_key
-    current.sent = True
-    return ticketed(ds_key, current.ticket.number)
-
-
-def plain_key(ds_key: Any) -> Any:
-    """Return a key without its ticket."""
-    return ds_key.plain if type(ds_key) is TicketedKey else ds_key
-
-
 def redeem(number: int, kind: str, name: str | int | None) -> Ticket | None:
     """Return the ticket with that number, if it is for that entity. Each is given once."""
     ticket = _open.pop(number, None)
     return ticket if ticket is not None and ticket.is_for(kind, name) else None
-
-
-def together(begin: Callable[[], list[Any]]) -> list[Any]:
-    """Begin several writes: all, or none if one of them is refused."""
-    group: list[Ticket] = []
-    token = _group.set(group)
-    try:
-        return begin()
-    except Exception:
-        for ticket in group:
-            ticket.withdraw()
-        raise
-    finally:
-        _group.reset(token)

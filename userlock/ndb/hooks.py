@@ -10,6 +10,7 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
 from userlock.ndb import fencing, stub, transactions
+from userlock.ndb import writing as begun
 from userlock.ndb.checks import (
     bypass_global_cache,
     cached_is_good,
@@ -35,10 +36,10 @@ class ModelHooks:
         self.tracked = tracked
 
     gated = staticmethod(stub.gated)
-    ticketed = staticmethod(fencing.ticketed_key)
-    plain = staticmethod(fencing.plain_key)
+    ticketed = staticmethod(begun.ticketed_key)
+    plain = staticmethod(begun.plain_key)
     settle = staticmethod(stub.settle)
-    together = staticmethod(fencing.together)
+    together = staticmethod(begun.together)
     transaction = staticmethod(transactions.run_transaction)
     leaving = staticmethod(transactions.leave_context)
 
@@ -112,7 +113,7 @@ class ModelHooks:
         now = Moment(deleted_at, context)
         stamp = fencing.stamp_for_delete(ndb_key, cls)
         lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
-        writing = fencing.Writing(None, deleted_at, context)
+        writing = begun.Writing(None, deleted_at, context)
         writing.ticket = fencing.DeleteTicket(ndb_key, cls, lock_id, stamp, tenure, deleted_at, now)
         return writing.begin(lambda: delete(**kwargs))
 

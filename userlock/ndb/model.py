@@ -24,7 +24,7 @@ from userlock.ndb import patches
 from userlock.ndb.checks import check_put, check_put_of_policy, check_whole
 from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import Moment, place_of_read
-from userlock.ndb.fencing import PutTicket, Writing, writing
+from userlock.ndb.fencing import PutTicket
 from userlock.ndb.hooks import ModelHooks
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import projection_of
@@ -33,6 +33,7 @@ from userlock.ndb.provenance import ATTRIBUTES, DELETED, Origin, restamp, stamp_
 from userlock.ndb.staleness import watch_uses
 from userlock.ndb.transactions import DatastoreParticipant, wait_for_key
 from userlock.ndb.watched import watch
+from userlock.ndb.writing import Writing, writing
 from userlock.settings import Reaction
 
 

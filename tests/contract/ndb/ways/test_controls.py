@@ -24,7 +24,7 @@ from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
 from tests.contract.ndb.ways.tables import Hook, WayIn, WayOut, by_somebody_else
-from userlock.ndb import fencing, hooks, model, stub
+from userlock.ndb import fencing, hooks, model, stub, writing
 from userlock.ndb.enforcement import suppressed
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -49,7 +49,7 @@ def tickets_off(patch: Patch) -> None:
     patch.setattr(
         _HOOKS,
         "ticketed",
-        staticmethod(lambda key: fencing.ticketed_key(key) if suppressed() else key),
+        staticmethod(lambda key: writing.ticketed_key(key) if suppressed() else key),
     )
 
 
