@@ -2,11 +2,11 @@
 
 Whoever uses userlock has its hooks in ndb, for all models of the process. To
 compare with ndb alone *in the same run*, this module notes every function,
-class and module that ndb's modules and classes have before userlock is used;
-`restored` puts back what has been replaced since, and takes out what has been
-added to a class since (a descriptor, such as `Client.stub`), for a block.
-Nothing here knows which places userlock hooks into, so a hook that moves is
-found as well.
+class and module that the modules and classes of ndb, and of google-cloud-datastore
+below it, have before userlock is used; `restored` puts back what has been
+replaced since, and takes out what has been added to a class since (a
+descriptor, such as `Client.stub`), for a block. Nothing here knows which places
+userlock hooks into, so a hook that moves is found as well.
 
 Objects keep what they were given: the stub of a client that was made, or used,
 outside of such a block is behind userlock's gate. ndb alone needs a client of
@@ -21,9 +21,10 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import google.cloud.datastore
 import google.cloud.ndb
 
-_PACKAGE = google.cloud.ndb.__name__
+_PACKAGES = (google.cloud.ndb.__name__, google.cloud.datastore.__name__)
 _KINDS = (types.FunctionType, types.ModuleType, type, classmethod, staticmethod, property)
 #: In the place of a value, of what is not there.
 _ABSENT: Any = object()
@@ -43,12 +44,12 @@ def _attributes_of(owner: Any) -> Iterator[_Attribute]:
 
 def _modules() -> Iterator[tuple[str, types.ModuleType]]:
     for name, module in list(sys.modules.items()):
-        if name == _PACKAGE or name.startswith(f"{_PACKAGE}."):
+        if any(name == each or name.startswith(f"{each}.") for each in _PACKAGES):
             yield name, module
 
 
 def _all_classes() -> Iterator[type]:
-    """Give each class that one of ndb's modules defines."""
+    """Give each class that one of these modules defines."""
     for module_name, module in _modules():
         for value in vars(module).values():
             if isinstance(value, type) and value.__module__ == module_name:

@@ -137,12 +137,12 @@ class InternalStomp(WriteViolation):
 
 
 class WriteAfterCommit(WriteViolation):
-    """A write in a transaction that has been committed already: ndb would drop it in silence.
+    """A write in a transaction that is over already: ndb would drop it in silence.
 
     Raised whatever the enforcement.
     """
 
-    problem = "was written in a transaction that was committed already, so it would be lost"
+    problem = "was written in a transaction that was over already, so it would be lost"
     remedy = "write it after ndb.transaction() has returned, not in a call_on_commit() callback"
 
 

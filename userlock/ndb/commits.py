@@ -143,6 +143,11 @@ def may_have_landed(error: BaseException | None) -> bool:
     return isinstance(error, DOUBTFUL)
 
 
+def is_transient(error: BaseException | None) -> bool:
+    """Return whether ndb sends a request again that ends with this error."""
+    return isinstance(error, (*DOUBTFUL[:3], errors.Aborted))
+
+
 # --- what mutations are about ---------------------------------------------------------------
 
 
@@ -234,6 +239,11 @@ def is_same(entity: Any, other: Any) -> bool:
     )
 
 
+def version_if_same(result: Any, mutation: Any) -> int:
+    """Return the version of a stored entity, 0 if it was changed since it was put like this."""
+    return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
+
+
 # --- outside of transactions ----------------------------------------------------------------
 
 
@@ -267,7 +277,6 @@ class _Part:
         """Write into a mutation what it builds on."""
         if write.base_version:
             mutation.base_version = write.base_version
-        put_mark(mutation, write)
 
     def take(self, answer: Answer) -> Steps:
         """Take the answer. Returns the parts that are to be sent now, as a consequence."""
@@ -313,7 +322,7 @@ class _Part:
             if deletes(mutation) and name in looked.missing:
                 commit.settle(index, Landed(looked.missing[name]))
             elif name in looked.found and has_mark(write, looked.found[name].entity):
-                commit.settle(index, Landed(int(looked.found[name].version)))
+                commit.settle(index, Landed(version_if_same(looked.found[name], mutation)))
             else:
                 commit.settle(index, Refused(version, self._is_doubtful(index)))
 
@@ -428,6 +437,8 @@ class PlainCommit:
         indexes: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
         for index, write in enumerate(writes):
             kind = _Part
+            if write is not None and write.mark is not None:
+                put_mark(mutations[index], write)
             if write is not None and write.must_be_new:
                 kind = _Inserts
             elif write is not None and write.new_id and not deletes(mutations[index]):
@@ -468,7 +479,8 @@ class PlainCommit:
             for index in part.indexes
             if index not in self.outcomes and part.error is not None
         }
-        error = next(iter(failed.values()), None)
+        # One that ndb sends the request again for, if there is one.
+        error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
         return Result(self._response(), self.outcomes, failed, error)
 
     def settle(self, index: int, outcome: Outcome) -> None:

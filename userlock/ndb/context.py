@@ -40,16 +40,20 @@ class Attempt:
         tickets: of the puts and deletes that it has begun.
         puts: the latest put of each entity, by key.
         deleted: the keys of what it has deleted.
-        committed: whether it is over: what is put now would be lost.
+        over: whether it was committed or rolled back: what is put now would be lost.
     """
 
-    __slots__ = ("committed", "deleted", "puts", "tickets")
+    __slots__ = ("deleted", "over", "puts", "tickets")
 
     def __init__(self) -> None:
         self.tickets: list[Any] = []
         self.puts: dict[Any, Any] = {}
         self.deleted: set[Any] = set()
-        self.committed = False
+        self.over = False
+
+    def end(self) -> None:
+        """It has been committed or rolled back."""
+        self.over = True
 
 
 def current_attempt() -> Attempt:

@@ -109,7 +109,11 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
     ) -> None:
         # One object may be entered by several tasklets, and left in any order.
         left_by = sys._getframe(1)
+        around: FrameType | None = left_by
+        while around is not None and around.f_code.co_filename == contextlib.__file__:
+            around = around.f_back  # of an exit stack
         mine = [block for block in self._blocks if block.opened_by is left_by]
+        mine = mine or [block for block in self._blocks if block.frame is around]
         block = (mine or self._blocks)[-1]
         self._blocks.remove(block)
         block.close()
@@ -177,7 +181,7 @@ def _owner(frame: FrameType) -> FrameType:
         if frame.f_code.co_name in _ENTERING:
             frame = caller
         elif (
-            frame.f_code.co_flags & inspect.CO_GENERATOR
+            frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR)
             and caller.f_code.co_name in _ENTERING
             and caller.f_code.co_filename == contextlib.__file__
         ):

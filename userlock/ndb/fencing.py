@@ -138,7 +138,7 @@ class Ticket(abc.ABC):
             now.fenced and stamp is not None and stamp.version == 0 and not in_its_transaction
         )
         if self.attempt is not None:
-            if self.attempt.committed:
+            if self.attempt.over:
                 raise self._violation(WriteAfterCommit)
             self.attempt.tickets.append(self)
         if self.base_version and self.attempt is None:
@@ -341,7 +341,9 @@ class PutTicket(Ticket):
         self._held = now.held
         self._last_puts: list[LastPut] = []
         reaction = self._reaction_to_overwriting(now)
-        self.must_be_new = reaction is not Reaction.OFF
+        # Once ndb has an id allocated for it, in a transaction, others may know that as well.
+        allocated = self.new_id and self.attempt is not None and now.fenced
+        self.must_be_new = allocated or reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
         self._check_version()
         self._check_other_object()

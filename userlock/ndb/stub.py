@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from google.api_core import exceptions as core_exceptions
@@ -33,6 +33,7 @@ from userlock.ndb.commits import (
     Landed,
     PlainCommit,
     Result,
+    is_transient,
     key_of,
 )
 from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
@@ -262,11 +263,11 @@ class CommitAnswer:
     Attributes:
         response: Datastore's answer, put together.
         errors: the error of each mutation that has one of its own, by index.
-        failed: the indexes of those that share the error of the call.
+        failed: the error of each one whose commit has failed.
     """
 
     def __init__(
-        self, response: Any, errors: dict[int, Exception], failed: Collection[int]
+        self, response: Any, errors: dict[int, Exception], failed: dict[int, Exception]
     ) -> None:
         self.response = response
         self.errors = errors
@@ -298,8 +299,12 @@ def settle(rpc: Any, futures: list[Any], process: Callable[..., None]) -> None:
     error = rpc.exception()
     answer = answer_in(error)
     if answer is not None:
-        shared = dict.fromkeys(answer.failed, undisguised(error))
-        for index, each in (shared | answer.errors).items():
+        last = undisguised(error)
+        if isinstance(last, core_exceptions.RetryError):  # ndb has tried again, in vain
+            answer.failed.update(
+                {index: last for index, each in answer.failed.items() if is_transient(each)}
+            )
+        for index, each in (answer.failed | answer.errors).items():
             if not futures[index].done():
                 futures[index].set_exception(each)
         process(answer, futures)
@@ -369,7 +374,7 @@ class _Commit(_Method):
 
 
 def _note_committed(attempt: Attempt, response: Any) -> Any:
-    attempt.committed = True
+    attempt.end()
     return response
 
 
@@ -429,7 +434,7 @@ class _Plan:
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets. Returns the answer, or the error; in the thread that waits for it."""
-        failed = {self._sent[index] for index in result.errors}
+        failed = {self._sent[index]: error for index, error in result.errors.items()}
         landed = len(self._sent) - len(failed)
         landed -= sum(type(each) is not Landed for each in result.outcomes.values())
         for number, outcome in sorted(result.outcomes.items()):
@@ -456,7 +461,7 @@ class _Plan:
             return None, error
         for ticket in self._tickets:
             if ticket is not None and ticket.attempt is not None:
-                ticket.attempt.committed = True
+                ticket.attempt.end()
         return self._padded(result.response), None
 
     def _padded(self, response: Any) -> Any:

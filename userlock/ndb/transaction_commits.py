@@ -48,6 +48,7 @@ from userlock.ndb.commits import (
     may_have_landed,
     name_of,
     put_mark,
+    version_if_same,
 )
 
 _CommitResponse: Any = datastore_types.CommitResponse
@@ -127,17 +128,19 @@ class TransactionCommit:
         contention: ndb would run the function again and again, each time with the
         same old object.
         """
-        fenced = {
-            name: write
-            for name, index in self._firsts.items()
-            if (write := self._writes[index]) is not None and write.base_version
-        }
+        fenced = [
+            (index, write)
+            for index, write in enumerate(self._writes)
+            if write is not None and write.base_version
+        ]
         if not fenced:
             return None
-        keys = [key_of(self._mutations[self._firsts[name]]) for name in fenced]
-        looked: Looked = yield from look_up(self._request, keys, self._request.transaction)
-        for name, write in fenced.items():
-            index = self._firsts[name]
+        keys = {name_of(key): key for index, _ in fenced if (key := key_of(self._mutations[index]))}
+        looked: Looked = yield from look_up(
+            self._request, list(keys.values()), self._request.transaction
+        )
+        for index, write in fenced:
+            name = name_of(key_of(self._mutations[index]))
             if name in looked.found:
                 version = int(looked.found[name].version)
             elif deletes(self._mutations[index]):
@@ -201,8 +204,9 @@ class TransactionCommit:
         # Without an answer the first request may still be on its way.
         version = (yield from self._find_out()) if over else None
         if version is None:
-            index = next(index for index, write in enumerate(self._writes) if write is not None)
-            self._outcomes[index] = InDoubt(lost)
+            watched = [index for index, write in enumerate(self._writes) if write is not None]
+            if watched:
+                self._outcomes[watched[0]] = InDoubt(lost)
             return None, lost
         if version < 0:
             return None, lost
@@ -233,12 +237,23 @@ class TransactionCommit:
         ]
         if proofs:
             return max(proofs)
-        if lasts and all(
-            deletes(self._mutations[index]) and name in looked.missing
-            for name, index in lasts.items()
-        ):
+        if self._is_all_gone(lasts, looked):
             return 0  # whoever has deleted it
         return -1 if any(self._is_as_before(index, looked) for index in lasts.values()) else None
+
+    def _is_all_gone(self, lasts: dict[bytes, int], looked: Looked) -> bool:
+        """Return whether all that was written is deletes of what was there, and it is not."""
+        return (
+            bool(lasts)
+            and len(lasts) == len({name_of(key_of(each)) for each in self._mutations})
+            and all(
+                deletes(self._mutations[index])
+                and (write := self._writes[index]) is not None
+                and write.read_version > 0
+                and name in looked.missing
+                for name, index in lasts.items()
+            )
+        )
 
     def _version_proving(self, index: int, looked: Looked) -> int | None:
         """Return the version of a write that is found; 0 if it was changed since; or None."""
@@ -246,10 +261,10 @@ class TransactionCommit:
         result = looked.found.get(name_of(key_of(mutation)))
         if result is None or write is None or deletes(mutation):
             return None
-        if has_mark(write, result.entity):
-            return int(result.version)
         # Nobody else knows an id that Datastore has allocated for this attempt.
-        return 0 if write.new_id else None
+        if has_mark(write, result.entity) or write.new_id:
+            return version_if_same(result, mutation)
+        return None
 
     def _is_as_before(self, index: int, looked: Looked) -> bool:
         mutation, write = self._mutations[index], self._writes[index]

@@ -175,7 +175,8 @@ def wait_for_key(ndb_key: Any, context: Any) -> None:
         write = flying.get(ndb_key)
         if write is None or not wait_for(write):
             return
-        flying.pop(ndb_key, None)
+        if flying.get(ndb_key) is write:  # another one may have begun meanwhile
+            del flying[ndb_key]
 
 
 def wait_for_all(context: Any) -> None:
@@ -320,7 +321,9 @@ class _Runs:
     def __call__(self) -> Any:
         for ticket in self._tickets:
             ticket.trying_again()
-        self._tickets = current_attempt().tickets
+        attempt = current_attempt()
+        current_context().call_on_transaction_complete(attempt.end)
+        self._tickets = attempt.tickets
         return self._run()
 
 

@@ -147,7 +147,9 @@ def test_after_a_delete_that_was_rolled_back_it_is_refused_still(
     with pytest.raises(ZeroDivisionError):
         ndb.transaction(delete_in_vain)
     elsewhere(under_lock(RIVALS["changes it"], key))
-    with pytest.raises(userlock.StaleWriteError):
-        key.delete()
+    for _ in range(2):
+        with pytest.raises(userlock.StaleWriteError):
+            key.delete()
+    key.get()
     key.delete()  # now that it is known
     assert stored(key) is None

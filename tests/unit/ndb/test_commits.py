@@ -224,9 +224,16 @@ class TestLostReplies:
         write = Write(base_version=7, mark=("write_id", 5))
         plan = PlainCommit(request(upsert("ann")), [write])
         play(plan, LOST)
-        result, calls = play(plan, committed(None), found(("ann", 8, {"write_id": 5})))
+        result, calls = play(plan, committed(None), found(("ann", 8, {"points": 0, "write_id": 5})))
         assert calls[0].request.mutations[0].upsert.properties["write_id"].integer_value == 5
         assert result.outcomes == {0: Landed(8)}
+
+    def test_a_mark_that_somebody_else_has_kept_tells_no_version(self) -> None:
+        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        play(plan, LOST)
+        changed = found(("ann", 9, {"points": 3, "write_id": 5}))
+        result, _ = play(plan, committed(None), changed)
+        assert result.outcomes == {0: Landed(0)}
 
     def test_another_mark_is_somebody_else(self) -> None:
         plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
@@ -262,7 +269,7 @@ class TestLostReplies:
         plan = PlainCommit(request(upsert("a")), [Write(must_be_new=True, mark=("write_id", 5))])
         play(plan, LOST)
         exists = errors.AlreadyExists("entity already exists")
-        result, _ = play(plan, exists, found(("a", 8, {"write_id": 5})))
+        result, _ = play(plan, exists, found(("a", 8, {"points": 0, "write_id": 5})))
         assert result.outcomes == {0: Landed(8)}
 
     def test_where_even_looking_fails_nobody_can_tell(self) -> None:
@@ -332,7 +339,7 @@ class TestTransactions:
         plan = transaction(
             upsert("ann"), upsert("bob"), writes=[Write(mark=("write_id", 5)), Write()]
         )
-        stored = found(("ann", 8, {"write_id": 5}), ("bob", 9, {}))
+        stored = found(("ann", 8, {"points": 0, "write_id": 5}), ("bob", 9, {}))
         result, _ = play(plan, LOST, self.over, stored)
         assert result.outcomes == {0: Landed(8), 1: Landed(8)}
         assert result.error is None
@@ -352,10 +359,27 @@ class TestTransactions:
         result, _ = play(plan, LOST, self.over, stored)
         assert result.outcomes == {0: InDoubt(LOST)}
 
-    def test_an_allocated_id_proves_it_but_not_its_version(self) -> None:
+    @pytest.mark.parametrize(("points", "version"), [(0, 8), (3, 0)], ids=["as put", "changed"])
+    def test_an_allocated_id_proves_it(self, points: int, version: int) -> None:
         plan = transaction(upsert("a1"), writes=[Write(new_id=True)])
-        result, _ = play(plan, LOST, self.over, found(("a1", 8, {"points": 3})))
-        assert result.outcomes == {0: Landed(0)}
+        result, _ = play(plan, LOST, self.over, found(("a1", 8, {"points": points})))
+        assert result.outcomes == {0: Landed(version)}
+
+    def test_what_is_missing_proves_nothing_of_others(self) -> None:
+        """Of a plain model, of an id that is not allocated, or of what was never read."""
+        for other in (upsert("plain"), upsert(None)):
+            write = Write(read_version=7)
+            plan = transaction(delete("ann"), other, writes=[write, None])
+            result, _ = play(plan, LOST, self.over, found(missing=[("ann", 9)]))
+            assert result.outcomes == {0: InDoubt(LOST)}
+        plan = transaction(delete("ann"), writes=[Write()])
+        result, _ = play(plan, LOST, self.over, found(missing=[("ann", 9)]))
+        assert result.outcomes == {0: InDoubt(LOST)}
+
+    def test_a_later_mutation_of_an_entity_builds_on_what_was_read_too(self) -> None:
+        plan = transaction(delete("ann"), upsert("ann"), writes=[Write(), Write(base_version=7)])
+        result, _ = play(plan, found(("ann", 8, {})))
+        assert result.outcomes == {1: Refused(8)}
 
     def test_a_look_up_that_is_not_answered_does_not_run_the_function_again(self) -> None:
         plan = transaction(upsert("ann"), writes=[Write(base_version=7)])
