@@ -34,7 +34,9 @@ def test_every_hook_is_found_taken_out_and_put_back() -> None:
         "assert {attribute.name for attribute in pristine.replaced()} == names\n"
         "print(*sorted(names))\n"
     )
-    assert {"_entity_from_protobuf", "get_async", "delete_async", "_process_commit"} <= set(printed.split())
+    assert {"_entity_from_protobuf", "get_async", "delete_async", "_process_commit"} <= set(
+        printed.split()
+    )
 
 
 def test_it_must_be_imported_before_userlock(monkeypatch: pytest.MonkeyPatch) -> None:
