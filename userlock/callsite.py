@@ -49,6 +49,10 @@ class CallSite:
         self._code = code
         self._instruction = instruction
 
+    def is_of(self, code: CodeType, instruction: int) -> bool:
+        """Return whether it is that instruction."""
+        return self._code is code and self._instruction == instruction
+
     @property
     def line(self) -> int:
         return line_of(self._code, self._instruction)
@@ -75,9 +79,21 @@ def here() -> CallSite | None:
         if file not in _passed_over and (
             file in _application or not _is_internal(file, frame.f_globals)
         ):
-            return CallSite(frame.f_code, frame.f_lasti)
+            return _call_site(frame.f_code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+#: Of the last one: what a loop writes has one call site.
+_last: CallSite | None = None
+
+
+def _call_site(code: CodeType, instruction: int) -> CallSite:
+    global _last
+    last = _last
+    if last is None or not last.is_of(code, instruction):
+        last = _last = CallSite(code, instruction)
+    return last
 
 
 def _is_internal(file: str, module: dict[str, Any]) -> bool:

@@ -274,9 +274,8 @@ class _Part:
         return request
 
     def fence(self, mutation: Any, write: Write) -> None:
-        """Write into a mutation what it builds on."""
-        if write.base_version:
-            mutation.base_version = write.base_version
+        """Write into a mutation what it is to be checked by."""
+        build_on(mutation, write)
 
     def take(self, answer: Answer) -> Steps:
         """Take the answer. Returns the parts that are to be sent now, as a consequence."""
@@ -400,6 +399,12 @@ class _Overwrite(_Part):
         return more
 
 
+def build_on(mutation: Any, write: Write) -> None:
+    """Write into a mutation which version it builds on."""
+    if write.base_version:
+        mutation.base_version = write.base_version
+
+
 def make_insert(mutation: Any) -> None:
     """Turn an upsert into an insert."""
     if mutation.WhichOneof("operation") == "upsert":
@@ -434,23 +439,32 @@ class PlainCommit:
         self.results: dict[int, Any] = {}
         self.outcomes: dict[int, Outcome] = {}
         self._answers: list[Any] = []
-        indexes: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
-        for index, write in enumerate(writes):
-            kind = _Part
+        #: What is not settled yet; None until something has to be settled.
+        self._parts: list[_Part] | None = None
+        for mutation, write in zip(mutations, writes, strict=True):
             if write is not None and write.mark is not None:
-                put_mark(mutations[index], write)
-            if write is not None and write.must_be_new:
-                kind = _Inserts
-            elif write is not None and write.new_id and not deletes(mutations[index]):
-                kind = _NewIds
-            indexes[kind].append(index)
-        self._parts = [kind(self, each) for kind, each in indexes.items() if each]
+                put_mark(mutation, write)
 
     def simple_request(self) -> Any:
         """Return the one commit that sends it all; None where it takes several."""
-        if len(self._parts) == 1 and type(self._parts[0]) is _Part:
-            return self._parts[0].request()
-        return None
+        for write in self.writes:
+            if write is not None and (write.must_be_new or write.new_id):
+                return None
+        for mutation, write in zip(self.mutations, self.writes, strict=True):
+            if write is not None:
+                build_on(mutation, write)
+        return self.request
+
+    def _first_parts(self) -> list[_Part]:
+        indexes: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
+        for index, write in enumerate(self.writes):
+            kind = _Part
+            if write is not None and write.must_be_new:
+                kind = _Inserts
+            elif write is not None and write.new_id and not deletes(self.mutations[index]):
+                kind = _NewIds
+            indexes[kind].append(index)
+        return [kind(self, each) for kind, each in indexes.items() if each]
 
     def steps(self, first: Answer | None = None) -> Steps:
         """Send what is not settled yet, once. Returns a `Result`.
@@ -459,7 +473,7 @@ class PlainCommit:
             first: the answer to the `simple_request`, where that has been sent.
         """
         left: list[_Part] = []
-        todo = self._parts
+        todo = self._first_parts() if self._parts is None else self._parts
         while todo:
             answers = (
                 [first] if first else (yield [Call("commit", each.request()) for each in todo])

@@ -118,22 +118,28 @@ def note_reading() -> None:
 
 
 def _caches() -> Iterator[Any]:
-    """The context caches that may know of an entity; some may be given twice."""
-    for current in (context.get_context(False), context.get_toplevel_context(False)):
-        if current is not None:
-            yield current.cache
-    if context.get_context(False) is not None:
-        yield from request_notes().caches
+    """Give the context caches that may know of an entity."""
+    current = context.get_context(False)
+    if current is None:
+        return
+    given = [current.cache]
+    yield current.cache
+    for cache in (context.get_toplevel_context().cache, *request_notes().caches):
+        if not any(cache is each for each in given):
+            given.append(cache)
+            yield cache
 
 
 def cached_entities(ndb_key: Any) -> Iterator[Any]:
-    """Give the objects that the caches of this request's contexts have for a key.
+    """Give the objects that the caches of this request's contexts have for a key, each once.
 
     An object may have been given another key since.
     """
+    given: list[Any] = []
     for cache in _caches():
         entity = cache.get(ndb_key)
-        if entity is not None:
+        if entity is not None and not any(entity is each for each in given):
+            given.append(entity)
             yield entity
 
 

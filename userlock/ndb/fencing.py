@@ -25,6 +25,7 @@ the write builds on. Nothing about a put under way is kept on the entity.
 from __future__ import annotations
 
 import abc
+import functools
 import itertools
 import threading
 import weakref
@@ -55,7 +56,7 @@ from userlock.ndb.context import (
     request_notes,
 )
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.patches import id_of, is_complete, kind_of
+from userlock.ndb.patches import id_of, is_complete, kind_of, same_key
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
@@ -74,7 +75,11 @@ AnyViolation = TypeVar("AnyViolation", bound=WriteViolation)
 
 _numbers = itertools.count(1)
 #: The tickets that may still be redeemed. Kept by the futures and transactions of their writes.
-_open: weakref.WeakValueDictionary[int, Ticket] = weakref.WeakValueDictionary()
+_open: dict[int, weakref.ref[Ticket]] = {}
+
+
+def _close(number: int, _: object) -> None:
+    _open.pop(number, None)
 
 
 class Ticket(abc.ABC):
@@ -142,8 +147,10 @@ class Ticket(abc.ABC):
                 raise self._violation(WriteAfterCommit)
             self.attempt.tickets.append(self)
         if self.base_version and self.attempt is None:
-            capabilities.require_base_version(now.context.client, self._not_fenced)
-        _open[self.number] = self
+            client = now.context.client
+            if not capabilities.honours_base_version(client):
+                capabilities.require_base_version(client, self._not_fenced)
+        _open[self.number] = weakref.ref(self, functools.partial(_close, self.number))
 
     # --- on its way -------------------------------------------------------------------------
 
@@ -161,6 +168,8 @@ class Ticket(abc.ABC):
         flying = self._flying_in
         if flying is not None and flying.get(self._key) is self:
             del flying[self._key]
+            if not flying:
+                flying.clear()  # and with it the room that a large `put_multi` took
         if error_of(future) is None:
             self.forget()
 
@@ -170,7 +179,7 @@ class Ticket(abc.ABC):
             pending.pop(self.number, None)
         future, self.future = self.future, None
         if future is not None:
-            future.__dict__.pop("_userlock_when_told", None)
+            future._userlock_when_told = None
 
     @property
     def untold(self) -> BaseException | None:
@@ -187,6 +196,14 @@ class Ticket(abc.ABC):
     def is_for(self, kind: str, name: str | int | None) -> bool:
         """Return whether it is for the entity with that kind and id (None: not allocated yet)."""
         return kind == self._kind and (self._name is None or name == self._name)
+
+    def has(self, ds_key: Any) -> bool:
+        """Return whether that is its key, as Datastore's library has it."""
+        if self._key is not None and self._key._key is ds_key:
+            return True
+        path = ds_key.flat_path
+        partial = len(path) % 2
+        return self.is_for(path[partial - 2], None if partial else path[-1])
 
     def check_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.
@@ -492,7 +509,7 @@ class DeleteTicket(Ticket):
         self._notes.left.pop(self._key, None)
         for entity in self._objects:
             stamp = stamp_of(entity)
-            if stamp is not None and stamp.key == self._key:
+            if stamp is not None and same_key(stamp.key, self._key):
                 restamp(entity, stamp.key, DELETED, held=stamp.held)
 
 
@@ -512,7 +529,7 @@ def stamp_for_delete(ndb_key: Any, cls: Any) -> Stamp | None:
         for entity in cached_entities(ndb_key)
         if isinstance(entity, cls)
         and (stamp := last_stamp(entity)) is not None
-        and stamp.key == ndb_key
+        and same_key(stamp.key, ndb_key)
     ]
     left = request_notes().left.get(ndb_key)
     if left is not None:
@@ -522,5 +539,6 @@ def stamp_for_delete(ndb_key: Any, cls: Any) -> Stamp | None:
 
 def redeem(number: int, kind: str, name: str | int | None) -> Ticket | None:
     """Return the ticket with that number, if it is for that entity. Each is given once."""
-    ticket = _open.pop(number, None)
+    found = _open.pop(number, None)
+    ticket = None if found is None else found()
     return ticket if ticket is not None and ticket.is_for(kind, name) else None

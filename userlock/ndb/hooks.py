@@ -22,7 +22,7 @@ from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.patches import key_of, kind_of
 from userlock.ndb.provenance import NOTHING_HELD, stamp_read
 from userlock.ndb.watched import is_watched, watched_class
-from userlock.ndb.wire import number_in
+from userlock.ndb.wire import number_in, quick
 
 
 class ModelHooks:
@@ -43,15 +43,21 @@ class ModelHooks:
     transaction = staticmethod(transactions.run_transaction)
     leaving = staticmethod(transactions.leave_context)
 
+    def quick(self, ds_key: Any) -> Any:
+        """Return the key that a look-up sends: one that makes its message quickly."""
+        path = ds_key.flat_path
+        return quick(ds_key) if is_watched(path[len(path) % 2 - 2]) else ds_key
+
     # --- reads ------------------------------------------------------------------------------
 
     def made(self, entity: Any, message: Any) -> None:
         """Stamp an entity. What did not come as Datastore's answer was read under no lock."""
-        stamp = vars(message).get("_userlock_stamp")
-        if stamp is None:
+        try:
+            # Past proto-plus, which would look for a field. Not by `__dict__`: asked for that,
+            # each message would get one.
+            version, asked, place = object.__getattribute__(message, "_userlock_stamp")
+        except AttributeError:
             version, asked, place = number_in(message._pb), NOTHING_HELD, None
-        else:
-            version, asked, place = stamp
         stamp_read(entity, key_of(entity), version, asked, place)
 
     def get_async(self, ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, Any]) -> Any:

@@ -65,6 +65,8 @@ class Model(ndb.Model):
     _userlock_rule: ClassVar[LockRule | None] = None
     #: Makes the mark of a put, where it has a `WriteIdProperty`.
     _userlock_mark: ClassVar[Any] = None
+    #: Where `get_or_insert` was called, of a new entity that it is about to put.
+    _userlock_asked_at: CallSite | None = None
     # See `provenance.ATTRIBUTES`.
     _userlock_key: Any = None
     _userlock_lock_id: object = None
@@ -100,7 +102,11 @@ class Model(ndb.Model):
             raise ContextError()
         put = super()._put_async
         # `get_or_insert` creates it, perhaps on a later turn of the event loop.
-        put_at = self.__dict__.pop("_userlock_asked_at", None) or here()
+        put_at = self._userlock_asked_at
+        if put_at is None:
+            put_at = here()
+        else:
+            del self._userlock_asked_at
         return Writing(self, put_at, context).begin(lambda: put(**kwargs))
 
     put_async = _put_async
@@ -194,7 +200,8 @@ class _Creator:
 
     def __call__(self, **kwargs: Any) -> Any:
         entity = self._cls(**kwargs)
-        entity.__dict__["_userlock_asked_at"] = self._place
+        if self._place is not None:
+            entity._userlock_asked_at = self._place
         return entity
 
     def __getattr__(self, name: str) -> Any:

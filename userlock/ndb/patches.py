@@ -31,6 +31,7 @@ POINTS = (
     Point("_datastore_api:stub", "any client's stub, also of no `ndb.Client`, is gated"),
     Point("_datastore_api:put", "the ticket of a put is written into the key that it sends"),
     Point("_datastore_api:delete", "likewise, of a delete"),
+    Point("_datastore_api:lookup", "the keys of look-ups make their messages quickly"),
     Point("_datastore_api:_process_commit", "each write of a commit gets an error of its own"),
     Point("_cache:global_cache_key", "the global cache's keys are without tickets"),
     Point("_cache:ContextCache.get_and_validate", "under a lock, what is cached may be old"),
@@ -108,6 +109,11 @@ def id_of(ndb_key: Any) -> str | int | None:
     return path[-1] if len(path) % 2 == 0 else None
 
 
+def same_key(ndb_key: Any, other: Any) -> bool:
+    """Return whether two keys are equal. Most are the same object, of which ndb takes no notice."""
+    return ndb_key is other or bool(ndb_key == other)
+
+
 def is_complete(ndb_key: Any) -> bool:
     """Return whether there is a key, and it has an id."""
     return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
@@ -183,6 +189,7 @@ def _install_for_reads(hooks: Any) -> None:
     from_protobuf = ndb_model._entity_from_protobuf
     get_and_validate = _cache.ContextCache.get_and_validate
     get_async = ndb_key_module.Key.get_async
+    lookup = _datastore_api.lookup
     tracked = hooks.tracked
 
     @functools.wraps(from_protobuf)
@@ -204,6 +211,11 @@ def _install_for_reads(hooks: Any) -> None:
     def get_with_place(self: Any, *args: Any, **kwargs: Any) -> Any:
         return hooks.get_async(self, functools.partial(get_async, self, *args), kwargs)
 
+    @functools.wraps(lookup)
+    def quick_lookup(key: Any, options: Any) -> Any:
+        return lookup(hooks.quick(key), options)
+
+    _datastore_api.lookup = quick_lookup
     ndb_model._entity_from_protobuf = stamped_entity
     _cache.ContextCache.get_and_validate = get_if_good
     ndb_key_module.Key.get_async = get_with_place

@@ -19,7 +19,7 @@ from userlock.callsite import CallSite
 from userlock.lock.scope import current_scope
 from userlock.lock.tenure import Tenure
 from userlock.ndb.context import current_attempt, current_transaction
-from userlock.ndb.patches import is_complete
+from userlock.ndb.patches import is_complete, same_key
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
 sequence = itertools.count(1)
@@ -160,7 +160,7 @@ def last_stamp(entity: Any) -> Stamp | None:
 def stamp_of(entity: Any) -> Stamp | None:
     """Return the stamp of an entity object, if it is still about the entity that its key names."""
     stamp = last_stamp(entity)
-    if stamp is None or (stamp.key is not entity._key and stamp.key != entity._key):
+    if stamp is None or not same_key(stamp.key, entity._key):
         return None
     return stamp
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types.entity import Entity
+from google.cloud.datastore_v1.types.entity import Key as KeyMessage
 from google.cloud.datastore_v1.types.query import EntityResult
 from google.cloud.ndb import Key
 
@@ -36,7 +37,13 @@ from userlock.ndb.commits import (
     is_transient,
     key_of,
 )
-from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
+from userlock.ndb.context import (
+    Attempt,
+    current_attempt,
+    current_context,
+    current_transaction,
+    note_reading,
+)
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.fencing import Ticket, redeem
 from userlock.ndb.provenance import Origin, origin
@@ -67,12 +74,12 @@ class Gate:
         object.__setattr__(self, "_userlock_stub", stub)
 
     def __getattr__(self, name: str) -> Any:
+        kind = _GATED.get(name)
+        if kind is not None:
+            return kind(getattr(self._userlock_stub, name), self._userlock_stub)
         if name.startswith(("__", "_userlock")):
             raise AttributeError(name)
         found = getattr(self._userlock_stub, name)
-        kind = _GATED.get(name)
-        if kind is not None:
-            return kind(found, self._userlock_stub)
         if name in _HARMLESS or name in _ATTRIBUTES:
             return found
         raise WriteNotFenced.unknown_rpc(name)
@@ -100,7 +107,8 @@ class _Method:
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         """Begin the call. Returns what gRPC's futures are for ndb."""
         request, take = self.prepare(request)
-        return _TakenCall(self._method.future(request, *args, **options), take)
+        call = self._method.future(request, *args, **options)
+        return call if take is _as_it_is else _TakenCall(call, take)
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Return the request that is to be sent, and a function that changes its answer."""
@@ -111,14 +119,46 @@ def _as_it_is(response: Any) -> Any:
     return response
 
 
+def _kind_of(key: Any) -> str:
+    """Return the kind of a (raw) key; none if it has no path."""
+    path = key.path
+    return path[-1].kind if path else ""
+
+
 # --- reads ----------------------------------------------------------------------------------
 
 
 def stamped(entity: Any, version: int, asked: Origin, place: CallSite | None) -> Any:
     """Return an Entity message of google-cloud-datastore's, with its stamp."""
-    message = Entity.wrap(entity)
-    message.__dict__["_userlock_stamp"] = version, asked, place
+    message = Entity.__new__(Entity)
+    # One by one: asked for its `__dict__`, each message would get one.
+    _set(message, "_pb", entity)
+    _set(message, "key", _Key(entity.key))  # in front of the message's own
+    _set(message, "_userlock_stamp", (version, asked, place))
     return message
+
+
+_set = object.__setattr__
+
+
+class _Key:
+    """A key as ndb reads it: its fields as they are.
+
+    Through google-cloud-datastore's message each of them is wrapped anew each time.
+    """
+
+    __slots__ = ("_pb", "partition_id", "path")
+
+    def __init__(self, key: Any) -> None:
+        self._pb = key
+        self.partition_id = key.partition_id
+        self.path = key.path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pb, name)
+
+    def __repr__(self) -> str:
+        return repr(self._pb)
 
 
 class _Result:
@@ -162,37 +202,50 @@ class _TakenCall:
 
 class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        asked = origin(raw(request).read_options.transaction)
+        sent = raw(request)
+        if not any(is_watched(_kind_of(key)) for key in sent.keys):
+            return request, _as_it_is
+        asked = origin(sent.read_options.transaction)
         note_reading()
-        return request, functools.partial(_stamp_lookup, asked)
+        context = current_context()
+        cached = context is not None and context.global_cache is not None
+        return request, functools.partial(_stamp_lookup, asked, cached)
 
 
-def _stamp_lookup(asked: Origin, response: Any) -> Any:
+def _stamp_lookup(asked: Origin, cached: bool, response: Any) -> Any:
     found: list[Any] = []
     watched = False
-    for result in raw(response).found:
-        if is_watched(result.entity.key.path[-1].kind):
+    answer = raw(response)
+    for result in answer.found:
+        if is_watched(_kind_of(result.entity.key)):
             watched = True
-            if result.version:
-                put_number(result.entity, result.version)  # for the global cache
+            if cached and result.version:
+                put_number(result.entity, result.version)  # which the global cache keeps
             found.append(_Result(result, asked, None))
         else:
             found.append(EntityResult.wrap(result))
     if watched:
-        response.__dict__["found"] = found  # in front of the message's own
+        missing = [EntityResult.wrap(result) for result in answer.missing]
+        deferred = [KeyMessage.wrap(key) for key in answer.deferred]
+        # In front of the message's own.
+        response.__dict__.update(found=found, missing=missing, deferred=deferred)
     return response
 
 
 class _RunQuery(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        asked = origin(raw(request).read_options.transaction)
+        sent = raw(request)
+        kinds = sent.query.kind  # none, of a query of all kinds, or in GQL
+        if kinds and not any(is_watched(each.name) for each in kinds):
+            return request, _as_it_is
+        asked = origin(sent.read_options.transaction)
         note_reading()
         return request, functools.partial(_stamp_query, asked, place_of_read())
 
 
 def _stamp_query(asked: Origin, place: CallSite | None, response: Any) -> Any:
     results = raw(response).batch.entity_results
-    if any(is_watched(result.entity.key.path[-1].kind) for result in results):
+    if any(is_watched(_kind_of(result.entity.key)) for result in results):
         batch = response.batch
         batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
         response.__dict__["batch"] = batch
@@ -345,7 +398,7 @@ class _Commit(_Method):
                 sent.DiscardUnknownFields()
             return None
         plan: _Plan | None = None if request is sent else vars(request).get("_userlock_plan")
-        if plan is None or plan.size != sent.ByteSize():
+        if plan is None or plan.asked != sent.SerializeToString():
             plan = _plan(sent)
             if plan is not None and request is not sent:
                 object.__setattr__(request, "_userlock_plan", plan)
@@ -385,7 +438,7 @@ class _Plan:
         request: a (raw) CommitRequest of the plan's own.
         tickets: the ticket of each mutation; None for one that is not watched.
         refused: the errors of those that are not sent, by index.
-        size: of the caller's request.
+        asked: the caller's request, serialised.
     """
 
     def __init__(
@@ -393,23 +446,23 @@ class _Plan:
         request: Any,
         tickets: list[Ticket | None],
         refused: dict[int, Exception],
-        size: int,
+        asked: bytes,
     ) -> None:
         self.in_transaction = bool(request.transaction)
-        #: Of the caller's request: one that has been changed since is another one.
-        self.size = size
+        #: One that has been changed since is another one.
+        self.asked = asked
         self._tickets = tickets
         self._errors = refused
         self._settled = set(refused)
         #: Which mutation of the caller's each one is that is sent.
-        self._sent = [index for index in range(len(tickets)) if index not in refused]
-        for index in sorted(refused, reverse=True):
-            del request.mutations[index]
-        for index, mutation in zip(self._sent, request.mutations, strict=True):
-            if tickets[index] is not None:
-                key_of(mutation).DiscardUnknownFields()
+        self._sent: Sequence[int] = range(len(tickets))
+        if refused:
+            self._sent = [index for index in self._sent if index not in refused]
+            for index in sorted(refused, reverse=True):
+                del request.mutations[index]
         kind = TransactionCommit if self.in_transaction else PlainCommit
-        self._commit = kind(request, [tickets[index] for index in self._sent])
+        writes = [tickets[index] for index in self._sent] if refused else tickets
+        self._commit = kind(request, writes)
 
     def check(self) -> None:
         """Check, before a transaction is committed, that its locks have been held until here."""
@@ -492,31 +545,31 @@ def _plan(request: Any) -> _Plan | None:
     Raises:
         WriteNotFenced: something has no ticket in a commit that is to be carried out as a whole.
     """
+    if request.transaction:
+        _raise_what_failed()
+    if not any(is_watched(_kind_of(key_of(mutation))) for mutation in request.mutations):
+        return None
+    asked = request.SerializeToString()
+    own = type(request).FromString(asked)
     tickets: list[Ticket | None] = []
     refused: dict[int, Exception] = {}
-    for index, mutation in enumerate(request.mutations):
+    for index, mutation in enumerate(own.mutations):
         key = key_of(mutation)
         last = key.path[-1] if key.path else None
         ticket = None
         if last is not None and is_watched(last.kind):
             ticket = redeem(number_in(key), last.kind, last.name or last.id or None)
+            key.DiscardUnknownFields()
             if ticket is None:
                 refused[index] = WriteNotFenced.without_ticket(
                     key=_ndb_key(key), put_at=here(), deleting=mutation.HasField("delete")
                 )
+                if request.mode == _TRANSACTIONAL:
+                    raise refused[index]
+            elif ticket.withdrawn:
+                refused[index] = ticket.withdrawn_error()
         tickets.append(ticket)
-    if request.transaction:
-        _raise_what_failed()
-    if refused and request.mode == _TRANSACTIONAL:
-        raise next(iter(refused.values()))
-    if not refused and not any(ticket is not None for ticket in tickets):
-        return None
-    for index, ticket in enumerate(tickets):
-        if ticket is not None and ticket.withdrawn:
-            refused[index] = ticket.withdrawn_error()
-    own = type(request)()
-    own.CopyFrom(request)
-    return _Plan(own, tickets, refused, request.ByteSize())
+    return _Plan(own, tickets, refused, asked)
 
 
 def _ndb_key(key: Any) -> Any:

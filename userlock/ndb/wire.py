@@ -13,7 +13,11 @@ import struct
 from typing import Any
 
 from google.cloud.datastore import Key
+from google.cloud.datastore_v1.types.entity import Key as KeyMessage
 from google.protobuf import unknown_fields
+
+_KeyMessage: Any = KeyMessage
+_RawKey: Any = KeyMessage.pb()
 
 _FIELD = 7697260  # "usl" in ASCII; far above any number that Datastore's schema uses
 _FIXED64 = 1
@@ -63,28 +67,106 @@ def has_passed(request: Any) -> bool:
     return number_in(request) == _PASSED
 
 
-class TicketedKey(Key):
+class QuickKey(Key):
+    """A Datastore key that makes its message, and tells its kind, in a tenth of the time.
+
+    google-cloud-datastore's own sets each field through proto-plus, and copies its path deeply to
+    look at it.
+    """
+
+    def to_protobuf(self) -> Any:
+        return _KeyMessage.wrap(_message_of(self))
+
+    @property
+    def kind(self) -> str:
+        path = self.flat_path
+        kind: str = path[len(path) % 2 - 2]
+        return kind
+
+    @property
+    def is_partial(self) -> bool:
+        return len(self.flat_path) % 2 == 1
+
+
+class PlainKey:
+    """What is needed of a key whose message has been made: that."""
+
+    __slots__ = ("_pb",)
+
+    def __init__(self, message: Any) -> None:
+        self._pb = message
+
+    def to_protobuf(self) -> Any:
+        return self
+
+
+class TicketedKey(QuickKey):
     """A key whose message carries the number of a ticket.
 
     For one put or delete on its way to the commit, and never given to the application.
 
     Attributes:
         ticket: the number.
-        plain: the key without it.
     """
 
     ticket = 0
-    plain: Key
+    _plain: PlainKey | None = None
+
+    @property
+    def plain(self) -> PlainKey:
+        """The key without it."""
+        if self._plain is None:
+            self._plain = PlainKey(_message_of(self))
+        return self._plain
 
     def to_protobuf(self) -> Any:
-        message = self.plain.to_protobuf()
-        put_number(message._pb, self.ticket)
-        return message
+        message = _RawKey()
+        message.CopyFrom(self.plain._pb)
+        put_number(message, self.ticket)
+        return _KeyMessage.wrap(message)
+
+
+def quick(key: Any) -> QuickKey:
+    """Return a copy of a Datastore key that makes its message quickly."""
+    found: QuickKey = _alike(QuickKey, key)
+    return found
 
 
 def ticketed(key: Any, number: int) -> TicketedKey:
     """Return a copy of a Datastore key that carries a ticket."""
-    found = TicketedKey.__new__(TicketedKey)
-    found.__dict__.update(key.__dict__)
-    found.ticket, found.plain = number, key
+    found: TicketedKey = _alike(TicketedKey, key)
+    found.ticket = number
+    return found
+
+
+def _message_of(key: Any) -> Any:
+    """Return the (raw) message of a key."""
+    message = _RawKey()
+    partition = message.partition_id
+    partition.project_id = key.project
+    if key.database:
+        partition.database_id = key.database
+    if key.namespace:
+        partition.namespace_id = key.namespace
+    add = message.path.add
+    path = iter(key.flat_path)
+    for kind in path:
+        name = next(path, None)
+        if name is None:
+            add(kind=kind)
+        elif isinstance(name, str):
+            add(kind=kind, name=name)
+        else:
+            add(kind=kind, id=name)
+    return message
+
+
+#: What a key consists of. Not copied by `__dict__`: asked for that, each key would keep a dict.
+_PARTS = tuple(vars(Key("Kind", project="project")))
+
+
+def _alike(kind: Any, key: Any) -> Any:
+    found = kind.__new__(kind)
+    for name in _PARTS:
+        setattr(found, name, getattr(key, name))
     return found

@@ -75,9 +75,7 @@ def ticketed_key(ds_key: Any) -> Any:
     current = _writing.get()
     if current is None or current.ticket is None or current.sent:
         return ds_key
-    path = ds_key.flat_path
-    partial = len(path) % 2
-    if not current.ticket.is_for(path[partial - 2], None if partial else path[-1]):
+    if not current.ticket.has(ds_key):
         return ds_key
     current.sent = True
     return ticketed(ds_key, current.ticket.number)

@@ -130,7 +130,7 @@ class TestRenames:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(commits._Part, "fence", lambda *_: None)
+        monkeypatch.setattr(commits, "build_on", lambda *_: None)
         monkeypatch.setattr(TransactionCommit, "_check_versions", _nothing)
 
         def act() -> None:

@@ -141,13 +141,13 @@ class TestAnotherNdb:
     def test_what_is_outdated_is_carried_out(
         self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, what: str
     ) -> None:
-        fence = commits._Part.fence
+        build_on = commits.build_on
 
-        def fence_others(self: Any, mutation: Any, write: Any) -> None:
+        def fence_others(mutation: Any, write: Any) -> None:
             if commits.deletes(mutation) is (what == "put"):
-                fence(self, mutation, write)
+                build_on(mutation, write)
 
-        monkeypatch.setattr(commits._Part, "fence", fence_others)
+        monkeypatch.setattr(commits, "build_on", fence_others)
         says = self.wrong(ndb_client)
         assert f"a {what} of an object that was out of date was carried out" in says
 
@@ -156,7 +156,7 @@ class TestAnotherNdb:
     ("name", "says"),
     [
         ("_process_commit", "_datastore_api:_process_commit is gone"),
-        ("lookup", "ended with AttributeError"),  # which userlock does not touch
+        ("_NonTransactionalCommitBatch", "ended with NameError"),  # which userlock does not touch
     ],
 )
 def test_an_ndb_that_lacks_something(datastore: emulator.Emulator, name: str, says: str) -> None:

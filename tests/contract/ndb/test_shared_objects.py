@@ -167,7 +167,7 @@ class TestPutWithinItsPut:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(commits._Part, "fence", lambda *_: None)
+        monkeypatch.setattr(commits, "build_on", lambda *_: None)
         with userlock.global_lock("ann"):
             entity = key.get()
             entity.points += 5
@@ -239,7 +239,7 @@ class TestPutByTwoThreads:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(commits._Part, "fence", lambda *_: None)
+        monkeypatch.setattr(commits, "build_on", lambda *_: None)
         self.put_together(key, ndb_client, elsewhere, checked=False)
         assert stored(key) == 5
 

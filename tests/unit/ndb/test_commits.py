@@ -394,7 +394,7 @@ class TestControls:
         ("off", "write", "is_fenced"),
         [
             (
-                (commits._Part, "fence", lambda *_: None),
+                (commits, "build_on", lambda *_: None),
                 Write(base_version=7),
                 lambda call: call.request.mutations[0].HasField("base_version"),
             ),
