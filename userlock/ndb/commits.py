@@ -158,6 +158,12 @@ def key_of(mutation: Any) -> Any:
     return found if operation == "delete" else found.key
 
 
+def kind_of(key: Any) -> str:
+    """Return the kind of a (raw) key; none if it has no path."""
+    path = key.path
+    return path[-1].kind if path else ""
+
+
 def deletes(mutation: Any) -> bool:
     """Return whether a mutation is a delete."""
     found: bool = mutation.HasField("delete")

@@ -1,6 +1,6 @@
 """The gate: the wrapped stub of a client, through which every RPC passes.
 
-- Lookup and RunQuery: each entity of a watched kind gets its read stamp.
+- Lookup and RunQuery: each entity of a watched kind gets its read stamp (`reads`).
 - Commit: each mutation of a watched kind needs a ticket, which is exchanged for what
   the write builds on. One without is not sent, whatever way it came here.
 - AllocateIds: a key that gets an id keeps its ticket.
@@ -21,12 +21,9 @@ from typing import Any
 from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
-from google.cloud.datastore_v1.types.entity import Entity
-from google.cloud.datastore_v1.types.entity import Key as KeyMessage
-from google.cloud.datastore_v1.types.query import EntityResult
 from google.cloud.ndb import Key
 
-from userlock.callsite import CallSite, here
+from userlock.callsite import here
 from userlock.errors import WriteNotFenced
 from userlock.ndb.commits import (
     Answer,
@@ -36,17 +33,11 @@ from userlock.ndb.commits import (
     Result,
     is_transient,
     key_of,
+    kind_of,
 )
-from userlock.ndb.context import (
-    Attempt,
-    current_attempt,
-    current_context,
-    current_transaction,
-    note_reading,
-)
-from userlock.ndb.enforcement import place_of_read
+from userlock.ndb.context import Attempt, current_attempt, current_transaction
 from userlock.ndb.fencing import Ticket, redeem
-from userlock.ndb.provenance import Origin, origin
+from userlock.ndb.reads import stamper_of_lookup, stamper_of_query
 from userlock.ndb.running import Running, raw
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
@@ -119,68 +110,7 @@ def _as_it_is(response: Any) -> Any:
     return response
 
 
-def _kind_of(key: Any) -> str:
-    """Return the kind of a (raw) key; none if it has no path."""
-    path = key.path
-    return path[-1].kind if path else ""
-
-
 # --- reads ----------------------------------------------------------------------------------
-
-
-def stamped(entity: Any, version: int, asked: Origin, place: CallSite | None) -> Any:
-    """Return an Entity message of google-cloud-datastore's, with its stamp."""
-    message = Entity.__new__(Entity)
-    # One by one: asked for its `__dict__`, each message would get one.
-    _set(message, "_pb", entity)
-    _set(message, "key", _Key(entity.key))  # in front of the message's own
-    _set(message, "_userlock_stamp", (version, asked, place))
-    return message
-
-
-_set = object.__setattr__
-
-
-class _Key:
-    """A key as ndb reads it: its fields as they are.
-
-    Through google-cloud-datastore's message each of them is wrapped anew each time.
-    """
-
-    __slots__ = ("_pb", "partition_id", "path")
-
-    def __init__(self, key: Any) -> None:
-        self._pb = key
-        self.partition_id = key.partition_id
-        self.path = key.path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pb, name)
-
-    def __repr__(self) -> str:
-        return repr(self._pb)
-
-
-class _Result:
-    """One result of a look-up or query, as ndb reads it. Its entity is made on demand."""
-
-    __slots__ = ("_asked", "_place", "_raw")
-
-    def __init__(self, result: Any, asked: Origin, place: CallSite | None) -> None:
-        self._raw = result
-        self._asked = asked
-        self._place = place
-
-    @property
-    def entity(self) -> Any:
-        return stamped(self._raw.entity, self._raw.version, self._asked, self._place)
-
-    @property
-    def cursor(self) -> Any:
-        return self._raw.cursor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(EntityResult.wrap(self._raw), name)
 
 
 class _TakenCall:
@@ -202,54 +132,12 @@ class _TakenCall:
 
 class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        sent = raw(request)
-        if not any(is_watched(_kind_of(key)) for key in sent.keys):
-            return request, _as_it_is
-        asked = origin(sent.read_options.transaction)
-        note_reading()
-        context = current_context()
-        cached = context is not None and context.global_cache is not None
-        return request, functools.partial(_stamp_lookup, asked, cached)
-
-
-def _stamp_lookup(asked: Origin, cached: bool, response: Any) -> Any:
-    found: list[Any] = []
-    watched = False
-    answer = raw(response)
-    for result in answer.found:
-        if is_watched(_kind_of(result.entity.key)):
-            watched = True
-            if cached and result.version:
-                put_number(result.entity, result.version)  # which the global cache keeps
-            found.append(_Result(result, asked, None))
-        else:
-            found.append(EntityResult.wrap(result))
-    if watched:
-        missing = [EntityResult.wrap(result) for result in answer.missing]
-        deferred = [KeyMessage.wrap(key) for key in answer.deferred]
-        # In front of the message's own.
-        response.__dict__.update(found=found, missing=missing, deferred=deferred)
-    return response
+        return request, stamper_of_lookup(raw(request)) or _as_it_is
 
 
 class _RunQuery(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        sent = raw(request)
-        kinds = sent.query.kind  # none, of a query of all kinds, or in GQL
-        if kinds and not any(is_watched(each.name) for each in kinds):
-            return request, _as_it_is
-        asked = origin(sent.read_options.transaction)
-        note_reading()
-        return request, functools.partial(_stamp_query, asked, place_of_read())
-
-
-def _stamp_query(asked: Origin, place: CallSite | None, response: Any) -> Any:
-    results = raw(response).batch.entity_results
-    if any(is_watched(_kind_of(result.entity.key)) for result in results):
-        batch = response.batch
-        batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
-        response.__dict__["batch"] = batch
-    return response
+        return request, stamper_of_query(raw(request)) or _as_it_is
 
 
 # --- ids and rollbacks ----------------------------------------------------------------------
@@ -547,7 +435,7 @@ def _plan(request: Any) -> _Plan | None:
     """
     if request.transaction:
         _raise_what_failed()
-    if not any(is_watched(_kind_of(key_of(mutation))) for mutation in request.mutations):
+    if not any(is_watched(kind_of(key_of(mutation))) for mutation in request.mutations):
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)

@@ -1,0 +1,118 @@
+"""What was read gets its stamp: in the answers of look-ups and queries, before ndb sees them.
+
+The wrappers here also spare ndb what takes longer than a stamp: each field of
+google-cloud-datastore's messages is wrapped anew each time it is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from google.cloud.datastore_v1.types.entity import Entity
+from google.cloud.datastore_v1.types.query import EntityResult
+
+from userlock.callsite import CallSite
+from userlock.ndb.commits import kind_of
+from userlock.ndb.context import note_reading
+from userlock.ndb.enforcement import place_of_read
+from userlock.ndb.provenance import Origin, origin
+from userlock.ndb.running import raw
+from userlock.ndb.watched import is_watched
+from userlock.ndb.wire import put_number
+
+
+def stamper_of_lookup(request: Any) -> Callable[[Any], Any] | None:
+    """Return a function that stamps the answer of a (raw) look-up; None if nothing is watched."""
+    if not any(is_watched(kind_of(key)) for key in request.keys):
+        return None
+    note_reading()
+    return functools.partial(_stamp_lookup, origin(request.read_options.transaction))
+
+
+def _stamp_lookup(asked: Origin, response: Any) -> Any:
+    found: list[Any] = []
+    for result in raw(response).found:
+        if is_watched(kind_of(result.entity.key)):
+            if result.version:
+                put_number(result.entity, result.version)  # for the global cache
+            found.append(_Result(result, asked, None))
+        else:
+            found.append(EntityResult.wrap(result))
+    response.__dict__["found"] = found  # in front of the message's own
+    return response
+
+
+def stamper_of_query(request: Any) -> Callable[[Any], Any] | None:
+    """Return a function that stamps the answer of a (raw) query; None if nothing is watched."""
+    kinds = request.query.kind  # none, of a query of all kinds, or in GQL
+    if kinds and not any(is_watched(each.name) for each in kinds):
+        return None
+    note_reading()
+    asked = origin(request.read_options.transaction)
+    return functools.partial(_stamp_query, asked, place_of_read())
+
+
+def _stamp_query(asked: Origin, place: CallSite | None, response: Any) -> Any:
+    results = raw(response).batch.entity_results
+    if any(is_watched(kind_of(result.entity.key)) for result in results):
+        batch = response.batch
+        batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
+        response.__dict__["batch"] = batch
+    return response
+
+
+def stamped(entity: Any, version: int, asked: Origin, place: CallSite | None) -> Any:
+    """Return an Entity message of google-cloud-datastore's, with its stamp."""
+    message = Entity.__new__(Entity)
+    # One by one: asked for its `__dict__`, each message would get one.
+    _set(message, "_pb", entity)
+    _set(message, "key", _Key(entity.key))  # in front of the message's own
+    _set(message, "_userlock_stamp", (version, asked, place))
+    return message
+
+
+_set = object.__setattr__
+
+
+class _Key:
+    """A key as ndb reads it: its fields as they are.
+
+    Through google-cloud-datastore's message each of them is wrapped anew each time.
+    """
+
+    __slots__ = ("_pb", "partition_id", "path")
+
+    def __init__(self, key: Any) -> None:
+        self._pb = key
+        self.partition_id = key.partition_id
+        self.path = key.path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pb, name)
+
+    def __repr__(self) -> str:
+        return repr(self._pb)
+
+
+class _Result:
+    """One result of a look-up or query, as ndb reads it. Its entity is made on demand."""
+
+    __slots__ = ("_asked", "_place", "_raw")
+
+    def __init__(self, result: Any, asked: Origin, place: CallSite | None) -> None:
+        self._raw = result
+        self._asked = asked
+        self._place = place
+
+    @property
+    def entity(self) -> Any:
+        return stamped(self._raw.entity, self._raw.version, self._asked, self._place)
+
+    @property
+    def cursor(self) -> Any:
+        return self._raw.cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(EntityResult.wrap(self._raw), name)
