@@ -393,6 +393,8 @@ def cached_is_good(entity: Any) -> bool:
         and stamp.held.get(lock_id) is scope.held[lock_id]
         # Otherwise a change that its transaction rolled back may be in it.
         and stamp.transaction in (None, current_transaction())
+        # A newer object may have been put past the cache.
+        and newer_put(entity, stamp, scope.held[lock_id]) is None
     )
 
 

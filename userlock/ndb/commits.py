@@ -164,6 +164,11 @@ def kind_of(key: Any) -> str:
     return path[-1].kind if path else ""
 
 
+def path_of(key: Any) -> tuple[Any, ...]:
+    """Return kind, id, kind, id, ... of a (raw) key; without an id that is not there."""
+    return tuple(part for each in key.path for part in (each.kind, each.name or each.id) if part)
+
+
 def deletes(mutation: Any) -> bool:
     """Return whether a mutation is a delete."""
     found: bool = mutation.HasField("delete")

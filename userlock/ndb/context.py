@@ -2,8 +2,7 @@
 
 Notes live as long as what they are about, in attributes of ndb's own objects.
 
-- `Attempt`: of one attempt of a transaction. Each has an event loop of its own, which
-  contexts within it (`Context.new`) share.
+- `Attempt`: of one attempt of a transaction, with all contexts within it.
 - `RequestNotes`: of the outermost context, normally a request's.
 - `in_flight`: of an event loop: puts and deletes that have not been answered yet.
 """
@@ -58,11 +57,24 @@ class Attempt:
 
 def current_attempt() -> Attempt:
     """Return the notes of the running transaction."""
-    notes = vars(context.get_context().eventloop)
+    current = context.get_context()
+    notes = vars(current.eventloop)
     attempt: Attempt | None = notes.get("_userlock_attempt")
     if attempt is None:
-        attempt = notes["_userlock_attempt"] = Attempt()
+        attempt = notes["_userlock_attempt"] = _attempt_around(current) or Attempt()
     return attempt
+
+
+def _attempt_around(current: Any) -> Attempt | None:
+    """Return the attempt that a context with an event loop of its own is within.
+
+    They share what is called at its end: `Attempt.end` is.
+    """
+    for callback in current.transaction_complete_callbacks or ():
+        attempt = getattr(callback, "__self__", None)
+        if isinstance(attempt, Attempt):
+            return attempt
+    return None
 
 
 class RequestNotes:
@@ -80,6 +92,11 @@ class RequestNotes:
         self.left: dict[Any, Any] = {}
         self.unwatched: dict[int, Any] = {}
         self._caches: list[weakref.ref[Any]] = []
+
+    def forget(self, tenure: Any) -> None:
+        """A lock is left: what was read under it says nothing of deletes after that."""
+        for key in [key for key, stamp in self.left.items() if tenure in stamp.held.values()]:
+            del self.left[key]
 
     def note_cache(self, cache: Any) -> None:
         """Remember the cache of a context in which entities are read."""

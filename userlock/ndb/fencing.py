@@ -56,7 +56,7 @@ from userlock.ndb.context import (
     request_notes,
 )
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.patches import id_of, is_complete, kind_of, same_key
+from userlock.ndb.patches import is_complete, path_of, same_key
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
@@ -116,10 +116,11 @@ class Ticket(abc.ABC):
         self._pending_in: list[dict[int, Any]] = []
         self.withdrawn = False
         self.doubtful = False
-        #: Its id or name, before Datastore allocates one.
-        self._name = None if key is None else id_of(key)
-        self._kind: str = self._model._get_kind() if key is None else kind_of(key)
-        self.new_id = self._name is None
+        #: Of its key, before Datastore allocates an id.
+        self._path: tuple[Any, ...] = (self._model._get_kind(),) if key is None else path_of(key)
+        self._namespace = None if key is None else key.namespace() or None
+        self._kind: str = self._path[len(self._path) % 2 - 2]
+        self.new_id = len(self._path) % 2 == 1
         #: The attempt of a transaction that it is part of; None outside of any.
         self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
         self._notes = request_notes()
@@ -193,17 +194,17 @@ class Ticket(abc.ABC):
             if self.future is not None:
                 self.future._userlock_told = True
 
-    def is_for(self, kind: str, name: str | int | None) -> bool:
-        """Return whether it is for the entity with that kind and id (None: not allocated yet)."""
-        return kind == self._kind and (self._name is None or name == self._name)
+    def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
+        """Return whether it is for the entity with that key; its id may have been allocated."""
+        if self.new_id:
+            return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
+        return path == self._path and (namespace or None) == self._namespace
 
     def has(self, ds_key: Any) -> bool:
         """Return whether that is its key, as Datastore's library has it."""
         if self._key is not None and self._key._key is ds_key:
             return True
-        path = ds_key.flat_path
-        partial = len(path) % 2
-        return self.is_for(path[partial - 2], None if partial else path[-1])
+        return self.is_for(ds_key.flat_path, ds_key.namespace)
 
     def check_commit(self) -> None:
         """Within a transaction: its locks must have been held until here.
@@ -352,12 +353,14 @@ class PutTicket(Ticket):
         tenures: tuple[Tenure, ...],
         put_at: CallSite | None,
         now: Moment,
+        *,
+        inserts: bool,
     ) -> None:
         self._entity = entity
         super().__init__(entity._key, lock_id, stamp, tenures, put_at, now)
         self._held = now.held
         self._last_puts: list[LastPut] = []
-        reaction = self._reaction_to_overwriting(now)
+        reaction = self._reaction_to_overwriting(now, inserts)
         # Once ndb has an id allocated for it, in a transaction, others may know that as well.
         allocated = self.new_id and self.attempt is not None and now.fenced
         self.must_be_new = allocated or reaction is not Reaction.OFF
@@ -376,7 +379,7 @@ class PutTicket(Ticket):
     def _model(self) -> Any:
         return type(self._entity)
 
-    def _reaction_to_overwriting(self, now: Moment) -> Reaction:
+    def _reaction_to_overwriting(self, now: Moment, inserts: bool) -> Reaction:
         """What is to happen if the entity exists already; `OFF` where nothing is wrong with that.
 
         It must not for a new object with a key of its own.
@@ -385,7 +388,7 @@ class PutTicket(Ticket):
         if not new or not now.fenced or self.new_id:
             return Reaction.OFF
         cls = type(self._entity)
-        if cls._write_policy is WritePolicy.WRITE_ONCE:
+        if inserts or cls._write_policy is WritePolicy.WRITE_ONCE:
             return Reaction.RAISE
         return Reaction.OFF if cls._overwrites else now.settings.blind_overwrites
 
@@ -537,8 +540,8 @@ def stamp_for_delete(ndb_key: Any, cls: Any) -> Stamp | None:
     return max(stamps, key=lambda each: each.order, default=None)
 
 
-def redeem(number: int, kind: str, name: str | int | None) -> Ticket | None:
+def redeem(number: int, path: tuple[Any, ...], namespace: str) -> Ticket | None:
     """Return the ticket with that number, if it is for that entity. Each is given once."""
     found = _open.pop(number, None)
     ticket = None if found is None else found()
-    return ticket if ticket is not None and ticket.is_for(kind, name) else None
+    return ticket if ticket is not None and ticket.is_for(path, namespace) else None

@@ -119,9 +119,14 @@ class ModelHooks:
         now = Moment(deleted_at, context)
         stamp = fencing.stamp_for_delete(ndb_key, cls)
         lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
-        writing = begun.Writing(None, deleted_at, context)
-        writing.ticket = fencing.DeleteTicket(ndb_key, cls, lock_id, stamp, tenure, deleted_at, now)
-        return writing.begin(lambda: delete(**kwargs))
+
+        def ticket() -> fencing.DeleteTicket:
+            """Make it when the model's hook has run, which may have read or put the entity."""
+            transactions.wait_for_key(ndb_key, context)
+            known = fencing.stamp_for_delete(ndb_key, cls)
+            return fencing.DeleteTicket(ndb_key, cls, lock_id, known, tenure, deleted_at, now)
+
+        return begun.Writing(None, deleted_at, context, ticket).begin(lambda: delete(**kwargs))
 
 
 def _past_the_global_cache(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from google.cloud import ndb
-from google.cloud.ndb import polymodel
+from google.cloud.ndb import polymodel, tasklets
 from google.cloud.ndb.exceptions import ContextError
 
 from userlock.callsite import CallSite, here
-from userlock.errors import ConfigurationError, EntityNotFound
+from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound
 from userlock.lock.lease import Priority
 from userlock.lock.tenure import register_participant
 from userlock.lock.verbs import global_lock
@@ -65,8 +65,8 @@ class Model(ndb.Model):
     _userlock_rule: ClassVar[LockRule | None] = None
     #: Makes the mark of a put, where it has a `WriteIdProperty`.
     _userlock_mark: ClassVar[Any] = None
-    #: Where `get_or_insert` was called, of a new entity that it is about to put.
-    _userlock_asked_at: CallSite | None = None
+    #: Of a new entity that `get_or_insert` is about to put.
+    _userlock_creator: _Creator | None = None
     # See `provenance.ATTRIBUTES`.
     _userlock_key: Any = None
     _userlock_lock_id: object = None
@@ -102,12 +102,13 @@ class Model(ndb.Model):
             raise ContextError()
         put = super()._put_async
         # `get_or_insert` creates it, perhaps on a later turn of the event loop.
-        put_at = self._userlock_asked_at
-        if put_at is None:
-            put_at = here()
+        creator = self._userlock_creator
+        if creator is None:
+            write = Writing(self, here(), context)
         else:
-            del self._userlock_asked_at
-        return Writing(self, put_at, context).begin(lambda: put(**kwargs))
+            del self._userlock_creator
+            write = Writing(self, creator.place, context, inserts=True)
+        return write.begin(lambda: put(**kwargs))
 
     put_async = _put_async
 
@@ -117,9 +118,17 @@ class Model(ndb.Model):
 
     @classmethod
     def get_or_insert_async(cls, *args: Any, **kwargs: Any) -> Any:
-        """Get the entity, or create it as its policy says. As in ndb."""
+        """Get the entity, or create it as its policy says.
+
+        As in ndb, but of two that create it at once, the second is given the first one's.
+        """
         get_or_insert: Any = super().get_or_insert_async.__func__
-        return get_or_insert(_Creator(cls, here()), *args, **kwargs)
+        return _with_what_exists(get_or_insert(_Creator(cls, here()), *args, **kwargs))
+
+    @classmethod
+    def get_or_insert(cls, *args: Any, **kwargs: Any) -> Any:
+        """Get the entity, or create it: `get_or_insert_async`, and wait."""
+        return cls.get_or_insert_async(*args, **kwargs).result()
 
     def _prepare_for_put(self) -> None:
         """The last step before ndb reads the properties: hooks have run, so check now.
@@ -145,7 +154,9 @@ class Model(ndb.Model):
             lock_id, tenures = check_put(self, stamp, put_at, now)
         else:
             check_put_of_policy(self, self._write_policy, stamp, put_at, now)
-        current.ticket = PutTicket(self, lock_id, stamp, tenures, put_at, now)
+        current.ticket = PutTicket(
+            self, lock_id, stamp, tenures, put_at, now, inserts=current.inserts
+        )
         if now.settings.stale_objects is not Reaction.OFF:
             watch_uses(Model)  # of the objects that are out of date from now on
 
@@ -186,6 +197,18 @@ class Model(ndb.Model):
         return other
 
 
+@tasklets.tasklet
+def _with_what_exists(future: Any) -> Any:
+    """Give the entity that somebody else has created between ndb's look-up and its put."""
+    try:
+        entity = yield future
+    except EntityExistsError as error:
+        entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
+        if entity is None:
+            raise  # it has been deleted meanwhile
+    return entity
+
+
 class _Creator:
     """Stands for the model class in ndb's `get_or_insert`.
 
@@ -196,12 +219,11 @@ class _Creator:
 
     def __init__(self, cls: Any, place: CallSite | None) -> None:
         self._cls = cls
-        self._place = place
+        self.place = place
 
     def __call__(self, **kwargs: Any) -> Any:
         entity = self._cls(**kwargs)
-        if self._place is not None:
-            entity._userlock_asked_at = self._place
+        entity._userlock_creator = self
         return entity
 
     def __getattr__(self, name: str) -> Any:

@@ -103,6 +103,12 @@ def kind_of(ndb_key: Any) -> str:
     return kind
 
 
+def path_of(ndb_key: Any) -> tuple[Any, ...]:
+    """Return kind, id, kind, id, ...; without an id at the end, that is not there."""
+    path: tuple[Any, ...] = ndb_key._key.flat_path
+    return path
+
+
 def id_of(ndb_key: Any) -> str | int | None:
     """Return the id of a key, or None."""
     path = ndb_key._key.flat_path
@@ -315,8 +321,8 @@ def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
     """From now on, note what `begun` gives with each tasklet that is begun.
 
     Returns:
-        A function that gives what was noted with the tasklet whose step a frame runs; None where
-        the frame runs no tasklet.
+        A function that gives what was noted with the tasklet whose step a frame runs; nothing
+        for a frame of an event loop, which runs what it was given; None for any other frame.
     """
     kind = tasklets._TaskletFuture
     step = kind._advance_tasklet.__code__
@@ -328,12 +334,19 @@ def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
         self._userlock_begun = begun()
 
     def noted(frame: Any) -> Any:
-        if frame.f_code is not step:
-            return None
-        return getattr(frame.f_locals["self"], "_userlock_begun", ())
+        if frame.f_code is step:
+            return getattr(frame.f_locals["self"], "_userlock_begun", ())
+        if frame.f_code.co_name == "run0" and _is_event_loop(frame.f_locals.get("self")):
+            return ()
+        return None
 
     kind.__init__ = begin_noting
     return noted
+
+
+def _is_event_loop(found: Any) -> bool:
+    current = ndb_package.context.get_context(False)
+    return current is not None and type(found) is type(current.eventloop)
 
 
 # --- attributes -----------------------------------------------------------------------------

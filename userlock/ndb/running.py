@@ -98,7 +98,10 @@ class Running:
             if isinstance(step, Wait):
                 timer = threading.Timer(step.seconds, self._advance, ([],))
                 timer.daemon = True
-                timer.start()
+                try:
+                    timer.start()
+                except RuntimeError:  # no thread can be started: then without the pause
+                    self._advance([])
             else:
                 self._send_all(step)
 

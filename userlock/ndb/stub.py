@@ -34,6 +34,7 @@ from userlock.ndb.commits import (
     is_transient,
     key_of,
     kind_of,
+    path_of,
 )
 from userlock.ndb.context import Attempt, current_attempt, current_transaction
 from userlock.ndb.fencing import Ticket, redeem
@@ -446,7 +447,7 @@ def _plan(request: Any) -> _Plan | None:
         last = key.path[-1] if key.path else None
         ticket = None
         if last is not None and is_watched(last.kind):
-            ticket = redeem(number_in(key), last.kind, last.name or last.id or None)
+            ticket = redeem(number_in(key), path_of(key), key.partition_id.namespace_id)
             key.DiscardUnknownFields()
             if ticket is None:
                 refused[index] = WriteNotFenced.without_ticket(
@@ -462,15 +463,13 @@ def _plan(request: Any) -> _Plan | None:
 
 def _ndb_key(key: Any) -> Any:
     """Return the ndb key of a (raw) key, for a message."""
-    flat: list[Any] = []
-    for element in key.path:
-        kind = element.WhichOneof("id_type")
-        flat += [element.kind, None if kind is None else getattr(element, kind)]
+    path = path_of(key)
     partition = key.partition_id
     try:
-        return Key(*flat, app=partition.project_id, namespace=partition.namespace_id or None)
+        whole = (*path, None) if len(path) % 2 else path
+        return Key(*whole, app=partition.project_id, namespace=partition.namespace_id or None)
     except Exception:
-        return tuple(flat)
+        return path
 
 
 def _raise_what_failed() -> None:

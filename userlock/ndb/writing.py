@@ -18,16 +18,48 @@ class Writing:
 
     In a context variable, and only for as long as the call that begins it: what
     it calls may begin other writes, of the same object too, each in its own.
+
+    Args:
+        entity: the object that is put; None for a delete.
+        at: where that was asked for.
+        context: the ndb context that it is in.
+        make: makes the ticket when the key is about to be sent, for a delete.
+        inserts: whether the entity must be new, whatever its class says.
     """
 
-    __slots__ = ("at", "context", "entity", "sent", "ticket")
+    __slots__ = ("_error", "_make", "at", "context", "entity", "inserts", "sent", "ticket")
 
-    def __init__(self, entity: Any, at: CallSite | None, context: Any) -> None:
+    def __init__(
+        self,
+        entity: Any,
+        at: CallSite | None,
+        context: Any,
+        make: Callable[[], Ticket] | None = None,
+        *,
+        inserts: bool = False,
+    ) -> None:
         self.entity = entity
         self.at = at
         self.context = context
+        self.inserts = inserts
+        self._make = make
+        self._error: Exception | None = None
         self.ticket: Ticket | None = None
         self.sent = False
+
+    def ticket_for(self, ds_key: Any) -> Ticket | None:
+        """Return its ticket, once, if that is its key."""
+        make, self._make = self._make, None
+        if make is not None:
+            try:
+                self.ticket = make()
+            except Exception as error:
+                self._error = error
+                raise
+        if self.ticket is None or self.sent or not self.ticket.has(ds_key):
+            return None
+        self.sent = True
+        return self.ticket
 
     def begin(self, begin: Callable[[], Any]) -> Any:
         """Begin the write. Returns its future."""
@@ -35,6 +67,8 @@ class Writing:
         token = _writing.set(self)
         try:
             future = begin()
+            if self._error is not None:  # in the future alone, nobody might see it
+                raise self._error
         except BaseException:
             if self.ticket is not None:
                 self.ticket.withdraw()
@@ -73,12 +107,8 @@ def writing() -> Writing | None:
 def ticketed_key(ds_key: Any) -> Any:
     """Return the key that the message of the write that is being begun is made with."""
     current = _writing.get()
-    if current is None or current.ticket is None or current.sent:
-        return ds_key
-    if not current.ticket.has(ds_key):
-        return ds_key
-    current.sent = True
-    return ticketed(ds_key, current.ticket.number)
+    ticket = None if current is None else current.ticket_for(ds_key)
+    return ds_key if ticket is None else ticketed(ds_key, ticket.number)
 
 
 def plain_key(ds_key: Any) -> Any:

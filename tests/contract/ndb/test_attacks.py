@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 from google.cloud import ndb
@@ -19,6 +20,39 @@ pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 class Attacked(userlock.Model):
     _write_policy = userlock.WritePolicy.unsafe("fenced all the same")
     notes = ndb.StringProperty(repeated=True)
+
+
+class Careless(Attacked):
+    """Creations of it overwrite."""
+
+    _overwrites = True
+
+
+class MovedWhileStored(ndb.StringProperty):
+    """Gives its entity another parent when it is converted: after its put was checked."""
+
+    def _to_base_type(self, value: str) -> str:
+        entity = self.entities.pop() if self.entities else None
+        if entity is not None:
+            entity.key = ndb.Key("Parent", "other", *entity.key.flat())
+        return value
+
+    entities: ClassVar[list[Any]] = []
+
+
+class Moving(userlock.Model):
+    _write_policy = userlock.WritePolicy.unsafe("fenced all the same")
+    moves = MovedWhileStored()
+
+
+class AttackedHooked(Attacked):
+    """Looks at the entity, or puts it, before it is deleted."""
+
+    before_delete: ClassVar[Callable[[Any], object]]
+
+    @classmethod
+    def _pre_delete_hook(cls, key: Any) -> None:
+        cls.before_delete(key)
 
 
 def notes(key: Any) -> list[str] | None:
@@ -116,3 +150,130 @@ def test_three_puts_of_one_entity_at_once(key: Any) -> None:
 
     ndb.wait_all([entity.put_async(), later("a"), later("b")])
     assert sorted(notes(key) or []) == ["0", "a", "b"]
+
+
+def test_a_key_that_changes_after_the_put_was_checked() -> None:
+    entity = Moving(id="ann", moves="away")
+    MovedWhileStored.entities.append(entity)
+    with pytest.raises(userlock.WriteNotFenced):
+        entity.put()
+    assert Moving.query().count() == 0
+
+
+@pytest.mark.parametrize(
+    "apart", [{}, {"batches": None}, {"eventloop": None}, {"eventloop": None, "batches": None}]
+)
+def test_two_objects_in_one_transaction_in_contexts_of_their_own(
+    key: Any, apart: dict[str, None]
+) -> None:
+    def work() -> None:
+        first = key.get()
+        first.notes.append("first")
+        first.put()
+        with ndb.get_context().new(cache=None, **apart).use() as within:
+            second = key.get()
+            second.notes.append("second")
+            second.put_async()
+            within.eventloop.run()
+
+    with pytest.raises((userlock.StaleWriteError, userlock.WriteViolation)):
+        ndb.transaction(work)
+    assert notes(key) == ["0"]
+
+
+def test_get_or_insert_overwrites_nothing(
+    elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody creates it between its look-up and its put, and creations of it overwrite."""
+
+    def create_late(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.undo()
+        elsewhere(lambda: Careless(id="cy", notes=["theirs"]).put() and None)
+        return Careless(*args, **kwargs)
+
+    monkeypatch.setattr(
+        "userlock.ndb.model._Creator.__call__",
+        lambda self, **values: _creates(self, create_late(**values)),
+    )
+    assert Careless.get_or_insert("cy", notes=["mine"]).notes == ["theirs"]
+    assert notes(ndb.Key(Careless, "cy")) == ["theirs"]
+
+
+def _creates(creator: Any, entity: Any) -> Any:
+    entity._userlock_creator = creator
+    return entity
+
+
+_IN_A_HOOK: list[Callable[[Any], object]] = [
+    lambda key: key.get(),
+    lambda key: key.get(use_cache=False),
+    lambda key: key.get().put(),
+    lambda key: key.get(use_cache=False).put(),
+]
+
+
+class TestDeleteHooks:
+    @pytest.mark.parametrize("act", [*_IN_A_HOOK, lambda key: key.get().put_async()])
+    def test_a_delete_builds_on_what_its_hook_has_put(
+        self, act: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def change(key: Any) -> None:
+            for entity in [key.get()]:
+                entity.notes.append("hook")
+            act(key)
+
+        monkeypatch.setattr(AttackedHooked, "before_delete", change, raising=False)
+        hooked = AttackedHooked(id="ann", notes=["0"]).put()
+        hooked.get(use_cache=False)
+        hooked.delete()
+        assert notes(hooked) is None
+
+    @pytest.mark.parametrize("act", _IN_A_HOOK)
+    def test_and_not_on_what_somebody_else_has(
+        self,
+        act: Callable[[Any], object],
+        elsewhere: Elsewhere,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        changed: list[bool] = []
+
+        def add() -> None:
+            other = hooked.get()
+            other.notes.append("theirs")
+            other.put()
+
+        def change(key: Any) -> None:
+            act(key)
+            if not changed:
+                changed.append(True)
+                elsewhere(add)
+
+        monkeypatch.setattr(AttackedHooked, "before_delete", change, raising=False)
+        hooked = AttackedHooked(id="ann", notes=["0"]).put()
+        hooked.get(use_cache=False)
+        with pytest.raises(userlock.StaleWriteError):
+            hooked.delete()
+        assert notes(hooked) == ["0", "theirs"]
+
+
+def test_what_a_delete_hook_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root first, then each child by the hook; each has a ticket of its own."""
+    root = AttackedHooked(id="root").put()
+    child = Attacked(id="child", parent=root).put()
+    monkeypatch.setattr(AttackedHooked, "before_delete", lambda key: child.delete(), raising=False)
+    root.delete()
+    assert notes(root) is None
+    assert notes(child) is None
+
+
+def test_a_delete_after_the_transaction_is_refused_at_once(key: Any) -> None:
+    told: list[Exception] = []
+
+    def delete() -> None:
+        with pytest.raises(userlock.WriteAfterCommit) as caught:
+            key.delete()
+        told.append(caught.value)
+
+    ndb.transaction(lambda: ndb.get_context().call_on_transaction_complete(delete))
+    assert len(told) == 1
+    assert notes(key) == ["0"]

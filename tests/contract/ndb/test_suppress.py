@@ -67,6 +67,17 @@ class TestInOneFunction:
             assert not is_checked()
         assert is_checked()
 
+    def test_two_on_an_exit_stack_and_one_between(self) -> None:
+        between = userlock.suppress("between")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(userlock.suppress("first"))
+            between.__enter__()
+            stack.enter_context(userlock.suppress("second"))
+            stack.pop_all().close()
+            assert not is_checked()
+            between.__exit__(None, None, None)
+            assert is_checked()
+
     def test_by_a_context_manager_of_the_applications(self) -> None:
         @contextlib.contextmanager
         def maintenance() -> Iterator[None]:
@@ -151,6 +162,15 @@ class TestTasklets:
         future = outside()
         with userlock.suppress("tried out"):
             Learner.get_by_id("nobody")
+            future.wait()
+        assert seen == [True]
+
+    def test_a_callback_that_runs_while_the_block_waits(self) -> None:
+        """An event loop runs it, not the block."""
+        seen: list[bool] = []
+        future = ndb.Key(Learner, "ann").get_async(use_cache=False)
+        ndb.get_context().eventloop.call_soon(lambda: seen.append(is_checked()))
+        with userlock.suppress("not the callback's"):
             future.wait()
         assert seen == [True]
 
@@ -337,6 +357,19 @@ class TestCoroutines:
 
         async def main() -> None:
             assert not await work()
+            assert is_checked()
+
+        self.run(main)
+
+    def test_an_async_context_manager_of_the_applications(self) -> None:
+        @contextlib.asynccontextmanager
+        async def maintenance() -> AsyncIterator[None]:
+            with userlock.suppress("tried out"):
+                yield
+
+        async def main() -> None:
+            async with maintenance():
+                assert not is_checked()
             assert is_checked()
 
         self.run(main)
