@@ -38,7 +38,7 @@ class BaselineError(ConfigurationError):
 
 
 class Comparison(NamedTuple):
-    """What was seen, held against a baseline.
+    """A comparison of the sites that were seen with a baseline.
 
     Attributes:
         new: seen, and not in it.
@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
 
 @dataclasses.dataclass
 class _Comments:
-    """What people wrote about one site."""
+    """The note that people wrote about one site."""
 
     above: list[str]
     behind: str = ""
@@ -79,7 +79,7 @@ class Baseline:
         return len(self._sites)
 
     def compare(self, seen: Iterable[Site]) -> Comparison:
-        """What is new, and what is stale: both sorted."""
+        """Return the new and the stale sites, both sorted."""
         seen = set(seen)
         return Comparison(
             sorted(seen.difference(self._sites)), sorted(set(self._sites).difference(seen))

@@ -1,4 +1,4 @@
-"""Where in the code something happened: the first frame that is not a library's.
+"""Call sites: the first frame that is not a library's.
 
 An application that reads or puts through helpers of its own has them passed
 over as well, and their callers named: a module that is one says

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the library needs to know about time. All in seconds."""
+    """The clock that the library uses. All times are in seconds."""
 
     def now(self) -> float:
         """A clock that never goes back, for deadlines; its zero means nothing."""

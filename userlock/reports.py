@@ -25,7 +25,7 @@ from userlock.sites import Located
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SiteReport:
-    """How often writes slipped past their lock at one put site.
+    """The number of violations at one put site.
 
     Attributes:
         violation: the name of the error class.
@@ -84,7 +84,7 @@ class Reports:
         return enforced
 
     def arranges(self, place: Located | None) -> bool:
-        """Whether that is a place in test code, where data is only arranged."""
+        """Return whether a call site is in test code, which only arranges data."""
         tells = self.is_test_code
         return tells is not None and place is not None and tells(place.file)
 

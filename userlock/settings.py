@@ -1,4 +1,4 @@
-"""How strictly the model layer checks, process-wide and per scope."""
+"""The strictness of the model layer, process-wide and per scope."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 
 
 class Enforcement(enum.Enum):
-    """What happens when a write slips past its lock."""
+    """The reaction to a violation."""
 
     #: The put raises before anything is sent. The default.
     RAISE = "raise"
@@ -29,7 +29,7 @@ class Enforcement(enum.Enum):
 
 
 class Reaction(enum.Enum):
-    """What happens when something is seen that is likely to be a mistake."""
+    """The reaction to a likely mistake."""
 
     #: Nothing, and nothing is looked for.
     OFF = "off"
@@ -49,7 +49,7 @@ class Reaction(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How the model layer behaves.
+    """The settings of the model layer.
 
     Attributes:
         enforcement: what happens when a write slips past its lock.

@@ -1,4 +1,4 @@
-"""Where a write slips past its lock, by a name that stays when lines move.
+"""Put sites, under names that stay when lines move.
 
 A site is a put (or a delete) that its lock does not cover: the function that it
 stands in, what is wrong, and the kind of entity.
@@ -64,7 +64,7 @@ class Site(NamedTuple):
 
     @property
     def is_mistake(self) -> bool:
-        """Whether it is the code's doing: a lease that ends too soon is not."""
+        """Return whether the code causes the violation. A lease that ends early does not count."""
         return self.violation not in _ACCIDENTS
 
     @classmethod
@@ -87,7 +87,7 @@ def _escape(field: str) -> str:
 
 
 def facts_of(violation: WriteViolation) -> dict[str, Any]:
-    """What a log record says of a violation's site, ready for JSON.
+    """Return the facts about a violation's site for a log record, ready for JSON.
 
     `violation`, `kind`, and `put` and `read`, each with `file`, `line` and
     `function`, or None.
@@ -141,7 +141,7 @@ class Project:
         return f"{self.name_of(file)}::{_COMPREHENSION.sub('', function) or '<module>'}"
 
     def name_of(self, file: str) -> str:
-        """What a file is called in this project."""
+        """Return the name of a file in this project."""
         name = self._names.get(file)
         if name is None:
             name = self._names[file] = self._name_of(file)

@@ -1,4 +1,4 @@
-"""What all commands have in common: exit codes, errors, the store's address."""
+"""Parts that all commands share: exit codes, errors, the store's address."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def add_lock_id(parser: argparse.ArgumentParser) -> None:
 
 
 class Setting:
-    """What the common options and the environment say.
+    """The common options and the environment of one command.
 
     Attributes:
         console: where to read and write.
@@ -150,7 +150,7 @@ def unreachable(reason: str) -> CommandError:
 
 
 def plain_reason(reason: str) -> str:
-    """What a store says is wrong, without the numbers that mean nothing to people."""
+    """Return the reason that a store gives, without the numbers that mean nothing to people."""
     return re.sub(r"\[Errno -?\d+\] |Error -?\d+ connecting to \S+ ", "", shown(reason))
 
 

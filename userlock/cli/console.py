@@ -25,7 +25,7 @@ def _size_of_terminal() -> tuple[int, int]:
 
 @dataclasses.dataclass
 class Console:
-    """Where a command reads and writes.
+    """The streams that a command reads and writes.
 
     Attributes:
         stdin, stdout, stderr: as in `sys`.
@@ -57,17 +57,17 @@ class Console:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody is there to answer a question."""
+        """Return whether somebody can answer a question."""
         return self.stdin.isatty()
 
     @property
     def live(self) -> bool:
-        """Whether what has been written can be written over."""
+        """Return whether the output can be overwritten."""
         return self.stdout.isatty() and self.environ.get("TERM", "dumb") != "dumb"
 
     @property
     def columns(self) -> int:
-        """How wide lines may be: what goes to a file or to grep is not cut."""
+        """Return the maximum line width. Output to a file or a pipe is not cut."""
         if self.stdout.isatty() or self.environ.get("COLUMNS"):
             return self.size()[0]
         return 1000
@@ -78,7 +78,7 @@ class Console:
         self.stdout.flush()
 
     def note(self, text: str, *, end: str = "\n") -> None:
-        """What is not part of the answer."""
+        """Write a remark that is not part of the answer."""
         self.stderr.write(text + end)
         self.stderr.flush()
 
@@ -121,7 +121,7 @@ def shown(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs for it."""
+    """Return the number of terminal columns that a text needs."""
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)

@@ -65,14 +65,14 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
 
 
 def examine(store: LeaseStore) -> list[Finding]:
-    """What the store knows of its servers; of one that knows nothing, what trying it tells."""
+    """Return the store's findings about its servers, or those of a trial if it has none."""
     if isinstance(store, ExaminableStore):
         return store.examine()
     return try_out(store, type(store).__name__, patience=_USUAL_PATIENCE)
 
 
 def examine_datastore(name: str) -> list[Finding]:
-    """What trying Datastore tells: whether stale writes can be left to it to refuse.
+    """Try Datastore out: find whether it can be left to it to refuse stale writes.
 
     Args:
         name: PROJECT/DATABASE; what is left out is as the environment says.

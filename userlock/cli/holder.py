@@ -51,7 +51,7 @@ def look(service: LockService, lock_id: str) -> Record | None:
 
 
 def seconds_left(service: LockService, lock_id: str) -> float | None:
-    """How long the lease has still to run, if the store tells."""
+    """Return the remaining time of the lease, if the store reports it."""
     if not isinstance(service.store, TimedStore):
         return None
     try:

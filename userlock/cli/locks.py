@@ -1,4 +1,4 @@
-"""How a lock is told of, to people and to programs."""
+"""Descriptions of a lock, for people and for programs."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class UserLockMiddleware:
             close(stack, failed, request.path)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> Any:
-        """What a view lets out."""
+        """Turn an exception that a view raises into a response."""
         if not isinstance(exception, ANSWERED):
             return None
         if isinstance(exception, WriteViolation):

@@ -1,4 +1,4 @@
-"""What a client is told of trouble with locks, in the manner of RFC 9457.
+"""Problem documents (RFC 9457) for clients of requests that fail because of a lock.
 
     HTTP/1.1 503 Service Unavailable
     Content-Type: application/problem+json
@@ -91,7 +91,7 @@ def check_contention_status(status: int) -> int:
 
 
 def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem:
-    """What to answer.
+    """Return the answer to a request that failed.
 
     Args:
         error: one of `ANSWERED`.

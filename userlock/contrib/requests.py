@@ -1,4 +1,4 @@
-"""What a web request has around it: an ndb context, a lock scope, a priority."""
+"""The surroundings of a web request: an ndb context, a lock scope, a priority."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Surroundings:
         self._context_options = context_options or {}
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> Priority:
-        """Who passes whom. A header that anybody can send does, since batch only waits longer."""
+        """Return a request's priority. Any client may send the header: batch waits longer."""
         if self.is_batch_work(path, has_header) or any(map(has_header, BATCH_HEADERS)):
             return Priority.BATCH
         return Priority.INTERACTIVE
 
     def is_batch_work(self, path: str, has_header: Callable[[str], bool]) -> bool:
-        """Whether a request may write what only batch work writes; no word of its own counts."""
+        """Return whether a request may write batch-only models. Its own claims do not count."""
         return path.startswith(self._batch_prefixes) or any(map(has_header, self._trusted_headers))
 
     def open(self, method: str, path: str, has_header: Callable[[str], bool]) -> ExitStack:
@@ -116,7 +116,7 @@ class Surroundings:
 
 
 def _on_app_engine() -> bool:
-    """Whether App Engine runs this process: its runtimes set these."""
+    """Return whether App Engine runs this process. Its runtimes set these variables."""
     return any(os.environ.get(name) for name in ("GAE_APPLICATION", "GAE_ENV"))
 
 

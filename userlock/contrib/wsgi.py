@@ -123,7 +123,7 @@ class _Start:
 
     @property
     def is_success(self) -> bool:
-        """Whether the app has said, or may still say, that all is well."""
+        """Return whether the app has reported success, or may still do so."""
         return not self._said or not self._said[0].startswith("5")
 
     def go_out(self) -> Any:

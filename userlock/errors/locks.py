@@ -1,4 +1,4 @@
-"""What goes wrong with a lock."""
+"""Errors of locks."""
 
 from __future__ import annotations
 

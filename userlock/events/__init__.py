@@ -1,4 +1,4 @@
-"""What happened, as plain facts, and who is told.
+"""Events as plain facts, and their listeners.
 
 A listener is any callable that takes an event. A listener that raises is
 logged and otherwise ignored: nothing that watches the lock can break it.

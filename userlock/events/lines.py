@@ -47,7 +47,7 @@ def log_event(event: Event) -> None:
 
 
 def _extra(event: Event) -> dict[str, object]:
-    """What `userlock baseline` finds in a structured log."""
+    """Return the fields by which `userlock baseline` finds a site in a structured log."""
     if not isinstance(event, Violation):
         return {}
     facts = {FACTS_KEY: facts_of(event.error)}

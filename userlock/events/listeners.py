@@ -1,4 +1,4 @@
-"""Who is told of events."""
+"""The listeners of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Listeners:
         self._only_logged = self._listeners == (log_event,)
 
     def watched(self) -> bool:
-        """Whether anybody would see an event of DEBUG level. Events of each lock are not even
+        """Return whether anybody sees an event of DEBUG level. Events of each lock are not even
         made when nobody does."""
         return not self._only_logged or log.isEnabledFor(logging.DEBUG)
 

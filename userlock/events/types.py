@@ -1,4 +1,4 @@
-"""What happened, as plain facts."""
+"""Events as plain facts."""
 
 from __future__ import annotations
 

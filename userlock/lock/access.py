@@ -24,7 +24,7 @@ _MOST_AT_A_BEAT = 100
 
 
 class Access:
-    """What stands between the lock service and its store. Thread-safe.
+    """The breaker-guarded access of a lock service to its store. Thread-safe.
 
     A ward of the heart while something is owed to the store.
 

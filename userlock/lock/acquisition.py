@@ -97,7 +97,7 @@ class Acquisition:
             self._leave()
 
     def _offered(self, record: Record, *, leaving: bool) -> bool:
-        """Whether the lock, free as it was read, has been offered to those who come first."""
+        """Reserve the free lock for the first waiters in the queue; return whether it was."""
         claim = self._claim
         return record.can_be_offered_by(claim.token) and self._service.ask(
             claim.lock_id, offer, self._leases.store, claim, record, leaving=leaving
@@ -317,7 +317,7 @@ class Acquisition:
         return max(watched, typical)  # its clock is not ours
 
     def _ages_now(self) -> bool:
-        """Whether this batch job has waited so long that it ranks with people from now on."""
+        """Return whether this batch job has waited long enough to rank as interactive."""
         after = self._service.policy.of(self._claim.priority).ages_after
         return (
             after is not None
@@ -367,7 +367,7 @@ class Acquisition:
         )
 
     def _told_in_vain(self) -> tuple[str, str, float, str]:
-        """What is said of an attempt without a lease: of which lock, who, how long, and why."""
+        """Return the facts about an attempt without a lease: lock, requester, wait, and reason."""
         in_the_way = self._in_the_way if self._holder is None else self._holder.describe()
         return self._claim.lock_id, self._claim.priority.value, self._elapsed(), in_the_way
 

@@ -1,4 +1,4 @@
-"""What the statements share: who is inside a block, where it stands, and decorating with it."""
+"""Parts that the statements share: entries of a block, its call site, and decoration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRAPPERS = {__file__, str(Path(__file__).with_name("verbs.py")), contextlib.__fi
 
 
 class Entries(Generic[_T]):
-    """Who is inside a context manager that can be entered many times: by thread and task."""
+    """The entries of a context manager that can be entered many times, by thread and task."""
 
     __slots__ = ("_inside",)
 
@@ -91,7 +91,7 @@ def decorated(
 
 
 def _is_still_to_run(result: object) -> bool:
-    """Whether a function has returned what will run later: without the lock."""
+    """Return whether a result is code that would run later, without the lock."""
     if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
         return True
     done = getattr(result, "done", None)  # a future, of ndb or of anybody

@@ -45,11 +45,11 @@ class CircuitBreaker:
 
     @property
     def reason(self) -> str:
-        """What the last failure was."""
+        """Return the last failure."""
         return self._reason
 
     def allows(self) -> bool:
-        """Whether the store may be asked now. In an outage: yes for one caller at a time."""
+        """Return whether the store may be asked now. In an outage: for one caller at a time."""
         if self.closed:
             return True
         with self._lock:

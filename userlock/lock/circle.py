@@ -170,5 +170,5 @@ class Circle:
 
 
 def _rank(link: _Link) -> tuple[float, str]:
-    """Who gives up: the one with the highest."""
+    """Return the rank of a waiter: the one with the highest gives up."""
     return link.since, link.token

@@ -31,7 +31,7 @@ _FEW = 64
 
 
 class Ward(Protocol):
-    """What is looked after. Hashed by identity."""
+    """One object that the renewal thread looks after. Hashed by identity."""
 
     def beat(self, now: float) -> float | None:
         """Do what is due at `now`; when to be called again, or None for never."""
@@ -77,12 +77,12 @@ class Heart:
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
-        """How many are looked after."""
+        """Return the number of objects that are looked after."""
         return len(self._latest)
 
     @property
     def running(self) -> bool:
-        """Whether its thread runs; it begins when there is somebody to look after."""
+        """Return whether the thread runs. It starts with the first object to look after."""
         return self._thread is not None and self._thread.is_alive()
 
     def look_after(self, ward: Ward, due: float) -> None:

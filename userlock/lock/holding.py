@@ -1,4 +1,4 @@
-"""What stays held while code waits for one more lock.
+"""The locks that stay held while code waits for one more.
 
 Asked for each lock that is taken inside another one, of which there may be
 thousands. So not all of them are looked at each time:
@@ -76,7 +76,7 @@ class Holding(Iterable[Lease]):
         return self
 
     def _latest(self, scope: LockScope) -> Iterator[str]:
-        """What was taken last, back to what the order graph knows."""
+        """Return the locks that were taken last, back to those that the order graph knows."""
         for tenure in self._latest_first(scope):
             yield tenure.lock_id
             if tenure._in_order_graph:

@@ -92,11 +92,11 @@ class Keeping:
             self._service.heart.look_after(self, self._renewal(tenure))
 
     def _renewal(self, tenure: Tenure) -> float:
-        """When the lease is to be renewed: two thirds of one before its end, to try again in."""
+        """Return when to renew the lease: two thirds of it before its end, as time for retries."""
         return tenure.lease.deadline - self._ttl_seconds * 2 / 3
 
     def beat(self, now: float) -> float | None:
-        """What is due; see `Ward`."""
+        """Do the work that is due; see `Ward`."""
         tenure = self._tenure()
         if tenure is None or not tenure.held or tenure.lost:
             return None
@@ -113,7 +113,7 @@ class Keeping:
         return again
 
     def beat_with(self, others: Sequence[Keeping], now: float) -> list[float | None]:
-        """What is due for several; see `SociableWard`. Renewals are asked for together."""
+        """Do the work that is due for several; see `SociableWard`. Renewals are sent together."""
         keepings = [self, *others]
         renewing: dict[Keeping, Tenure] = {}
         try:

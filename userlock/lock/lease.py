@@ -31,7 +31,7 @@ _TOKEN = re.compile(r"[!-~]{1,200}")
 
 
 class Priority(enum.Enum):
-    """Who passes whom: a waiting interactive request goes before any batch attempt."""
+    """The priority of a request: a waiting interactive request goes before any batch attempt."""
 
     INTERACTIVE = "interactive"
     BATCH = "batch"
@@ -87,7 +87,7 @@ def check_wait_timeout(value: object) -> float:
 
 
 class Holder(NamedTuple):
-    """What a store's record says about who holds (or claims) a lock.
+    """The holder (or claimant) of a lock, as a store's record names it.
 
     It comes from a server that others can write to, so it is for people to
     read; only `token` is ever compared.
@@ -146,7 +146,7 @@ class Holder(NamedTuple):
 def encode_holder(
     token: str, priority: str, since: float, lock_timeout: float, process: str, request: str
 ) -> bytes:
-    """What `Holder.encode` gives, without making the holder first."""
+    """Return the text that `Holder.encode` returns, without making the holder first."""
     # Put together by hand, because json.dumps would take a tenth of what the
     # whole lock takes, and most of it for strings seen before.
     return (f'["{token}","{priority}",{since:.3f},{_tail(lock_timeout, process, request)}').encode()
@@ -154,7 +154,7 @@ def encode_holder(
 
 @functools.lru_cache(maxsize=1024)
 def _tail(lock_timeout: float, process: str, request: str) -> str:
-    """What is the same for all locks that one kind of request takes."""
+    """Return the part that all locks of one kind of request share."""
     return f"{lock_timeout!r},{json.dumps(process)},{json.dumps(request[:200])}]"
 
 
@@ -291,7 +291,7 @@ class Lost(NamedTuple):
 
 
 def describe_loss(lost: Lost, lease: Lease) -> str:
-    """What became of a lease, in words."""
+    """Describe the end of a lease."""
     match lost.how:
         case "ran out":
             how = f"its lease of {lease.ttl_seconds:g} s ran out"
@@ -335,7 +335,7 @@ def new_token() -> str:
 
 
 def process_of(token: bytes) -> bytes:
-    """What stands for the process that a token is of: its random bits.
+    """Return the random bits of a token that identify its process.
 
     Containers may well share a host name and a process id.
     """

@@ -294,7 +294,7 @@ class Leases:
     def _end_after(
         self, trouble: StoreUnavailable, lease: Lease, *, removing: bool
     ) -> Released | Lost | None:
-        """What became of a release that was not answered; None if that is not known."""
+        """Find the outcome of a release that was not answered; None if it is not known."""
         # (Not raised here: an exception that is raised where it is an argument
         # keeps its own traceback alive, until the collector comes.)
         if not trouble.sent:
@@ -314,7 +314,7 @@ class Leases:
         return None  # it was forgotten, or our command has ended it and others have come and gone
 
     def _lost(self, lease: Lease, record: Record | None) -> Lost:
-        """What became of a lease, as far as the record tells."""
+        """Return the outcome of a lease, as far as the record shows it."""
         ran_out = self._clock.now() >= lease.deadline
         holder = None
         if record is not None:

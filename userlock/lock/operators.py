@@ -1,4 +1,4 @@
-"""What a lock service offers to those who look on: who holds a lock, who waits, ending a lease."""
+"""A lock service's functions for operators: holder, waiters, ending a lease."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ForOperators:
         return record.holder
 
     def holder(self, lock_id: str | int) -> Holder | None:
-        """Who holds the lock now, or None. While the store does not answer, who holds it in the
+        """Return the holder of the lock, or None. While the store does not answer: that of the
         fallback store.
 
         Raises:
@@ -78,7 +78,7 @@ class ForOperators:
         return None if record is None or record.free else record.holder
 
     def waiters(self, lock_id: str | int) -> list[Waiter]:
-        """Who waits for the lock now, in the order in which they will be served; as `holder`."""
+        """Return the waiters of the lock, in the order of service; as `holder`."""
         _, record = self._look_here_or_there(lock_id)
         return [] if record is None else record.waiters()
 

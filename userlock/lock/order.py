@@ -103,7 +103,7 @@ class OrderGraph:
         return reports
 
     def _reached_from(self, start: str) -> dict[str, Taken]:
-        """Where ways lead to from `start`, and where the last step to each was taken."""
+        """Return the locks that paths from `start` reach, and the site of the last step to each."""
         reached: dict[str, Taken] = {}
         todo = [start]
         for _ in range(_MOST_STEPS):

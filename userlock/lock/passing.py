@@ -56,7 +56,7 @@ def let_people_pass(
 
 
 def _people_wait_for(tenure: Tenure) -> bool:
-    """Whether a person stands in line for the lock; no, if the store does not say."""
+    """Return whether an interactive request waits for the lock; False if the store is silent."""
     service, lock_id = tenure.scope.service, tenure.lock_id
     try:
         record = service.ask(lock_id, service.leases.look, lock_id)
@@ -70,7 +70,7 @@ def _has_to_stay(tenure: Tenure) -> bool:
 
 
 def _taken_after(tenure: Tenure, innermost: LockScope | None) -> Iterator[Tenure]:
-    """What the code that has the lock has taken since."""
+    """Return the locks that the holder has taken since."""
     scope = tenure.scope
     later = list(scope.held.values())
     yield from _like(tenure, later[later.index(tenure) + 1 :])

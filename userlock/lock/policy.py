@@ -17,9 +17,9 @@ from userlock.lock.lease import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Polling:
-    """How often whoever is next in line looks, within bounds in seconds.
+    """The polling delays of the first waiter in the queue, with bounds in seconds.
 
-    Within them it looks half a dozen times in a hold of the usual length; see
+    The waiter polls half a dozen times in a hold of the usual length; see
     `userlock.lock.queue.delay`.
     """
 
@@ -33,7 +33,7 @@ class Polling:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PriorityPolicy:
-    """What goes with a priority.
+    """The defaults of one priority.
 
     Attributes:
         lock_timeout: length of the lease, in seconds.
@@ -90,12 +90,12 @@ class LockPolicy:
         )
 
     def of(self, priority: Priority) -> PriorityPolicy:
-        """What goes with `priority`."""
+        """Return the defaults of `priority`."""
         return self.batch if priority is Priority.BATCH else self.interactive
 
 
 class OutagePolicy(enum.Enum):
-    """What an acquire does when the lease store does not answer."""
+    """The behaviour of an acquire when the lease store does not answer."""
 
     #: Carry on with a degraded lease: the site stays up, and fencing still
     #: refuses stale writes at the commit. The default, as in the 2016 design.

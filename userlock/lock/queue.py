@@ -1,4 +1,4 @@
-"""Who is next, and when to look again: a waiter's view of the line it stands in. No I/O.
+"""A waiter's view of its queue: whose turn it is, and when to poll again. No I/O.
 
 Waiters of one priority are served first come, first served; batch only when
 no person waits, unless it has waited so long that it ranks with them (that is
@@ -51,7 +51,7 @@ _MOST_SECONDS_BEHIND = 0.25
 
 
 class Decision(enum.Enum):
-    """What a waiter does next."""
+    """The next step of a waiter."""
 
     #: Take the lock: it is free, and this is the first in line.
     CLAIM = enum.auto()
@@ -84,7 +84,7 @@ class Turn:
         self.patience_ends: float | None = None
 
     def decide(self, record: Record | None, now: float) -> Decision:
-        """What to do, having seen `record` at `now`."""
+        """Return the next step after `record` was read at `now`."""
         self.patience_ends = None
         if record is None:
             return self._decide_gone(now)
@@ -122,7 +122,7 @@ class Turn:
 
 
 class HoldTimes:
-    """How long locks are held in this process, as a guide to when to look. Thread-safe.
+    """The usual duration of holds in this process, as a guide to polling. Thread-safe.
 
     The median of the latest: one slow request among many moves it little, and
     a change of habits is learnt after a few.
@@ -143,7 +143,7 @@ class HoldTimes:
         latest.append(seconds)
 
     def typical(self, priority: str) -> float:
-        """What to expect of a holder of that priority, in seconds."""
+        """Return the expected hold of that priority, in seconds."""
         latest = self._latest.get(priority)
         if not latest:
             return _UNKNOWN_HOLD_SECONDS
@@ -154,7 +154,7 @@ class HoldTimes:
 
 
 class Look(NamedTuple):
-    """What a delay depends on. All times in seconds.
+    """The facts that a polling delay depends on. All times are in seconds.
 
     Attributes:
         position: how many are served before this waiter.
@@ -168,7 +168,7 @@ class Look(NamedTuple):
 
 
 def delay(look: Look, polling: Polling) -> float:
-    """How long to sleep before the next look, in seconds.
+    """Return the delay before the next poll, in seconds.
 
     The first in line looks half a dozen times in a hold of the usual length,
     mostly towards its end:

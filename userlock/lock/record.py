@@ -1,4 +1,4 @@
-"""What stands in a lock's record: who holds it, and who waits, in order. No I/O.
+"""A lock's record: its holder, and its queue. No I/O.
 
 A record is a log. Its first line names the holder, and what happens while it
 is held is appended, a line each:
@@ -41,7 +41,7 @@ _LETTERS = {Priority.INTERACTIVE: b"i", Priority.BATCH: b"b"}
 
 
 class Waiter(NamedTuple):
-    """Who waits for a lock, as the record says: for people to read.
+    """One waiter of a lock, as the record names it, for people to read.
 
     Attributes:
         token: names the attempt; random.
@@ -61,7 +61,7 @@ class Waiter(NamedTuple):
 
 
 class BlockedOn(NamedTuple):
-    """What the holder of a lock itself waits for.
+    """The lock that the holder itself waits for.
 
     Attributes:
         lock_id: the other lock.
@@ -87,7 +87,7 @@ class _Place(NamedTuple):
 # A crowd's lines are seen again at each look.
 @functools.lru_cache(maxsize=2048)
 def _place(line: bytes) -> _Place | None:
-    """What a line says that puts somebody in line; None if it makes no sense."""
+    """Parse an entry that adds a waiter to the queue; None if it makes no sense."""
     mark, _, rest = line.partition(b" ")
     try:
         token, since, _ = rest.split(b" ", 2)
@@ -194,7 +194,7 @@ class Record:
 
     @functools.cached_property
     def holder(self) -> Holder:
-        """Who is named as the holder."""
+        """Return the holder that the record names."""
         return Holder.decode(self._holder_line)
 
     @property
@@ -203,12 +203,12 @@ class Record:
 
     @property
     def released(self) -> bool:
-        """Whether the holder is done."""
+        """Return whether the holder has released the lock."""
         return self.holder.token.encode() in self._done
 
     @property
     def free(self) -> bool:
-        """Whether nobody has a right to the lock: it can be claimed by whoever is next."""
+        """Return whether the lock is free for the first waiter to claim."""
         return self.lapsed or self.released
 
     @property
@@ -217,22 +217,22 @@ class Record:
         return self._origin().partition(b" ")[0]
 
     def succeeds_released(self, token: str) -> bool:
-        """Whether the holder has taken the lock from `token` after that had released it."""
+        """Return whether the holder has taken the lock after `token` released it."""
         return self._succeeded == b"%b released" % token.encode()
 
     def succeeds_broken(self, token: str) -> str:
-        """Who had broken the lock of `token` before the holder took it; empty if nobody did."""
+        """Return who broke the lock of `token` before the holder took it; empty if nobody did."""
         how = b"%b broken " % token.encode()
         return _breaker(self._succeeded[len(how) :]) if self._succeeded.startswith(how) else ""
 
     @property
     def broken_by(self) -> str:
-        """Who broke the lock, if somebody did."""
+        """Return who broke the lock, if somebody did."""
         return _breaker(self._done.get(self.holder.token.encode(), b""))
 
     @property
     def blocked_on(self) -> BlockedOn | None:
-        """Which lock the holder itself waits for, as far as it says."""
+        """Return the lock that the holder itself waits for, as far as the record names it."""
         what = self._blocked.get(self.holder.token.encode())
         if what is None:
             return None
@@ -246,7 +246,7 @@ class Record:
 
     @functools.cached_property
     def _line(self) -> list[_Place]:
-        """Who waits, in the order in which they will be served."""
+        """Return the waiters, in the order of service."""
         done = self._done
         urgent: list[_Place] = []
         others: list[_Place] = []
@@ -259,7 +259,7 @@ class Record:
         return place.priority is Priority.INTERACTIVE or place.token in self._aged
 
     def position_of(self, token: str) -> int | None:
-        """How many are served before `token`; None if it is not in line."""
+        """Return the number of waiters before `token`; None if it is not queued."""
         own = token.encode()
         for index, place in enumerate(self._line):
             if place.token == own:
@@ -267,7 +267,7 @@ class Record:
         return None
 
     def _ahead_of(self, token: str) -> list[_Place]:
-        """Who is served before `token`: everybody, if it is not in line."""
+        """Return the waiters before `token`: all, if it is not queued."""
         return self._line[: self.position_of(token)]
 
     def processes_ahead_of(self, token: str) -> int:
@@ -275,11 +275,11 @@ class Record:
         return len({process_of(each) for each in self.tokens_ahead_of(token)})
 
     def tokens_ahead_of(self, token: str) -> frozenset[bytes]:
-        """Who is served before `token`, by the tokens they stand in line with."""
+        """Return the tokens of the waiters before `token`."""
         return frozenset(place.token for place in self._ahead_of(token))
 
     def is_turn_of(self, token: str) -> bool:
-        """Whether the lock is free, and whoever is served before `token` has had time to claim it.
+        """Return whether the lock is free, and the waiters before `token` had time to claim it.
 
         In line or not: for who is not in line, everybody there comes first.
         """
@@ -289,7 +289,7 @@ class Record:
         return self.lapsed and all(place.token in self._offered_to for place in ahead)
 
     def can_be_offered_by(self, token: str) -> bool:
-        """Whether the lock is free, others are in line, and no offer to them runs already."""
+        """Return whether the lock is free, others are queued, and no reservation runs for them."""
         offered = self._offered_to and not self.lapsed
         return self.free and not offered and self.processes_besides(token) > 0
 
@@ -300,16 +300,16 @@ class Record:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody waits."""
+        """Return whether nobody waits."""
         return not self._line
 
     @property
     def waits_for_a_person(self) -> bool:
-        """Whether an interactive request, or batch that ranks with them, waits."""
+        """Return whether an interactive request waits, or batch work that ranks as one."""
         return any(self._urgent(place) for place in self._line)
 
     def waiters(self) -> list[Waiter]:
-        """Who waits, in the order in which they will be served."""
+        """Return the waiters, in the order of service."""
         return [
             Waiter(
                 printable(place.token.decode("latin-1")),
@@ -378,7 +378,7 @@ class Record:
 
 
 def _breaker(note: bytes) -> str:
-    """Who broke a lock, as the line says that ended it."""
+    """Return who broke a lock, from the entry that ended it."""
     if not note:
         return ""
     try:

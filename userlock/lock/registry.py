@@ -1,4 +1,4 @@
-"""Which URL opens which lease store. Stores make themselves known here."""
+"""The lease stores by the scheme of their URLs. Stores register themselves here."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Outcome = Granted | Lost | Unavailable
 
 
 def extend_many(service: LockService, access: Access, wanted: Sequence[Wanted]) -> list[Outcome]:
-    """What `LockService.extend` would give for each of these, in their order.
+    """Return the result of `LockService.extend` for each lease, in their order.
 
     A server that does not answer costs one time-out for all leases that are on it.
     """
@@ -65,7 +65,7 @@ def _together(
     breaker: CircuitBreaker,
     wanted: Sequence[Wanted],
 ) -> dict[str, Outcome]:
-    """What becomes of leases that are on one server, by their tokens."""
+    """Renew the leases of one server; return the outcomes by token."""
     if not breaker.allows():
         unavailable = Unavailable(breaker.reason, sent=False)
         return {lease.token: unavailable for lease, _ in wanted}

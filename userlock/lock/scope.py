@@ -1,4 +1,4 @@
-"""What one request holds now.
+"""The locks that one request holds.
 
 A scope is a context variable: threads and greenlets begin without one, and
 what copies context variables (`asyncio.to_thread`, new tasks) shares it. The
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class LockScope:
-    """What one request holds.
+    """The locks that one request holds.
 
     Args:
         service: where locks come from.
@@ -79,7 +79,7 @@ class LockScope:
             return self._held
 
     def _leave_picture(self) -> None:
-        """Whoever was shown the locks keeps them; from now on another copy is changed, in place.
+        """Copy the locks before a change, so that earlier readers keep their snapshot.
 
         Not each time: thousands of locks in one scope would pay for one another.
         Called with the mutex.
@@ -170,7 +170,7 @@ class LockScope:
             keeping.extended(tenure)
 
     def _holding(self, lock_id: str, taken: Taken) -> Iterable[Lease]:
-        """What stays held, here and in the scopes around, while this code waits for one more."""
+        """Return the locks that stay held, here and in outer scopes, while code waits."""
         return Holding(self).noting(lock_id, taken)
 
     def yield_to_waiters(self, tenure: Tenure, *, wait_timeout: float | None = None) -> Tenure:
@@ -245,7 +245,7 @@ class LockScope:
 
     @property
     def _in_a_fork(self) -> bool:
-        """Whether this is a forked child, which must not touch its parent's leases."""
+        """Return whether this is a forked child, which must not touch its parent's leases."""
         return self._pid != _pid
 
     def _release_now(self, tenure: Tenure, *, ending: bool = True) -> None:
@@ -342,7 +342,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Defaults:
-    """What scopes begin with where nothing is said."""
+    """The defaults of new scopes."""
 
     def __init__(self) -> None:
         self.service: LockService | None = None

@@ -279,7 +279,7 @@ class LockService(ForOperators):
     def _give_back_at_once(
         self, lease: Lease, breaker: CircuitBreaker
     ) -> StoreReleased | Lost | Unavailable:
-        """What `give_back` does for a confirmed lease while all is well: the common way."""
+        """Release a confirmed lease while all is well: the common path of `give_back`."""
         if lease.also is not None:
             also, origin = lease.also
             origin.give_back(also)

@@ -1,4 +1,4 @@
-"""What a lease store is: a register for one record a lock, changed by compare and swap.
+"""The lease store protocol: a register with one record a lock, changed by compare and swap.
 
 A store knows nothing of leases, waiters or priorities. It keeps one record (a
 few hundred bytes) under a lock id for a time to live, and changes it in five
@@ -193,7 +193,7 @@ class ShardedStore(LeaseStore, Protocol):
     """A store on several servers, one of which may be down while the others are not."""
 
     def shard_of(self, lock_id: str) -> int:
-        """Which server has the lock."""
+        """Return the server that has the lock."""
         ...
 
 
@@ -249,7 +249,7 @@ class TimedStore(LeaseStore, Protocol):
     """A store that can tell how long a record has still to live."""
 
     def seconds_left(self, lock_id: str) -> float | None:
-        """How long until the record lapses, by the store's clock; 0 if it has.
+        """Return the time until the record lapses, by the store's clock; 0 if it has.
 
         None when there is no record, or when the store cannot tell.
 
@@ -260,7 +260,7 @@ class TimedStore(LeaseStore, Protocol):
 
 
 class Verdict(enum.Enum):
-    """What a finding means."""
+    """The severity of a finding."""
 
     OK = "ok"
     #: It works; there is something to know, or to do before it is too late.
@@ -295,7 +295,7 @@ class ExaminableStore(LeaseStore, Protocol):
     """A store that can say how its servers are."""
 
     def examine(self) -> list[Finding]:
-        """What there is to know about each server. Takes a few seconds; never raises for trouble.
+        """Return the findings about each server. Takes a few seconds; raises for no failure.
 
         Writes a record of its own, under a random lock id, and removes it.
         """

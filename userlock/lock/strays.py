@@ -161,7 +161,7 @@ _all: weakref.WeakSet[Strays] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """What the parent owes, the parent gives back."""
+    """Forget the parent's pending releases: the parent sends them."""
     for strays in list(_all):
         strays._forget()
 

@@ -1,4 +1,4 @@
-"""How locks stand in the store at one moment, for those who look on. Costs the store some work."""
+"""A snapshot of the locks in a store, for operators. Costs the store some work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOREIGN = "something that userlock did not write"
 
 
 def is_foreign(record: Record) -> bool:
-    """Whether others wrote what stands under the lock's key. It counts as held."""
+    """Return whether another program wrote the record. The lock counts as held."""
     return not record.holder.token
 
 
@@ -65,7 +65,7 @@ class Seen(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """How things stand at one moment.
+    """A snapshot of all locks.
 
     Attributes:
         wall: when, in seconds since 1970.
@@ -150,7 +150,7 @@ def facts(
 
 
 def holder_facts(record: Record, wall: float) -> dict[str, Any]:
-    """Who holds it."""
+    """Return the holder."""
     holder = record.holder
     if is_foreign(record):
         return {"foreign": True, "process": FOREIGN}

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def running_code() -> tuple[int, int]:
-    """What is running now: the thread, and the asyncio task if there is one.
+    """Return the running thread, and the asyncio task if there is one.
 
     A scope may be seen by several (`asyncio.to_thread` and new tasks copy
     context variables). Each enters a lock on its own account.
@@ -85,27 +85,27 @@ class Tenure:
 
     @property
     def held(self) -> bool:
-        """Whether the lock has not been released yet (its lease may have run out)."""
+        """Return whether the lock has not been released yet (its lease may have run out)."""
         return not self._released
 
     @property
     def degraded(self) -> bool:
-        """Whether the lock was taken without the store's word, because it did not answer."""
+        """Return whether the lock is degraded: taken while the store did not answer."""
         return self.lease.degraded
 
     @property
     def ran_out(self) -> bool:
-        """Whether the lease is over by this process's own clock."""
+        """Return whether the lease is over by this process's own clock."""
         return self.scope.service.clock.now() >= self.lease.deadline
 
     @property
     def remaining_seconds(self) -> float:
-        """How long the lease has to run; 0 when it is over."""
+        """Return the remaining time of the lease; 0 when it is over."""
         return max(0.0, self.lease.deadline - self.scope.service.clock.now())
 
     @property
     def held_seconds(self) -> float:
-        """How long ago the lock was taken."""
+        """Return the time since the lock was taken."""
         return self.scope.service.clock.now() - self._since
 
     # --- keeping it -------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class Tenure:
 
 
 class Participant(Protocol):
-    """Who has a say when locks are left. The model layer is one."""
+    """A participant in the release of locks. The model layer is one."""
 
     def leaving(self, tenure: Tenure) -> None:
         """The lock is about to be released: finish what was begun under it.
@@ -281,7 +281,7 @@ class Participant(Protocol):
         ...
 
     def holds(self, tenure: Tenure) -> bool:
-        """Whether the lock has to stay held for now."""
+        """Return whether the lock has to stay held for now."""
         ...
 
     def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What callers do to a record that is not theirs: offer a free lock, and keep a long one short.
+"""Changes to the records of others: reservations of free locks, and compaction.
 
 An offer. A free lock belongs to whoever is first in line; but it may be dead.
 Those who wait find out with time (`userlock.lock.queue`). Who does not wait
@@ -63,7 +63,7 @@ def offer(store: LeaseStore, claim: Claim, record: Record, *, leaving: bool) -> 
 
 
 def is_wordy(record: Record) -> bool:
-    """Whether a record is long, and half of it or more is of those who have given up waiting."""
+    """Return whether a record is long, and at least half of it is of waiters that gave up."""
     length = len(record.stored.record)
     return length > _LONG_BYTES and not record.free and len(record.compacted()) <= length / 2
 

@@ -223,7 +223,7 @@ class global_locks:  # noqa: N801 (as above)
 
 
 class _AcquiredLock:
-    """What `acquire_lock` returns: good for a `with`, or for `release_lock` later."""
+    """The lock that `acquire_lock` returns: for a `with`, or for `release_lock` later."""
 
     def __init__(self, tenure: Tenure) -> None:
         self.tenure = tenure
@@ -326,7 +326,7 @@ def with_extension(
 
 
 def holder(lock_id: str | int) -> Holder | None:
-    """Who holds the lock now, or None.
+    """Return the holder of the lock, or None.
 
     Raises:
         LockServiceUnavailable: the store did not answer.
@@ -335,7 +335,7 @@ def holder(lock_id: str | int) -> Holder | None:
 
 
 def waiters(lock_id: str | int) -> list[Waiter]:
-    """Who waits for the lock now, in the order in which they will be served.
+    """Return the waiters of the lock, in the order of service.
 
     Raises:
         LockServiceUnavailable: the store did not answer.

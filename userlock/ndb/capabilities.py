@@ -1,4 +1,4 @@
-"""What the connected Datastore can do: whether a stale write can be left to it to refuse.
+"""Capabilities of the connected Datastore: whether it refuses stale writes.
 
 Datastore itself reports versions and honours `base_version`. A server that does
 not is refused, with an error that says so: without them nothing could keep a
@@ -85,7 +85,7 @@ class _Probe:
         return answer.mutation_results[0]
 
     def look_up(self) -> tuple[int, int] | None:
-        """What is stored, and its version; None when it is missing."""
+        """Return the stored value and its version; None when it is missing."""
         answer = self._call("lookup", datastore_types.LookupRequest(keys=[self.key]))
         if not answer.found:
             return None
@@ -123,7 +123,7 @@ class _Probe:
 
 
 def probe(client: Any) -> list[Finding]:
-    """What there is to say of the Datastore that an `ndb.Client` is connected to.
+    """Return the findings about the Datastore that an `ndb.Client` is connected to.
 
     Writes one entity of the kind `UserlockProbe` and removes it. Waits up to 5 s for each of a
     dozen RPCs. Raises nothing: when Datastore does not answer, that is the finding.
@@ -148,7 +148,7 @@ def probe(client: Any) -> list[Finding]:
 
 
 def place_of(client: Any) -> str:
-    """What findings call the Datastore that an `ndb.Client` is connected to."""
+    """Return the name, in findings, of the Datastore that an `ndb.Client` is connected to."""
     database = getattr(client, "database", None)
     return f"datastore {client.project}/{database or '(default)'}"
 

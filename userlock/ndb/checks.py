@@ -1,4 +1,4 @@
-"""What is allowed at put and delete: the stamp of the read is held against what is held now.
+"""The checks of puts and deletes: the stamp of the read against the locks that are held now.
 
 What does not fit was read too early, too late, or from somewhere else. The
 first half is for what is under the user's lock, the second for the other write
@@ -289,7 +289,7 @@ def _lock_id_as_read(stamp: Stamp | None, held: Mapping[str, Tenure]) -> str | N
 
 
 def finding_of_put(entity: Any, policy: WritePolicy, stamp: Stamp | None) -> Finding | None:
-    """What is wrong with putting an entity of that policy now. None for `unsafe`."""
+    """Return the violation of a put of an entity of that policy; None for `unsafe`."""
     find = _OF_PUT.get(policy)
     if find is None:
         return None
@@ -298,13 +298,13 @@ def finding_of_put(entity: Any, policy: WritePolicy, stamp: Stamp | None) -> Fin
 
 
 def finding_of_delete(policy: WritePolicy) -> Finding | None:
-    """What is wrong with deleting an entity of that policy now."""
+    """Return the violation of a delete of an entity of that policy."""
     find = _OF_DELETE.get(policy)
     return None if find is None else find()
 
 
 def stomp(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> Finding | None:
-    """Whether this is an older object of an entity, and a newer one has been put.
+    """Return the violation of putting an older object after a newer one of the same entity.
 
     Under a tenure, else in the running transaction.
     """

@@ -55,7 +55,7 @@ _MutationResult: Any = datastore_types.MutationResult
 
 
 class Write(Protocol):
-    """What a plan needs to know of one watched write. The plan changes `doubtful` alone."""
+    """The facts about one watched write that a plan needs. The plan changes `doubtful` alone."""
 
     #: The version that Datastore must still have; 0 for any.
     base_version: int
@@ -87,7 +87,7 @@ class Wait(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a call: the (raw) response, or the error."""
+    """The outcome of a call: the (raw) response, or the error."""
 
     response: Any
     error: Exception | None
@@ -123,7 +123,7 @@ Outcome = Landed | Refused | InDoubt
 
 
 class Result(NamedTuple):
-    """What became of a request.
+    """The outcome of a request.
 
     Attributes:
         response: Datastore's (raw) answer, put together; blank for what has not landed.
@@ -194,7 +194,7 @@ def entity_of(mutation: Any) -> Any:
 
 
 class Looked(NamedTuple):
-    """What Datastore has, by the name of the key: versions of what is missing are snapshots'."""
+    """Results of look-ups, by the key's name. A missing entity has its snapshot's version."""
 
     found: dict[bytes, Any]
     missing: dict[bytes, int]
@@ -509,7 +509,7 @@ class PlainCommit:
         return Result(self._response(), self.outcomes, failed, error)
 
     def settle(self, index: int, outcome: Outcome) -> None:
-        """What became of a mutation, if it is a watched one."""
+        """Note the outcome of a mutation, if it is a watched one."""
         if self.writes[index] is not None:
             self.outcomes[index] = outcome
 

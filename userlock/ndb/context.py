@@ -1,4 +1,4 @@
-"""What the running code is in: an ndb context, a transaction; and what is noted for each.
+"""The ndb context and transaction of the running code, and the notes for each.
 
 Notes live as long as what they are about, in attributes of ndb's own objects.
 
@@ -33,7 +33,7 @@ def in_transaction() -> bool:
 
 
 class Attempt:
-    """What is remembered of one attempt of a transaction.
+    """The notes of one attempt of a transaction.
 
     Attributes:
         tickets: of the puts and deletes that it has begun.
@@ -78,7 +78,7 @@ def _attempt_around(current: Any) -> Attempt | None:
 
 
 class RequestNotes:
-    """What is remembered for as long as the outermost ndb context.
+    """The notes of the outermost ndb context.
 
     Attributes:
         left: of entities whose object is no longer to be found under their key, as it has been

@@ -1,4 +1,4 @@
-"""What becomes of a violation: raised, told of, or not even looked for.
+"""The reaction to a violation: raised, logged, or not checked for.
 
 `suppress` follows the code that opens it. A block belongs to a frame, and
 holds for what is called from that frame while the block is open:
@@ -231,7 +231,7 @@ def place_of_read() -> CallSite | None:
 
 
 class Moment:
-    """What holds when a write begins. Found out once: each put comes this way.
+    """The locks, transaction and settings at the start of a write. Looked up once for each.
 
     Args:
         at: where in the code that is.

@@ -324,7 +324,7 @@ class Ticket(abc.ABC):
 
     @property
     def _facts(self) -> dict[str, Any]:
-        """What each error about this write tells of it."""
+        """Return the facts that each error about this write has."""
         return {
             "key": self._key,
             "lock_id": self._lock_id,
@@ -380,7 +380,7 @@ class PutTicket(Ticket):
         return type(self._entity)
 
     def _reaction_to_overwriting(self, now: Moment, inserts: bool) -> Reaction:
-        """What is to happen if the entity exists already; `OFF` where nothing is wrong with that.
+        """Return the reaction to an entity that exists already; `OFF` if it may exist.
 
         It must not for a new object with a key of its own.
         """

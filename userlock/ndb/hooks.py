@@ -1,4 +1,4 @@
-"""What takes the place of ndb's own ways: `patches` calls it."""
+"""The functions that `patches` puts in the place of ndb's."""
 
 from __future__ import annotations
 

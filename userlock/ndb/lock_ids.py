@@ -1,4 +1,4 @@
-"""Which lock guards an entity: found by a property, a method, or the key."""
+"""The lock that guards an entity: named by a property, a method, or the key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root_id(key: Any) -> str | int | None:
 
 
 class LockRule(NamedTuple):
-    """How a class finds the lock ids of its entities.
+    """The rule by which a class finds the lock ids of its entities.
 
     Attributes:
         read: gives an entity's lock id, as the application has it, not checked.

@@ -14,7 +14,7 @@ from userlock.errors import ConfigurationError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WritePolicy:
-    """What a model's entities need to be written safely; `_write_policy` of its class.
+    """The conditions under which a model's entities are written; `_write_policy` of its class.
 
     A write that the policy does not allow is a `WriteViolation`, raised before
     anything is sent. All writes are fenced, whatever the policy.
@@ -59,7 +59,7 @@ class WritePolicy:
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether nothing is checked."""
+        """Return whether nothing is checked."""
         return self.name == "unsafe"
 
     def __str__(self) -> str:

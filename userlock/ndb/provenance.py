@@ -31,7 +31,7 @@ DELETED = -1
 
 
 class Origin(NamedTuple):
-    """What the reader held at the look-up or query, and when that was sent."""
+    """The locks and transaction of a reader, and the time of the look-up or query."""
 
     held: Mapping[str, Tenure]
     transaction: bytes | None
@@ -43,7 +43,7 @@ NOTHING_HELD = Origin(NO_LOCKS, None, 0)
 
 
 class Stamp(NamedTuple):
-    """What is remembered about an entity object since it was read or last put.
+    """The facts about an entity object since it was read or last put.
 
     Attributes:
         key: the key it was read or put under.
@@ -195,7 +195,7 @@ class LastPut:
 
     @property
     def counts(self) -> bool:
-        """Whether it has changed the entity, or may yet: not after a failure or a rollback."""
+        """Return whether it has changed the entity, or may yet. A failed put does not."""
         if self.version:
             return True
         if self.transaction is not None:

@@ -1,4 +1,4 @@
-"""What was read gets its stamp: in the answers of look-ups and queries, before ndb sees them.
+"""Read stamps: put on the results of look-ups and queries, before ndb sees them.
 
 The wrappers here also spare ndb what takes longer than a stamp: each field of
 google-cloud-datastore's messages is wrapped anew each time it is looked at.

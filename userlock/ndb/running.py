@@ -13,7 +13,7 @@ from userlock.ndb.commits import Answer, Call, Wait, all_landed
 
 
 class Plan(Protocol):
-    """What is to be done for one request."""
+    """The steps of one request."""
 
     def simple_request(self) -> Any:
         """Return the one commit that sends it all; None where it takes more."""

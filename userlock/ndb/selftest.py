@@ -61,7 +61,7 @@ def examine(project: str | None = None, database: str | None = None) -> list[Fin
 
 
 def through_ndb(client: Any) -> Finding:
-    """Whether a put and a delete of what has changed are refused on their way through ndb.
+    """Try whether stale puts and deletes are refused on their way through ndb.
 
     Writes one entity of the kind `UserlockSelfTest` and removes it. Not within an ndb context, and
     not where fencing is switched off. Waits up to 5 s for each of a dozen RPCs, if the server
@@ -92,7 +92,7 @@ def through_ndb(client: Any) -> Finding:
 
 
 def _what_is_wrong(name: str) -> str:
-    """What was carried out and should have been refused, or the other way round; "" if nothing."""
+    """Return which write was carried out or refused by mistake; "" if none was."""
     try:
         # Not before it is needed: it hooks into ndb, which fails where there is no place for it.
         from userlock.ndb.model import Model
@@ -130,7 +130,7 @@ def _what_is_wrong(name: str) -> str:
 
 @contextlib.contextmanager
 def _unlogged() -> Iterator[None]:
-    """What is refused here was meant to be: no warning of it."""
+    """Log no warning of the refusals here, which are meant."""
     log = logging.getLogger("userlock")
 
     def of_something_else(record: logging.LogRecord) -> bool:

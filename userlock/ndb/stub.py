@@ -200,7 +200,7 @@ class _QuietCall(_TakenCall):
 
 
 class CommitAnswer:
-    """What each mutation of a commit gets, where they do not all get the same.
+    """The results of a commit's mutations, where they differ.
 
     Attributes:
         response: Datastore's answer, put together.
@@ -295,7 +295,7 @@ class _Commit(_Method):
 
     @property
     def _is_last(self) -> bool:
-        """Whether Google's own transport is behind the gate, not a stub of the application's."""
+        """Return whether Google's transport is behind the gate, not an application's stub."""
         return type(self._stub).__module__.startswith(_GOOGLES)
 
     def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:

@@ -1,4 +1,4 @@
-"""Which kinds are watched: those that a model of userlock's has claimed."""
+"""The watched kinds: those of userlock's models."""
 
 from __future__ import annotations
 

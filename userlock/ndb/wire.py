@@ -89,7 +89,7 @@ class QuickKey(Key):
 
 
 class PlainKey:
-    """What is needed of a key whose message has been made: that."""
+    """A key whose message has been made already."""
 
     __slots__ = ("_pb",)
 

@@ -1,4 +1,4 @@
-"""Where leases live: one module a kind of store, each behind `LeaseStore`."""
+"""The lease stores: one module or folder for each kind, behind `LeaseStore`."""
 
 from __future__ import annotations
 

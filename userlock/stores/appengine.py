@@ -262,7 +262,7 @@ class AppEngineStore(ForOperators):
 
 
 def _looked(look: Callable[[], _T]) -> _T:
-    """What looking before a change gives. Trouble with it leaves the change not sent."""
+    """Read the record before a change. If that fails, the change is not sent."""
     try:
         return look()
     except StoreUnavailable as trouble:
@@ -357,7 +357,7 @@ def _value(record: bytes, ends_ms: int) -> tuple[bytes, bytes]:
 
 
 def _expires(ends_ms: int) -> int:
-    """When the service may drop a record: as a date, which is not read as a length of time.
+    """Return when the service may drop a record: as a date, which is not read as a duration.
 
     A reader's clock may be behind the service's, and finds the record lapsed
     `SKEW_SECONDS` after its end: the time of grace comes after both.

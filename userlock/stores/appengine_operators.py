@@ -1,4 +1,4 @@
-"""What the store in App Engine's memcache offers to operators.
+"""Functions for operators of the store in App Engine's memcache.
 
 The service does not list its keys.
 """
@@ -60,7 +60,7 @@ class ForOperators:
 
 
 def _oldest_item_age() -> int | None:
-    """How old the oldest item is that the service still has, in seconds; None if it has none."""
+    """Return the age of the service's oldest item, in seconds; None if it has none."""
     from userlock.stores import appengine
 
     sdk: Any = appengine.__dict__["memcache"]

@@ -1,4 +1,4 @@
-"""What the memory store offers to operators: enough to try their tools on it."""
+"""Functions for operators of the memory store: enough to try their tools on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows the `?` in the address of a store."""
+"""Options after the `?` in the address of a store."""
 
 from __future__ import annotations
 

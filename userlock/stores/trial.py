@@ -41,7 +41,7 @@ def percentile(times: Sequence[float], fraction: float) -> float:
 
 
 def trouble_with_records(store: LeaseStore) -> list[str]:
-    """What the store does not do as it should: one phrase each; none if all is well.
+    """Return a phrase for each fault of the store; none if all is well.
 
     Raises:
         StoreUnavailable: it did not answer.
@@ -91,7 +91,7 @@ def latency_of(
     most: int = 300,
     most_seconds: float = 0.5,
 ) -> Latency:
-    """How long looking at a lock takes: one round trip.
+    """Measure the time of one read: one round trip.
 
     Raises:
         StoreUnavailable: it did not answer.
@@ -110,7 +110,7 @@ def latency_of(
 def try_out(
     store: LeaseStore, server: str, *, clock: Clock = SYSTEM_CLOCK, patience: float
 ) -> list[Finding]:
-    """What there is to say of a store's records and its speed.
+    """Return the findings about a store's records and its speed.
 
     Args:
         store: on one server.
@@ -154,7 +154,7 @@ def try_out(
 
 
 def judge_latency(server: str, latency: Latency, patience: float) -> Finding:
-    """What round trips of that length mean."""
+    """Return the finding about round trips of that duration."""
     says = (
         f"a round trip takes {milliseconds(latency.p50)} (median), {milliseconds(latency.p99)} "
         f"(99 % are faster), of {latency.rounds}"

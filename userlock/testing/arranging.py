@@ -1,4 +1,4 @@
-"""Which files are test code: what they put only arranges data.
+"""Detection of test code, whose puts only arrange data.
 
 A test puts an entity so that there is one, without a lock, and over whatever
 is there. That is no mistake, and a thousand tests need not be changed for it.

@@ -1,4 +1,4 @@
-"""What a test run with a baseline makes of the put sites it has seen: files, and a summary."""
+"""A test run with a baseline: files and a summary of the put sites that were seen."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class BaselineRun:
 
 
 def _chosen(config: pytest.Config) -> bool:
-    """Whether the command line names some tests only."""
+    """Return whether the command line selects some tests only."""
     if config.getoption("lf", False):
         return True
     if config.args_source is not pytest.Config.ArgsSource.ARGS:

@@ -117,6 +117,6 @@ class LockFaults:
         self._store.lose_reply(_VERBS[to])
 
     def to_come(self) -> list[str]:
-        """What `drop_reply` was told to, and nobody has asked for yet."""
+        """Return the replies that `drop_reply` is still to drop."""
         verbs = self._store.to_come()
         return [to for to, verb in _VERBS.items() if verb in verbs]

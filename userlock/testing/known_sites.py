@@ -70,7 +70,7 @@ class KnownSites:
     # --- violations -------------------------------------------------------------------------
 
     def tolerates(self, violation: WriteViolation) -> bool:
-        """Whether a violation is let pass."""
+        """Return whether a violation is let pass."""
         site, _ = self._site_of(violation)
         return self.active and site.is_mistake and (self._recording or site in self.baseline)
 
@@ -142,7 +142,7 @@ class KnownSites:
         return dict(reversed(new))
 
     def _caught_by_test(self, traceback: TracebackType | None) -> bool:
-        """Whether an error came as far as to test code: its traceback begins where it ended."""
+        """Return whether an error reached test code: its traceback begins where it ended."""
         if traceback is None:
             return False
         file = traceback.tb_frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""What tests of applications say of locks: this one is held, here none is needed."""
+"""Statements about locks for tests of applications: held, or not needed."""
 
 from __future__ import annotations
 

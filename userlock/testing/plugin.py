@@ -47,7 +47,7 @@ pytest.register_assert_rewrite("userlock.testing.contract")
 
 
 class _Setting(NamedTuple):
-    """What a run has changed in this process, and what it was before."""
+    """The changes of a test run to this process, and the state before."""
 
     test_code: TestCode
     sites: KnownSites | None
@@ -111,13 +111,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _usual(config: pytest.Config) -> list[str]:
-    """Where test code is if nothing is said of it. Not every folder of `testpaths`: there may be
+    """Return the default places of test code. Not every folder of `testpaths`: there may be
     an application in it."""
     return [*USUAL, *(path for path in config.getini("testpaths") if Path(path).name in USUAL)]
 
 
 def _watch_sites(config: pytest.Config, test_code: TestCode) -> KnownSites | None:
-    """What watches put sites, if that is asked for."""
+    """Watch the put sites, if that is asked for; return the watcher."""
     path = _baseline_path(config)
     writing: bool = config.getoption("userlock_baseline_write")
     report = config.getoption("userlock_report")

@@ -230,7 +230,7 @@ def _harden(response: flask.Response) -> flask.Response:
 
 
 def _is_of_this_site(request: flask.Request) -> bool:
-    """Whether a form was sent by one of our own pages.
+    """Return whether a form was sent by one of our own pages.
 
     Browsers say so. What sends neither header is no browser, and cannot be made
     to send the operator's credentials by another site.

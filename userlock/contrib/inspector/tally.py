@@ -1,4 +1,4 @@
-"""What one process has seen of its locks since it began: a listener that counts.
+"""Counts of the lock events of one process since its start.
 
 Bounded: of locks and endpoints those are kept that have been waited for last.
 """
@@ -33,7 +33,7 @@ _ONE_OUTAGE = 5.0
 
 @dataclasses.dataclass
 class Waits:
-    """How often one thing was waited for, and for how long. Times in seconds.
+    """Count and duration of the waits for one thing. Times are in seconds.
 
     Attributes:
         locks: how many locks were granted.

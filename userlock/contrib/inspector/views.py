@@ -1,4 +1,4 @@
-"""What the inspector shows, as facts: a view is a table, for people and for programs."""
+"""The inspector's views: each is a table, for people and for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_ASKED = 50
 
 
 class Kind(enum.Enum):
-    """How a value is written for people."""
+    """The format of a value for people."""
 
     TEXT = enum.auto()
     COUNT = enum.auto()
@@ -59,7 +59,7 @@ class View:
 
 
 class Mask:
-    """How lock ids and requests are written.
+    """The format of lock ids and requests.
 
     Args:
         key: makes the same lock look the same; None: nothing is masked.
@@ -107,7 +107,7 @@ class Views:
         }
 
     def locks(self) -> View:
-        """Who holds what, and who waits; those first for which somebody waits longest."""
+        """Return holders and waiters, the lock with the longest wait first."""
         service = self._service()
         notes, rows = [], []
         try:
@@ -271,7 +271,7 @@ class Views:
         )
 
     def heartbeats(self) -> View:
-        """What renews leases."""
+        """Return the state of the renewal thread."""
         heart = self._service().heart
         return View(
             name="heartbeats",

@@ -50,7 +50,7 @@ def check_kind(kind: str) -> str:
 
 
 def row_name(prefix: str, lock_id: str) -> str:
-    """What the row of `lock_id` is called. Different lock ids never share a name."""
+    """Return the name of the row of `lock_id`. Different lock ids never share a name."""
     if _PLAIN.fullmatch(lock_id):
         name = f"{prefix}={lock_id}"
         if len(name.encode()) <= MAX_NAME_BYTES:

@@ -1,4 +1,4 @@
-"""What the Datastore store offers to operators, beside being a lease store.
+"""Functions for operators of the Datastore store.
 
 See `ListingStore`, `TimedStore` and `ExaminableStore` in `userlock.lock.store`.
 Listing costs a read for each row, as every query does.

@@ -85,7 +85,7 @@ class _Refused(StoreUnavailable):
 
 
 class Patience:
-    """How long a verb takes: so long for each RPC, and twice as long for all of them.
+    """The time-outs of a verb: so long for each RPC, and twice as long for all of them.
 
     Args:
         clock: to look at, and to sleep by.
@@ -301,7 +301,7 @@ def _where(connection: _Connection) -> str:
 
 
 def _stayed_here(error: Any) -> bool:
-    """Whether it is certain that the RPC was not sent: gRPC here says so, not a server."""
+    """Return whether the RPC was certainly not sent: the local gRPC says so, not a server."""
     return _for_parents_connection(error) or (
         error.code() is grpc.StatusCode.UNAVAILABLE
         and not error.trailing_metadata()
@@ -310,7 +310,7 @@ def _stayed_here(error: Any) -> bool:
 
 
 def _for_parents_connection(error: Any) -> bool:
-    """Whether the RPC was for a connection that did not survive a fork."""
+    """Return whether the RPC used a connection that did not survive a fork."""
     codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     if error.trailing_metadata() or error.code() not in codes:
         return False
@@ -336,7 +336,7 @@ def _translated(
 
 
 def _forks_badly() -> bool:
-    """Whether gRPC was told not to care for forks. Unless told, it does."""
+    """Return whether gRPC's support for forks is switched off. By default it is on."""
     return os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in ("0", "false", "no")
 
 

@@ -10,7 +10,7 @@ from userlock.stores.options import options_of
 
 
 class Address(NamedTuple):
-    """Where the rows are.
+    """The place of the rows.
 
     Attributes:
         project: None for the environment's.
@@ -28,7 +28,7 @@ class Address(NamedTuple):
 
 
 def parse_url(url: str) -> Address:
-    """What `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K` names.
+    """Parse `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
 
     Raises:
         ValueError: says what is wrong with it.

@@ -38,7 +38,7 @@ _LONG_BYTES = 500_000
 
 
 class _WithoutCas(Refused):
-    """What is stored there has no CAS number."""
+    """The stored item has no CAS number."""
 
 
 class Item(NamedTuple):
@@ -84,7 +84,7 @@ class Dialect(Protocol):
         ...
 
     def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
-        """Whether the item was of that CAS number, and is gone."""
+        """Delete the item if it has that CAS number; return whether it was."""
         ...
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
@@ -299,7 +299,7 @@ def _swap(key: bytes, cas: int, record: bytes, until: int) -> bytes:
 
 
 def _may_just_have_come(item: Item | None) -> bool:
-    """Whether an item that took no line may have been created after the append was refused."""
+    """Return whether an item may have been created after the append was refused."""
     return item is not None and len(item.record) < _LONG_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What the state of a memcached means for locks."""
+"""Findings about the state of a memcached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")
 
 
 class Examined(NamedTuple):
-    """What to examine.
+    """One server to examine.
 
     Attributes:
         store: the store on that server.
@@ -78,7 +78,7 @@ def _reason(error: Exception) -> str:
 
 
 def judge(observed: Observed, server: str, *, via_proxy: bool) -> list[Finding]:
-    """What the facts mean."""
+    """Return the findings that follow from the facts."""
     numbers = _Numbers(observed)
     checks = (
         _reachable(observed),
@@ -98,7 +98,7 @@ def judge(observed: Observed, server: str, *, via_proxy: bool) -> list[Finding]:
 
 
 class _Numbers:
-    """What the server says of itself, as numbers; None for what it does not say."""
+    """The server's figures; None for those that it does not report."""
 
     def __init__(self, observed: Observed) -> None:
         self._all = {**observed.settings, **observed.stats}

@@ -34,7 +34,7 @@ class KeySpace:
         self._space = f"{check_prefix(prefix)}:lock"
 
     def lock(self, lock_id: str) -> bytes:
-        """Where the record of `lock_id` is stored."""
+        """Return the key of the record of `lock_id`."""
         if _PLAIN.fullmatch(lock_id):
             return f"{self._space}={lock_id}".encode()
         digest = hashlib.sha256(lock_id.encode("utf-8", "surrogatepass")).hexdigest()

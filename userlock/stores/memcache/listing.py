@@ -1,4 +1,4 @@
-"""Which locks have a record in one memcached, and what the records are. For operators.
+"""The lock records in one memcached, for operators.
 
 memcached has no command that finds keys; its LRU crawler can write down what
 it has (`lru_crawler metadump`), and does so beside its work. It may be
@@ -93,7 +93,7 @@ def _keys(connection: Connection, beginning: bytes) -> Iterator[bytes]:
 
 
 def why_not(line: bytes) -> str:
-    """What a server means that answers so when it is asked for a list."""
+    """Return why a server does not list its keys, from its answer."""
     if line.startswith(b"BUSY"):
         return "its crawler is busy with somebody else's list; try again"
     if b"not allowed" in line:
@@ -107,7 +107,7 @@ def why_not(line: bytes) -> str:
 
 
 def read_all(connection: Connection, keys: Sequence[bytes]) -> list[Item | None]:
-    """What stands under each key.
+    """Return the item under each key.
 
     Raises:
         OSError, MemcacheError, Refused: trouble with the server.
@@ -126,7 +126,7 @@ def read_all(connection: Connection, keys: Sequence[bytes]) -> list[Item | None]
 
 
 def remaining(connection: Connection, key: bytes) -> int | None:
-    """How many seconds an item has still to live by the server's clock, if it says."""
+    """Return an item's time to live in seconds by the server's clock, if it is reported."""
     if not connection.meta:
         return None
     reply = connection.line(b"mg %b t\r\n" % key)

@@ -1,4 +1,4 @@
-"""What the memcached stores offer to operators, beside being lease stores.
+"""Functions for operators of the memcached stores.
 
 See `ListingStore`, `TimedStore` and `ExaminableStore` in `userlock.lock.store`.
 """

@@ -49,7 +49,7 @@ _FIRST_DATE, _LAST_DATE = 1 << 30, (1 << 31) - 1
 
 
 class ServerTime:
-    """What time it is at a server, as one connection knows it. Used by one thread at a time.
+    """The time at a server, as one connection knows it. Used by one thread at a time.
 
     Args:
         now: our clock. It must go on while the machine is suspended, as the server's may.
@@ -91,7 +91,7 @@ class ServerTime:
         return True
 
     def until(self, ttl_seconds: float) -> int:
-        """What to tell the server for something to live that long from `moment` on, or longer.
+        """Return the expiration to send for an item to live that long from `moment` on, or longer.
 
         A date; a server that does not tell its time is told seconds, for
         which it has to look at its clock.
@@ -104,7 +104,7 @@ class ServerTime:
 
 
 def _unix_time(connection: Connection) -> int | None:
-    """What time it is by the clock that the server goes by; None if it does not say."""
+    """Return the server's time; None if it does not report it."""
     connection.send(b"stats\r\n")
     told = None
     while (line := connection.read_line()) != b"END":

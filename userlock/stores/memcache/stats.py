@@ -1,4 +1,4 @@
-"""What a memcached says of itself, and what can be measured from here.
+"""The statistics of a memcached, and measurements from here.
 
 All over connections of its own, which are closed again.
 """
@@ -23,7 +23,7 @@ _MOST_LIFE = 3.0
 
 
 class Observed(NamedTuple):
-    """What was found out about a server.
+    """The facts about a server.
 
     Attributes:
         connect_seconds: how long connecting took, the first question included.
@@ -94,7 +94,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
 
 
 def ask(connections: Connections, command: bytes) -> dict[str, str]:
-    """What `stats` and its like answer, over a new connection; nothing where it is refused."""
+    """Return the answer of `stats` and its like, over a new connection; empty if refused."""
     connection = connections.make()
     with contextlib.closing(connection):
         answers: dict[str, str] = {}
@@ -119,7 +119,7 @@ def _counts_us(before: dict[str, str], after: dict[str, str]) -> bool | None:
 
 
 def _life(connection: Connection, key: bytes) -> float | None:
-    """How long an item lives that is asked to live for a second."""
+    """Measure the time to live of an item that is set for one second."""
     # The text protocol, which all of them speak. The clock of the server ticks
     # in whole seconds, so where in its second we begin matters: by chance.
     stored_at = time.monotonic()
@@ -140,7 +140,7 @@ def _life(connection: Connection, key: bytes) -> float | None:
 def _evicted_among_locks(
     connections: Connections, connection: Connection, key: bytes
 ) -> dict[str, int]:
-    """What memcached says about the slab classes that lock records are in.
+    """Return memcached's figures on the slab classes of lock records.
 
     `evicted`, how many items; `evicted_time`, for how many seconds nobody had
     asked for the last one when it went, the least of all classes.

@@ -293,7 +293,7 @@ class MemcacheStore(ForOperators):
         return Stored(item.record, self._version(item.cas, item.record, key), lapsed)
 
     def _trusts(self, connection: Connection, version: _Version) -> bool:
-        """Whether the version's CAS number means on this connection what it meant."""
+        """Return whether the version's CAS number is still valid on this connection."""
         return connection.made < version.got and version.cas > 0 and not self._via_proxy
 
     def _cas_of(self, connection: Connection, key: bytes, version: object) -> int | None:

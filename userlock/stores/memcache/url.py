@@ -10,7 +10,7 @@ from userlock.stores.options import options_of
 
 
 class Named(NamedTuple):
-    """What a URL names."""
+    """The parts of a URL."""
 
     addresses: list[str]
     prefix: str
@@ -19,7 +19,7 @@ class Named(NamedTuple):
 
 
 def parse_url(url: str) -> Named:
-    """What `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
+    """Parse `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`.
 
     Raises:
         ValueError: says what is wrong with it.

@@ -73,7 +73,7 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether something has come in on this idle connection: its end, most likely.
+        """Return whether this idle connection is readable: most likely it has ended.
 
         Seen before anything is sent, a dead connection is simply replaced,
         and nobody need wonder whether a command on it was carried out.
@@ -178,7 +178,7 @@ class Connection:
 
 
 def is_a_break(error: BaseException) -> bool:
-    """Whether the connection has ended, so that the command can be sent again on another."""
+    """Return whether the connection has ended, so that the command can be sent on another."""
     return isinstance(error, TROUBLE) and not isinstance(error, SLOW)
 
 
@@ -193,7 +193,7 @@ def check(line: bytes) -> None:
 
 
 def speaks_meta(version: bytes) -> bool:
-    """Whether a server of that version has the meta protocol as it is documented.
+    """Return whether a server of that version has the meta protocol as it is documented.
 
     1.6.0 to 1.6.11 had other reply codes and another form of `ms`.
     """

@@ -154,7 +154,7 @@ class Connections:
 
 
 def _is_stale(connection: Any) -> bool:
-    """Whether something has come in on this idle connection: its end, most likely.
+    """Return whether this idle connection is readable: most likely it has ended.
 
     Seen before anything is sent, a dead connection is simply replaced, and
     nobody need wonder whether a command on it was carried out.

@@ -1,4 +1,4 @@
-"""What the state of a Redis means for locks."""
+"""Findings about the state of a Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ASKED_LIFE_MS = 100
 
 
 def examine(connection: Any, server: str, connected: float, prefix: str) -> list[Finding]:
-    """What the server says of itself, and what it means.
+    """Return the findings about the server's figures.
 
     Args:
         connection: a redis-py connection of our own.
@@ -42,7 +42,7 @@ def _info(reply: Any) -> dict[str, str]:
 
 
 def _life(connection: Any, key: str) -> float | None:
-    """How long a key lives that is asked to live for 0.1 s; None if it is not told."""
+    """Measure the time to live of a key that is set for 0.1 s; None if it is not reported."""
     stored_at = time.monotonic()
     try:
         connection.send_command("SET", key, "x", "PX", _ASKED_LIFE_MS)
@@ -64,7 +64,7 @@ def judge(
     connected: float,
     life: float | None,
 ) -> list[Finding]:
-    """What the facts mean.
+    """Return the findings that follow from the facts.
 
     Args:
         server: its name, for people.

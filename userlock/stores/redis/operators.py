@@ -1,4 +1,4 @@
-"""What the Redis store offers to operators, beside being a lease store.
+"""Functions for operators of the Redis store.
 
 See `ListingStore`, `TimedStore` and `ExaminableStore` in `userlock.lock.store`.
 """

@@ -312,7 +312,7 @@ def _exchange(connection: Any, what: str | _Script, key: bytes, *args: bytes | s
 
 
 def _is_a_break(error: BaseException) -> bool:
-    """Whether the connection broke, as it does when a server is restarted."""
+    """Return whether the connection broke, as it does when a server restarts."""
     return isinstance(error, redis.ConnectionError | ConnectionError)
 
 
@@ -320,7 +320,7 @@ def _is_a_break(error: BaseException) -> bool:
 
 
 def _fresh(record: bytes) -> tuple[bytes, _Version]:
-    """What to store for a record, and the version that it will be of."""
+    """Return the value to store for a record, and the version that it will have."""
     head = b"#%b\n" % base64.b64encode(os.urandom(12))
     return head + record, _Version(head, len(head) + len(record))
 

@@ -10,7 +10,7 @@ from userlock.stores.options import options_of
 
 
 class Named(NamedTuple):
-    """What a URL names.
+    """The parts of a URL.
 
     Attributes:
         client_url: what redis-py needs of it.
@@ -24,7 +24,7 @@ class Named(NamedTuple):
 
 
 def parse_url(url: str) -> Named:
-    """What `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
+    """Parse `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`.
 
     Raises:
         ValueError: says what is wrong with it, as far as can be told without redis-py.

@@ -1,4 +1,4 @@
-"""What every lease store must do, whatever it is made of: tests to subclass.
+"""The contract of every lease store, as tests to subclass.
 
     class TestMyStore(LeaseStoreContract):
         @pytest.fixture
@@ -46,4 +46,4 @@ __all__ = [
 
 
 class LeaseStoreContract(VerbContract, RaceContract, TimeContract):
-    """What `userlock.lock.store.LeaseStore` promises within one process, as tests."""
+    """The promises of `userlock.lock.store.LeaseStore` within one process, as tests."""

@@ -1,4 +1,4 @@
-"""What the parts of the store contract share: hooks to override, and lock ids as they come."""
+"""Parts that the store contract shares: hooks to override, and generated lock ids."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class StoreContract:
 
 
 def found(stored: Stored | None) -> Stored:
-    """What was read, which must be there."""
+    """Return the record that was read, which must be there."""
     assert stored is not None, "there is no record, although there should be one"
     return stored
 

@@ -13,7 +13,7 @@ _ROUNDS = 10
 
 
 class BatchContract(StoreContract):
-    """What `swap_many` does. Not part of the whole: few stores have it."""
+    """The contract of `swap_many`. Not part of the whole: few stores have it."""
 
     def test_nothing_is_asked_for(self, store: BatchStore) -> None:
         assert store.swap_many([]) == []

@@ -65,7 +65,7 @@ class ForkContract(StoreContract):
 
 
 def _exit_code(child: int) -> int:
-    """How a child process ended; it is killed if it does not."""
+    """Return the exit status of a child process; kill it if it does not end."""
     end = time.monotonic() + PATIENCE
     while True:
         process, status = os.waitpid(child, os.WNOHANG)

@@ -16,7 +16,7 @@ from userlock.testing.contract.verbs import CHANGES, VERSIONS
 
 
 class RewriteContract(StoreContract):
-    """What `userlock.lock.store.RewritingStore` promises beside."""
+    """The additional promises of `userlock.lock.store.RewritingStore`."""
 
     def test_rewrite_replaces_the_record(self, store: RewritingStore, lock_id: str) -> None:
         version = created(store.create(lock_id, b"first", 60))

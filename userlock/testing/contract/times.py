@@ -37,7 +37,7 @@ class _Watched:
 
 
 class TimeContract(StoreContract):
-    """How long records stay. About ten seconds with a real server."""
+    """The time to live of records. About ten seconds with a real server."""
 
     def test_records_lapse_on_time_and_go_after_the_grace(self, store: LeaseStore) -> None:
         """Never early, by whatever clock; and not much later."""
@@ -126,7 +126,7 @@ class TimeContract(StoreContract):
         )
 
     def _refused(self, store: LeaseStore) -> _Watched:
-        """What is refused does not change the time to live either."""
+        """A refused change does not change the time to live either."""
         spent = created(store.create("refused", b"spent", 60))
         began = self.now(store)
         version = created(store.swap("refused", spent, b"first", 1))

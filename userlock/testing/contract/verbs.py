@@ -76,7 +76,7 @@ def _read(store: LeaseStore, lock_id: str = "ann") -> Stored:
 
 
 class VerbContract(StoreContract):
-    """What `create`, `read`, `swap`, `remove` and `append` do, one after another."""
+    """The contract of `create`, `read`, `swap`, `remove` and `append`, in sequence."""
 
     # --- create and read --------------------------------------------------------------------
 
