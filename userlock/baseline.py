@@ -86,7 +86,7 @@ class Baseline:
         )
 
     def updated(self, seen: Iterable[Site], *, keep: bool) -> Baseline:
-        """A baseline of what was seen.
+        """Return a baseline of what was seen.
 
         Args:
             seen: put sites.
@@ -103,7 +103,7 @@ class Baseline:
 
     @classmethod
     def read(cls, path: Path) -> Baseline:
-        """The baseline in a file.
+        """Return the baseline in a file.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -122,7 +122,7 @@ class Baseline:
 
     @classmethod
     def parse(cls, text: str) -> Baseline:
-        """The baseline in a text.
+        """Return the baseline in a text.
 
         Raises:
             ValueError: a line names no put site; says which one.
@@ -151,7 +151,7 @@ class Baseline:
         return baseline
 
     def format(self) -> str:
-        """The text of the file. Empty for a baseline without sites or comments."""
+        """Return the text of the file. Empty for a baseline without sites or comments."""
         lines = [*self._head, ""] if self._head else []
         for line, site in sorted((str(site), site) for site in self._sites):
             comments = self._sites[site]
@@ -194,7 +194,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The permissions that the file has, or would be made with."""
+    """Return the permissions that the file has, or would be made with."""
     try:
         return path.stat().st_mode & 0o7777
     except FileNotFoundError:

@@ -109,7 +109,7 @@ class Reports:
         return seen.count
 
     def summary(self) -> list[SiteReport]:
-        """Every site so far, the most frequent first."""
+        """Return every site so far, the most frequent first."""
         with self._mutex:
             return sorted(self._sites.values(), key=lambda seen: (-seen.count, seen.put_at))
 
@@ -129,7 +129,7 @@ os.register_at_fork(after_in_child=REPORTS._after_fork)
 
 
 def violations() -> list[SiteReport]:
-    """The put sites at which writes slipped past their lock in this process, and how often.
+    """Return the put sites at which writes slipped past their lock in this process, and how often.
 
     The most frequent first. Also those of blind overwrites that went ahead
     (`EntityExistsError`), and of objects that were out of date. With

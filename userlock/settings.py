@@ -19,7 +19,7 @@ class Enforcement(enum.Enum):
 
     @classmethod
     def of(cls, value: Enforcement | str) -> Enforcement:
-        """The mode named by a word; `ValueError` says which words there are."""
+        """Return the mode named by a word; `ValueError` says which words there are."""
         try:
             return cls(value)
         except ValueError:

@@ -69,7 +69,7 @@ class Site(NamedTuple):
 
     @classmethod
     def parse(cls, line: str) -> Site:
-        """The site that a line names.
+        """Return the site that a line names.
 
         Raises:
             ValueError: it names none.
@@ -118,7 +118,7 @@ class Project:
         self._names: dict[str, str] = {}
 
     def site_of(self, facts: object) -> Site:
-        """The site that a violation's facts are about.
+        """Return the site that a violation's facts are about.
 
         Raises:
             ValueError: these are no such facts.
@@ -148,7 +148,7 @@ class Project:
         return name
 
     def _name_of(self, file: str) -> str:
-        """The file's name from the root.
+        """Return the file's name from the root.
 
         A file that lies elsewhere may be the project's all the same, as it was
         deployed: `/srv/app/points.py` is `app/points.py` if the project has

@@ -162,7 +162,7 @@ def _facts(site: Site, seen: Sighting) -> dict[str, Any]:
 
 
 def _where(seen: Sighting) -> str:
-    """The lines, where they were when it was seen, for whoever looks for it."""
+    """Return the lines, where they were when it was seen, for whoever looks for it."""
     places = [
         f"{word} at {place.get('file')}:{place.get('line')}"
         for word, place in (("read", seen.facts.get("read")), ("put", seen.facts.get("put")))

@@ -54,12 +54,12 @@ class CommandError(Exception):
 
 
 def connect(url: str, clock: Clock) -> LockService:
-    """A service over the store that a URL names, which tells nobody what happens."""
+    """Return a service over the store that a URL names, which tells nobody what happens."""
     return LockService(open_store(url), outage="fail", listeners=Listeners(), clock=clock)
 
 
 def exit_codes(no: str) -> str:
-    """The exit codes, for a help text; `no` says what 1 means there, if it can happen."""
+    """Return the exit codes, for a help text; `no` says what 1 means there, if it can happen."""
     return "\n".join(line.format(no=no) for line in _EXIT_CODES if no or "{no}" not in line)
 
 
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """The options of every command, which may also stand before its name."""
+    """Return the options of every command, which may also stand before its name."""
     parser.add_argument(
         "--store",
         metavar="URL",
@@ -94,7 +94,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lock_id(parser: argparse.ArgumentParser) -> None:
-    """The lock that the command is about."""
+    """Return the lock that the command is about."""
     parser.add_argument(
         "lock_id",
         metavar="ID",
@@ -119,7 +119,7 @@ class Setting:
         self.url = shown(without_password(self._url))
 
     def service(self) -> LockService:
-        """The lock service over the store."""
+        """Return the lock service over the store."""
         if not self._url:
             raise CommandError(
                 f"which store? Say --store URL, or set USERLOCK_STORE, as in "
@@ -137,7 +137,7 @@ class Setting:
 
 
 def usable_lock_id(lock_id: str) -> str:
-    """The lock id as given, if it can be one."""
+    """Return the lock id as given, if it can be one."""
     try:
         return check_lock_id(lock_id)
     except ValueError as error:
@@ -155,7 +155,7 @@ def plain_reason(reason: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """An address that may be shown."""
+    """Return an address that may be shown."""
     try:
         parts = urlsplit(url)
         if "@" not in parts.netloc:
@@ -166,7 +166,7 @@ def without_password(url: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """A length of time on the command line."""
+    """Return a length of time on the command line."""
     try:
         value = float(text)
     except ValueError:

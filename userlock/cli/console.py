@@ -153,7 +153,7 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time, short: 0.4s, 12s, 3m20s, 2h05m, 4d03h; `?` for what is none."""
+    """Return a length of time, short: 0.4s, 12s, 3m20s, 2h05m, 4d03h; `?` for what is none."""
     if not math.isfinite(seconds) or seconds > 1e10:
         return "?"
     seconds = max(seconds, 0.0)
@@ -170,7 +170,7 @@ def span(seconds: float) -> str:
 
 
 def time_of_day(wall: float) -> str:
-    """A moment by the clock on the wall here, with the date if that is not today."""
+    """Return a moment by the clock on the wall here, with the date if that is not today."""
     try:
         moment = datetime.datetime.fromtimestamp(wall).astimezone()
         today = datetime.datetime.now().astimezone().date()
@@ -198,7 +198,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], most: int) -> list[str]:
-    """The lines of a table that is at most so wide, if that can be done.
+    """Return the lines of a table that is at most so wide, if that can be done.
 
     The widest of those columns that may be cut are cut first.
     """

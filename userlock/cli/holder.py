@@ -43,7 +43,7 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
 
 
 def look(service: LockService, lock_id: str) -> Record | None:
-    """The lock's record; what is wrong with the store ends the command."""
+    """Return the lock's record; what is wrong with the store ends the command."""
     try:
         return service.look(lock_id)
     except LockServiceUnavailable as error:

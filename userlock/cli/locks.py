@@ -8,14 +8,14 @@ from userlock.lock.survey import FOREIGN, held_seconds, is_foreign
 
 
 def who(process: str, request: str) -> str:
-    """A holder or waiter, in one phrase."""
+    """Return a holder or waiter, in one phrase."""
     return shown(f"{process} {request}".strip()) or "?"
 
 
 def describe(
     lock_id: str, record: Record | None, wall: float, left: float | None, columns: int
 ) -> list[str]:
-    """A lock in lines for people."""
+    """Return a lock in lines for people."""
     name = shown(lock_id)
     if record is None or (record.free and record.empty):
         return [f"{name}: nobody holds it, and nobody waits"]

@@ -95,7 +95,7 @@ class Sightings:
 
 
 def _find(document: Any, depth: int) -> Iterator[tuple[Any, int]]:
-    """The facts of sites somewhere in a document, each with its count."""
+    """Return the facts of sites somewhere in a document, each with its count."""
     if depth < 0:
         return
     if isinstance(document, list):

@@ -68,7 +68,7 @@ class Problem:
 
     @property
     def body(self) -> bytes:
-        """The JSON document."""
+        """Return the JSON document."""
         document = {
             "title": self.title,
             "status": self.status,

@@ -12,7 +12,7 @@ class UserLockError(Exception):
         return _rebuild, (type(self), self.args, self._portable())
 
     def _portable(self) -> dict[str, Any]:
-        """The attributes; a place in the code, which cannot travel, as text."""
+        """Return the attributes; a place in the code, which cannot travel, as text."""
         return {
             name: str(value) if name.endswith("_at") and value is not None else value
             for name, value in self.__dict__.items()

@@ -49,7 +49,7 @@ class Access:
         self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
 
     def breaker_of(self, lock_id: str) -> CircuitBreaker:
-        """The breaker of the server that has the lock."""
+        """Return the breaker of the server that has the lock."""
         return self._only if self._shard_of is None else self._of_shard[self._shard_of(lock_id)]
 
     def ask(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -139,7 +139,7 @@ class Acquisition:
         return lease
 
     def _from_fallback(self, stand_in: StandIn, lease: Lease) -> Lease | None:
-        """A lease of the service that stands in; None if it does not answer either."""
+        """Return a lease of the service that stands in; None if it does not answer either."""
         try:
             other = stand_in.acquire(self._claim, max(0.0, self._wait_seconds - self._elapsed()))
         except BaseException:
@@ -163,7 +163,7 @@ class Acquisition:
         return self._claimed(record) if record.is_turn_of(self._claim.token) else None
 
     def _claimed(self, record: Record) -> Lease | None:
-        """The lock, free as it was read, past those ahead; None if others were faster."""
+        """Return the lock, free as it was read, past those ahead; None if others were faster."""
         return self._service.ask(
             self._claim.lock_id, self._leases.claim, self._claim, record, passing=True
         )
@@ -372,7 +372,7 @@ class Acquisition:
         return self._claim.lock_id, self._claim.priority.value, self._elapsed(), in_the_way
 
     def _lease_without_the_store(self, *, unsettled: bool) -> Lease:
-        """A lease from now on, without the store's word for it."""
+        """Return a lease from now on, without the store's word for it."""
         claim = self._claim
         return Lease(
             lock_id=claim.lock_id,

@@ -51,7 +51,7 @@ class Entries(Generic[_T]):
 
 
 def place_of(frame: FrameType | None) -> Taken:
-    """The application's code that takes a lock, as cheap as can be: see `order.describe`.
+    """Return the application's code that takes a lock, as cheap as can be: see `order.describe`.
 
     `frame` is the one that called a statement of ours; it may be a wrapper of
     ours, or `ExitStack.enter_context`.

@@ -109,7 +109,7 @@ class Circle:
                 self._write(lease, None)
 
     def _see(self, record: Record) -> list[_Link] | None:
-        """The circle that we are in, seen twice; None if there is none."""
+        """Return the circle that we are in, seen twice; None if there is none."""
         latest: Record | None = record
         if self._untold:
             self._say_so()

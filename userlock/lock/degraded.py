@@ -12,7 +12,7 @@ from userlock.lock.upkeep import MOST_SWAPS, offer
 def extended(
     lease: Lease, seconds: float, now: float, outage: OutagePolicy
 ) -> Granted | Lost | Unavailable:
-    """The lease with its end `seconds` from now, without the store's word, as it was taken.
+    """Return the lease with its end `seconds` from now, without the store's word, as it was taken.
 
     Where the fallback service has granted one beside it, that one is extended,
     and says whether the lock is still ours.

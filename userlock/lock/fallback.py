@@ -45,7 +45,7 @@ class StandIn:
         self.reason = ""
 
     def acquire(self, claim: Claim, wait_seconds: float) -> Lease | None:
-        """A lease of what is claimed, under a token of its own; None without an answer.
+        """Return a lease of what is claimed, under a token of its own; None without an answer.
 
         What the fallback would do without its store's word does not count: the
         service that was asked can go without as well, and says so.

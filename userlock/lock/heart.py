@@ -140,7 +140,7 @@ class Heart:
             del due, ward  # or this frame would keep them
 
     def _take_due(self) -> list[tuple[Ward, int]]:
-        """The next one that is due, and those of its company that are due right after it."""
+        """Return the next one that is due, and those of its company that are due right after it."""
         due: list[tuple[Ward, int]] = []
         company = None
         now = self._clock.now()

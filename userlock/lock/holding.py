@@ -53,7 +53,7 @@ class Holding(Iterable[Lease]):
                 yield tenure.lease
 
     def noting(self, lock_id: str, taken: Taken) -> Holding:
-        """The same, after noting that this lock is about to be taken inside them.
+        """Return the same, after noting that this lock is about to be taken inside them.
 
         Raises:
             LockOutOfOrder: against the canonical order, where the settings say that it is raised.

@@ -139,7 +139,7 @@ class Keeping:
         ]
 
     def _to_renew(self, now: float) -> Tenure | None:
-        """The tenure, if a renewal is all that is due. Nobody else extends it then."""
+        """Return the tenure, if a renewal is all that is due. Nobody else extends it then."""
         tenure = self._tenure()
         if tenure is None or not tenure.held or tenure.lost or not self.heartbeat:
             return None

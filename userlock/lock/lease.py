@@ -38,7 +38,7 @@ class Priority(enum.Enum):
 
     @classmethod
     def of(cls, value: Priority | str) -> Priority:
-        """The priority named by a word; `ValueError` says which words there are."""
+        """Return the priority named by a word; `ValueError` says which words there are."""
         try:
             return cls(value)
         except ValueError:
@@ -46,7 +46,7 @@ class Priority(enum.Enum):
 
 
 def check_lock_id(lock_id: object) -> str:
-    """The lock id as a string, or an error that says what is wrong with it.
+    """Return the lock id as a string, or an error that says what is wrong with it.
 
     Any non-empty `str` of any length and any Unicode is a lock id; an `int`
     is turned into one, because user ids often are ints.
@@ -77,12 +77,12 @@ def check_seconds(name: str, value: object, *, least: float, most: float) -> flo
 
 
 def check_lock_timeout(value: object) -> float:
-    """A usable lease length in seconds, or a clear error."""
+    """Return a usable lease length in seconds, or a clear error."""
     return check_seconds("lock_timeout", value, least=0.001, most=MAX_LEASE_SECONDS)
 
 
 def check_wait_timeout(value: object) -> float:
-    """A usable wait in seconds (0: try once), or a clear error."""
+    """Return a usable wait in seconds (0: try once), or a clear error."""
     return check_seconds("wait_timeout", value, least=0, most=MAX_WAIT_SECONDS)
 
 
@@ -116,12 +116,12 @@ class Holder(NamedTuple):
         return f"{self.process} ({facts})"
 
     def encode(self) -> bytes:
-        """The record as stored: a JSON list."""
+        """Return the record as stored: a JSON list."""
         return encode_holder(*self)
 
     @classmethod
     def decode(cls, record: bytes) -> Holder:
-        """The holder that a record names; a foreign record gives a holder that owns nothing.
+        """Return the holder that a record names; a foreign record gives a holder that owns nothing.
 
         Whatever stands in the record, this neither raises nor yields a token
         that could match one of ours, and its strings are safe to log.
@@ -159,14 +159,14 @@ def _tail(lock_timeout: float, process: str, request: str) -> str:
 
 
 def printable(text: object) -> str:
-    """A string that is safe to log, of at most 200 characters; `TypeError` if it is none."""
+    """Return a string that is safe to log, of at most 200 characters; `TypeError` if it is none."""
     if not isinstance(text, str):
         raise TypeError("not a string")
     return text[:200] if text[:200].isprintable() else _replaced(text[:200])
 
 
 def finite(number: str | bytes | float) -> float:
-    """A number out of a record; `ValueError` for what is no time: infinite, or no number."""
+    """Return a number out of a record; `ValueError` for what is no time: infinite, or no number."""
     found = float(number)
     if not math.isfinite(found):
         raise ValueError("not a finite number")
@@ -199,13 +199,13 @@ class Claim(NamedTuple):
         return self.holder.token
 
     def afresh(self) -> Claim:
-        """The same with another token."""
+        """Return the same with another token."""
         holder = self.holder._replace(token=new_token())
         return self._replace(holder=holder, record=holder.encode())
 
 
 def claim_of(lock_id: str, record: bytes, ttl_seconds: float) -> Claim:
-    """The claim that a record of ours was made for."""
+    """Return the claim that a record of ours was made for."""
     holder = Holder.decode(record)
     return Claim(lock_id, holder, record, ttl_seconds, Priority(holder.priority))
 
@@ -326,7 +326,7 @@ os.register_at_fork(after_in_child=_label_process)
 
 
 def new_token() -> str:
-    """A token that no other claim has: 96 random bits for the process, and a count.
+    """Return a token that no other claim has: 96 random bits for the process, and a count.
 
     It need not be secret: it is stored where whoever could misuse it could
     delete the record as well.

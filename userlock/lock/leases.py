@@ -58,7 +58,7 @@ class Leases:
     # --- taking -----------------------------------------------------------------------------
 
     def take(self, claim: Claim) -> Lease | None:
-        """The lease, if nobody has the lock; one round trip. None when there is a record."""
+        """Return the lease, if nobody has the lock; one round trip. None when there is a record."""
         return self.take_at(
             self._clock.now(),
             claim.lock_id,
@@ -126,7 +126,7 @@ class Leases:
         return None if record is None else self.granted(claim, record, asked_at)
 
     def granted(self, claim: Claim, record: Record, asked_at: float) -> Lease | None:
-        """The lease that the record turns out to grant to the claim; None if it does not."""
+        """Return the lease that the record turns out to grant to the claim; None if it does not."""
         if record.holder.token != claim.token or record.free:
             return None
         return self._lease(
@@ -192,7 +192,7 @@ class Leases:
         return self._lease(claim, asked_at, record, version, contended=seen is not None)
 
     def _from_now(self, claim: Claim) -> bytes:
-        """The claim's record, with the time of the grant: those who wait go by it."""
+        """Return the claim's record, with the time of the grant: those who wait go by it."""
         return claim.holder._replace(since=self._clock.wall()).encode()
 
     @staticmethod
@@ -231,7 +231,7 @@ class Leases:
     def look(
         self, lock_id: str, *, hurry: bool = False, seen: Record | None = None
     ) -> Record | None:
-        """The record as it is. `seen` is how it was at the last look: mostly it still is."""
+        """Return the record as it is. `seen` is how it was at the last look: mostly it still is."""
         stored = self.store.read(lock_id, hurry=hurry)
         if stored is None:
             return None
@@ -331,7 +331,7 @@ class Leases:
     # --- keeping ----------------------------------------------------------------------------
 
     def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
-        """A new lease that ends `ttl_seconds` from now, if this one is still ours.
+        """Return a new lease that ends `ttl_seconds` from now, if this one is still ours.
 
         One round trip if nobody has come to wait. A lease that is over by the
         holder's clock is not revived.

@@ -83,7 +83,7 @@ class ForOperators:
         return [] if record is None else record.waiters()
 
     def _look_here_or_there(self, lock_id: str | int) -> tuple[ForOperators, Record | None]:
-        """The lock's record, and whose it is: this service's, or its fallback's."""
+        """Return the lock's record, and whose it is: this service's, or its fallback's."""
         try:
             return self, self.look(lock_id)
         except LockServiceUnavailable:
@@ -95,7 +95,7 @@ class ForOperators:
             raise
 
     def look(self, lock_id: str | int) -> Record | None:
-        """The lock's record as it is now; None when there is none.
+        """Return the lock's record as it is now; None when there is none.
 
         Raises:
             LockServiceUnavailable: the store did not answer.

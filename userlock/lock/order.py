@@ -126,7 +126,7 @@ class OrderGraph:
 
 
 def describe(taken: Taken) -> str:
-    """A place in the code, for people."""
+    """Return a place in the code, for people."""
     if taken is None:
         return "a place that was not noted"
     code, instruction = taken

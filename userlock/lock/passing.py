@@ -84,7 +84,7 @@ def _taken_after(tenure: Tenure, innermost: LockScope | None) -> Iterator[Tenure
 
 
 def _like(tenure: Tenure, others: list[Tenure]) -> Iterator[Tenure]:
-    """Those of the same thread, from the same service."""
+    """Return those of the same thread, from the same service."""
     for other in others:
         same_service = other.scope.service is tenure.scope.service
         if same_service and other.owner[0] == tenure.owner[0]:

@@ -82,7 +82,7 @@ class LockPolicy:
         check_lock_timeout(self.heartbeat_lock_timeout)
 
     def with_lock_timeout(self, seconds: float) -> LockPolicy:
-        """The same with leases of another length, for both priorities."""
+        """Return the same with leases of another length, for both priorities."""
         return dataclasses.replace(
             self,
             interactive=dataclasses.replace(self.interactive, lock_timeout=seconds),
@@ -105,7 +105,7 @@ class OutagePolicy(enum.Enum):
 
     @classmethod
     def of(cls, value: OutagePolicy | str) -> OutagePolicy:
-        """The policy named by a word; `ValueError` says which words there are."""
+        """Return the policy named by a word; `ValueError` says which words there are."""
         try:
             return cls(value)
         except ValueError:

@@ -97,7 +97,7 @@ def _place(line: bytes) -> _Place | None:
 
 
 def joining(holder: Holder, *, again: bool = False) -> bytes:
-    """The line that puts a claim in line; `again` after its record was lost."""
+    """Return the line that puts a claim in line; `again` after its record was lost."""
     mark = b"~" if again else b"+"
     letter = b"i" if holder.priority == Priority.INTERACTIVE.value else b"b"
     details = json.dumps([holder.process, holder.request[:100]])
@@ -113,12 +113,12 @@ def done(token: str, *, by: str = "") -> bytes:
 
 
 def aged(token: str) -> bytes:
-    """The line that makes a batch waiter rank with people."""
+    """Return the line that makes a batch waiter rank with people."""
     return f"\n^ {token}".encode()
 
 
 def blocked(token: str, on: BlockedOn | None) -> bytes:
-    """The line that says which other lock the holder waits for; None: for none any more."""
+    """Return the line that says which other lock the holder waits for; None: for none any more."""
     return f"\n! {token} {json.dumps(on)}".encode()
 
 
@@ -213,7 +213,7 @@ class Record:
 
     @property
     def left_by(self) -> bytes:
-        """The token of who had the lock last: whoever has only offered it has not had it."""
+        """Return the token of who had the lock last: whoever has only offered it has not had it."""
         return self._origin().partition(b" ")[0]
 
     def succeeds_released(self, token: str) -> bool:
@@ -324,7 +324,7 @@ class Record:
     # --- what comes next --------------------------------------------------------------------
 
     def succeeded_by(self, claim_record: bytes, token: str, *, passing: bool = False) -> bytes:
-        """The record in which the claim holds the lock, and the others wait on.
+        """Return the record in which the claim holds the lock, and the others wait on.
 
         Args:
             claim_record: the claim's own first line.
@@ -360,7 +360,7 @@ class Record:
         return record + done(token) + b"\n? " + token.encode()
 
     def compacted(self) -> bytes:
-        """The same without those who are done."""
+        """Return the same without those who are done."""
         own = self.holder.token.encode()
         begin = self._holder_line
         if self._succeeded:

@@ -18,7 +18,7 @@ def register_store(scheme: str, opener: _Opener) -> None:
 
 
 def open_store(url: str) -> LeaseStore:
-    """The store that a URL names; `ValueError` says which there are."""
+    """Return the store that a URL names; `ValueError` says which there are."""
     if not isinstance(url, str):
         raise TypeError(
             f"a lease store's URL must be a str like 'memcache://127.0.0.1:11211', not {url!r:.80}"

@@ -48,7 +48,7 @@ def extend_many(service: LockService, access: Access, wanted: Sequence[Wanted]) 
 def _by_server(
     service: LockService, access: Access, wanted: Sequence[Wanted]
 ) -> dict[CircuitBreaker, list[Wanted]]:
-    """Those whose record need not be looked at first."""
+    """Return those whose record need not be looked at first."""
     now = service.clock.now()
     found: dict[CircuitBreaker, dict[str, Wanted]] = {}
     for lease, seconds in wanted:

@@ -303,7 +303,7 @@ current: contextvars.ContextVar[LockScope | None] = contextvars.ContextVar(
 
 
 def current_scope() -> LockScope | None:
-    """The scope that the running code is in, if any."""
+    """Return the scope that the running code is in, if any."""
     scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
     while scope is not None and scope.closed:
@@ -353,7 +353,7 @@ defaults = _Defaults()
 
 
 def default_service() -> LockService:
-    """The configured service, or an error that says how to configure one."""
+    """Return the configured service, or an error that says how to configure one."""
     if defaults.service is None:
         raise NoService(
             "no lock service is configured: call "

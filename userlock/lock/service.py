@@ -130,7 +130,7 @@ class LockService(ForOperators):
         fallback: str | None = None,
         quiet_release: bool = False,
     ) -> LockService:
-        """A service over the store that a URL names.
+        """Return a service over the store that a URL names.
 
         `memcache://HOST:PORT,HOST:PORT?prefix=app1` for memcached, one server
         or several; `redis://HOST:PORT/DB?prefix=app1` for Redis (extra
@@ -304,7 +304,7 @@ class LockService(ForOperators):
     # --- the rest ---------------------------------------------------------------------------
 
     def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
-        """A new lease that ends `seconds` from now, if this one is still ours.
+        """Return a new lease that ends `seconds` from now, if this one is still ours.
 
         A degraded one goes on without the store's word, as it was taken.
         """
@@ -348,7 +348,7 @@ class LockService(ForOperators):
 
 
 def check_service(service: object, name: str = "service") -> LockService:
-    """The service, if it is one; `TypeError` says what is wanted."""
+    """Return the service, if it is one; `TypeError` says what is wanted."""
     if isinstance(service, LockService):
         return service
     raise TypeError(

@@ -94,7 +94,7 @@ class LeaseStore(Protocol):
         ...
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        """The record; None when there is none.
+        """Return the record; None when there is none.
 
         Args:
             lock_id: whose record.
@@ -223,7 +223,7 @@ class ListingStore(LeaseStore, Protocol):
     """A store that can say which locks have a record. For operators: it may take its time."""
 
     def lock_ids(self, limit: int) -> Iterator[Listed]:
-        """The locks that have a record now: at most `limit`, each once, in no order.
+        """Return the locks that have a record now: at most `limit`, each once, in no order.
 
         Those that come or go meanwhile may be there or not.
 
@@ -234,7 +234,7 @@ class ListingStore(LeaseStore, Protocol):
         ...
 
     def read_listed(self, listed: Sequence[Listed]) -> list[Stored | None]:
-        """The records of listed locks, in their order, in as few round trips as it takes.
+        """Return the records of listed locks, in their order, in as few round trips as it takes.
 
         Their versions are worth nothing.
 

@@ -28,7 +28,7 @@ def held_seconds(holder: Holder, wall: float) -> float:
 
 
 def timestamp(wall: float) -> str | None:
-    """A moment for programs: RFC 3339, in UTC."""
+    """Return a moment for programs: RFC 3339, in UTC."""
     try:
         moment = datetime.datetime.fromtimestamp(wall, datetime.UTC)
     except (OverflowError, OSError, ValueError):
@@ -82,7 +82,7 @@ class Sample(NamedTuple):
         return sum(each.held for each in self.locks)
 
     def interesting(self, *, everything: bool) -> list[Seen]:
-        """Those to show, whoever waits longest first."""
+        """Return those to show, whoever waits longest first."""
         chosen = [each for each in self.locks if everything or each.contended]
         return sorted(chosen, key=lambda each: (-each.longest(self.wall), each.name))
 
@@ -132,7 +132,7 @@ def _named(service: LockService, lock_ids: list[str]) -> Iterator[Seen]:
 def facts(
     lock_id: str, record: Record | None, wall: float, *, hashed: bool = False
 ) -> dict[str, Any]:
-    """A lock as a document."""
+    """Return a lock as a document."""
     held = record is not None and not record.free
     document: dict[str, Any] = {
         "lock_id": None if hashed else lock_id,

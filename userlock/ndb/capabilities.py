@@ -93,7 +93,7 @@ class _Probe:
         return int(found.entity.properties["n"].integer_value), int(found.version)
 
     def query(self) -> int:
-        """The version that a query reports."""
+        """Return the version that a query reports."""
         own = query_types.PropertyFilter(
             property=query_types.PropertyReference(name="__key__"),
             op=query_types.PropertyFilter.Operator.EQUAL,
@@ -154,7 +154,7 @@ def place_of(client: Any) -> str:
 
 
 def unreachable(place: str, says: str) -> Finding:
-    """The finding that there is no answer."""
+    """Return the finding that there is no answer."""
     advice = (
         "Are project and database right (GOOGLE_CLOUD_PROJECT), are there credentials (gcloud auth "
         "application-default login), and may they read and write (roles/datastore.user)?"

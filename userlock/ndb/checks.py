@@ -130,13 +130,13 @@ def _others(held: Mapping[str, Tenure]) -> str:
 
 
 def _lock_id_before(value: object, lock_id: str) -> str | None:
-    """The lock id that an entity had when it was read, if that was another one."""
+    """Return the lock id that an entity had when it was read, if that was another one."""
     before = _as_lock_id(value)
     return before if before != lock_id else None
 
 
 def _as_lock_id(value: object) -> str | None:
-    """A lock id as a stamp has it."""
+    """Return a lock id as a stamp has it."""
     return str(value) or None if isinstance(value, str | int) else None
 
 
@@ -264,7 +264,7 @@ def check_delete(
 def _finding_of_delete(
     cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
 ) -> tuple[str | None, Tenure | None, Finding | None]:
-    """The lock of what is being deleted, its tenure, and what is wrong."""
+    """Return the lock of what is being deleted, its tenure, and what is wrong."""
     try:
         lock_id = lock_id_of_key(cls, ndb_key) or _lock_id_as_read(stamp, now.held)
     except LockIdError as error:
@@ -279,7 +279,7 @@ def _finding_of_delete(
 
 
 def _lock_id_as_read(stamp: Stamp | None, held: Mapping[str, Tenure]) -> str | None:
-    """The lock id that an entity had when it was read (or put) under what is held still."""
+    """Return the lock id that an entity had when it was read (or put) under what is held still."""
     if stamp is None or not any(held.get(each) is tenure for each, tenure in stamp.held.items()):
         return None
     return _as_lock_id(stamp.lock_id)

@@ -93,11 +93,6 @@ class RequestNotes:
         self.unwatched: dict[int, Any] = {}
         self._caches: list[weakref.ref[Any]] = []
 
-    def forget(self, tenure: Any) -> None:
-        """A lock is left: what was read under it says nothing of deletes after that."""
-        for key in [key for key, stamp in self.left.items() if tenure in stamp.held.values()]:
-            del self.left[key]
-
     def note_cache(self, cache: Any) -> None:
         """Remember the cache of a context in which entities are read."""
         if any(each() is cache for each in self._caches):
@@ -107,7 +102,7 @@ class RequestNotes:
 
     @property
     def caches(self) -> Iterator[Any]:
-        """The caches of all contexts that are still around, the latest first."""
+        """Return the caches of all contexts that are still around, the latest first."""
         for each in reversed(self._caches):
             cache = each()
             if cache is not None:

@@ -184,7 +184,7 @@ class Ticket(abc.ABC):
 
     @property
     def untold(self) -> BaseException | None:
-        """Its error, while nobody has been told of it."""
+        """Return its error, while nobody has been told of it."""
         return None if self.future is None else untold_error(self.future)
 
     def withdraw(self) -> None:
@@ -312,7 +312,7 @@ class Ticket(abc.ABC):
     @property
     @abc.abstractmethod
     def _model(self) -> Any:
-        """The entity's class."""
+        """Return the entity's class."""
 
     @property
     def _is_locked(self) -> bool:

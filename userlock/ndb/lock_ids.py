@@ -41,7 +41,7 @@ class LockRule(NamedTuple):
 
 
 def lock_rule_of(cls: Any) -> LockRule:
-    """The rule of a class under the user's lock that is being defined.
+    """Return the rule of a class under the user's lock that is being defined.
 
     Raises:
         ConfigurationError: it cannot be locked. Says what is missing.
@@ -90,7 +90,7 @@ def _from_method(entity: Any) -> object:
 
 
 def lock_id_of(entity: Any) -> str:
-    """The lock that guards an entity.
+    """Return the lock that guards an entity.
 
     Raises:
         LockIdError: the entity does not say; tells why.
@@ -105,7 +105,7 @@ def lock_id_of(entity: Any) -> str:
 
 
 def lock_id_for_put(entity: Any) -> str | None:
-    """The lock id of an entity under the user's lock.
+    """Return the lock id of an entity under the user's lock.
 
     None where Datastore is still to allocate the id that names it.
 
@@ -147,7 +147,7 @@ def _what(entity: Any) -> str:
 
 
 def lock_id_of_key(cls: Any, key: Any) -> str | None:
-    """The lock id that a bare key tells, or None when it does not.
+    """Return the lock id that a bare key tells, or None when it does not.
 
     `cls` is the model class of its kind.
 

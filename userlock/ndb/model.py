@@ -27,7 +27,7 @@ from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
 from userlock.ndb.hooks import ModelHooks
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.patches import projection_of
+from userlock.ndb.patches import key_of, projection_of
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import ATTRIBUTES, DELETED, Origin, restamp, stamp_of
 from userlock.ndb.staleness import watch_uses
@@ -123,7 +123,8 @@ class Model(ndb.Model):
         As in ndb, but of two that create it at once, the second is given the first one's.
         """
         get_or_insert: Any = super().get_or_insert_async.__func__
-        return _with_what_exists(get_or_insert(_Creator(cls, here()), *args, **kwargs))
+        creator = _Creator(cls, here())
+        return _with_what_exists(creator, get_or_insert(creator, *args, **kwargs))
 
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Any:
@@ -198,11 +199,13 @@ class Model(ndb.Model):
 
 
 @tasklets.tasklet
-def _with_what_exists(future: Any) -> Any:
+def _with_what_exists(creator: _Creator, future: Any) -> Any:
     """Give the entity that somebody else has created between ndb's look-up and its put."""
     try:
         entity = yield future
     except EntityExistsError as error:
+        if error.key != creator.key:
+            raise  # another one, that a hook has put
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
         if entity is None:
             raise  # it has been deleted meanwhile
@@ -220,11 +223,18 @@ class _Creator:
     def __init__(self, cls: Any, place: CallSite | None) -> None:
         self._cls = cls
         self.place = place
+        self._entity: Any = None
 
     def __call__(self, **kwargs: Any) -> Any:
         entity = self._cls(**kwargs)
+        self._entity = entity
         entity._userlock_creator = self
         return entity
+
+    @property
+    def key(self) -> Any:
+        """Return the key of the entity that was created, or None."""
+        return None if self._entity is None else key_of(self._entity)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cls, name)
@@ -302,7 +312,7 @@ class UserModel(Model):
 
 
 def models_without_policy(package: str) -> list[type]:
-    """The models of a package that nothing is checked of: those of plain `ndb.Model`.
+    """Return the models of a package that nothing is checked of: those of plain `ndb.Model`.
 
     For a test that holds a code base to having a policy in each. Only of
     modules that have been imported; in the order of their names.

@@ -81,7 +81,7 @@ _CHOICES = (
 
 
 def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
-    """The one policy of a class that is being defined.
+    """Return the one policy of a class that is being defined.
 
     The class's own word counts: `_write_policy`, or a lock rule, which says
     that it is written under the user's lock. Else that of its bases, if they
@@ -119,7 +119,7 @@ def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
 
 
 def _named_by(cls: type) -> dict[WritePolicy, str]:
-    """The policies that a class names itself, and by which attribute."""
+    """Return the policies that a class names itself, and by which attribute."""
     attributes = vars(cls)
     own = {}
     named = attributes.get("_write_policy")
@@ -138,7 +138,7 @@ def _named_by(cls: type) -> dict[WritePolicy, str]:
 
 
 def _inherited_by(cls: type) -> dict[WritePolicy, str]:
-    """The policies of a class's bases, and from which."""
+    """Return the policies of a class's bases, and from which."""
     inherited: dict[WritePolicy, str] = {}
     for base in cls.__bases__:
         policy = getattr(base, "_write_policy", None)

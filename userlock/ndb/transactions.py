@@ -253,8 +253,6 @@ class DatastoreParticipant:
                     "it and does not finish it",
                     tenure.lock_id,
                 )
-        if current_context() is not None:
-            request_notes().forget(tenure)
         _raise_untold(pending, f"under lock {tenure.lock_id!r}")
 
     def holds(self, tenure: Tenure) -> bool:

@@ -114,7 +114,7 @@ class TicketedKey(QuickKey):
 
     @property
     def plain(self) -> PlainKey:
-        """The key without it."""
+        """Return the key without it."""
         if self._plain is None:
             self._plain = PlainKey(_message_of(self))
         return self._plain

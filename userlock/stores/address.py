@@ -27,7 +27,7 @@ class Address:
         self._numeric = _is_numeric(host)
 
     def resolve(self, timeout: float) -> tuple[str, int]:
-        """The address to connect to, its host as a number.
+        """Return the address to connect to, its host as a number.
 
         Args:
             timeout: how long to wait for it, in seconds.

@@ -159,7 +159,7 @@ class AppEngineStore(ForOperators):
 
     @classmethod
     def from_url(cls, url: str) -> AppEngineStore:
-        """The store that `appengine://?prefix=NAME` names.
+        """Return the store that `appengine://?prefix=NAME` names.
 
         Raises:
             ValueError: says what is wrong with the URL.
@@ -275,7 +275,7 @@ def _find(key: bytes, seconds: float) -> _Found | None:
 
 
 def _get(key: bytes, seconds: float) -> Any | None:
-    """The item under the key, with its number; None when there is none."""
+    """Return the item under the key, with its number; None when there is none."""
     response = memcache.MemcacheGetResponse()
     _call("Get", memcache.MemcacheGetRequest(key=[key], for_cas=True), response, seconds)
     for status in response.get_status:
@@ -351,7 +351,7 @@ def _reason(error: Exception) -> str:
 
 
 def _value(record: bytes, ends_ms: int) -> tuple[bytes, bytes]:
-    """A record as it is stored, with a new name for this state of it."""
+    """Return a record as it is stored, with a new name for this state of it."""
     name = os.urandom(8).hex().encode()
     return name, b"userlock/1 %b %d\n%b" % (name, ends_ms, record)
 

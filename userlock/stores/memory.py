@@ -212,7 +212,7 @@ class MemoryStore(ForOperators):
         self._plan(verb, _Accident(_Fault.REPLY_LOST, slow))
 
     def to_come(self) -> set[Verb]:
-        """The kinds of commands that an accident waits for, which nobody has sent yet."""
+        """Return the kinds of commands that an accident waits for, which nobody has sent yet."""
         with self._mutex:
             return {verb for verb, accidents in self._accidents.items() if accidents}
 

@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, parse_qsl
 
 
 def options_of(parts: SplitResult, shown: str) -> dict[str, str]:
-    """The options of a store's URL, by name.
+    """Return the options of a store's URL, by name.
 
     Args:
         parts: the URL.

@@ -55,7 +55,7 @@ class Places(Generic[_C]):
         self.waiters: dict[_Waiter[_C], None] = {}
 
     def take(self, seconds: float) -> _C | Place:
-        """A connection that stands idle, or a place for another one.
+        """Return a connection that stands idle, or a place for another one.
 
         Args:
             seconds: how long to wait for either.

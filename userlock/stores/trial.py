@@ -30,12 +30,12 @@ class Latency(NamedTuple):
 
 
 def new_lock_id() -> str:
-    """A lock that nobody has."""
+    """Return a lock that nobody has."""
     return f"userlock-doctor-{secrets.token_hex(8)}"
 
 
 def percentile(times: Sequence[float], fraction: float) -> float:
-    """The time that so great a part of them does not exceed (nearest rank)."""
+    """Return the time that so great a part of them does not exceed (nearest rank)."""
     ordered = sorted(times)
     return ordered[max(math.ceil(fraction * len(ordered)) - 1, 0)]
 
@@ -178,7 +178,7 @@ def judge_latency(server: str, latency: Latency, patience: float) -> Finding:
 
 
 def milliseconds(seconds: float) -> str:
-    """A time, for people: 0.12 ms, 3.4 ms, 120 ms."""
+    """Return a time, for people: 0.12 ms, 3.4 ms, 120 ms."""
     ms = seconds * 1000
     digits = 2 if ms < 1 else 1 if ms < 10 else 0
     return f"{ms:,.{digits}f} ms"

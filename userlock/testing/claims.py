@@ -14,7 +14,7 @@ def make_claim(
     priority: Priority = Priority.INTERACTIVE,
     request: str = "GET /a-test",
 ) -> Claim:
-    """A claim with a token of its own."""
+    """Return a claim with a token of its own."""
     holder = Holder(
         token=new_token(),
         priority=priority.value,
@@ -27,6 +27,6 @@ def make_claim(
 
 
 def granted(outcome: object) -> Lease:
-    """The lease of an outcome that must be a grant."""
+    """Return the lease of an outcome that must be a grant."""
     assert isinstance(outcome, Granted), outcome
     return outcome.lease

@@ -13,6 +13,7 @@ import emulator
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere
+from userlock.ndb.model import _Creator
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 
@@ -186,22 +187,25 @@ def test_get_or_insert_overwrites_nothing(
 ) -> None:
     """Somebody creates it between its look-up and its put, and creations of it overwrite."""
 
-    def create_late(*args: Any, **kwargs: Any) -> Any:
-        monkeypatch.undo()
-        elsewhere(lambda: Careless(id="cy", notes=["theirs"]).put() and None)
-        return Careless(*args, **kwargs)
+    create = _Creator.__call__
 
-    monkeypatch.setattr(
-        "userlock.ndb.model._Creator.__call__",
-        lambda self, **values: _creates(self, create_late(**values)),
-    )
+    def create_late(creator: _Creator, **values: Any) -> Any:
+        monkeypatch.setattr(_Creator, "__call__", create)
+        elsewhere(lambda: Careless(id="cy", notes=["theirs"]).put() and None)
+        return create(creator, **values)
+
+    monkeypatch.setattr(_Creator, "__call__", create_late)
     assert Careless.get_or_insert("cy", notes=["mine"]).notes == ["theirs"]
     assert notes(ndb.Key(Careless, "cy")) == ["theirs"]
 
 
-def _creates(creator: Any, entity: Any) -> Any:
-    entity._userlock_creator = creator
-    return entity
+def test_get_or_insert_gives_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hook puts an entity that exists: that is not the one that was asked for."""
+    Attacked(id="other").put()
+    monkeypatch.setattr(Careless, "_pre_put_hook", lambda _: Attacked(id="other").put())
+    with pytest.raises(userlock.EntityExistsError):
+        Careless.get_or_insert("cy")
+    assert notes(ndb.Key(Careless, "cy")) is None
 
 
 _IN_A_HOOK: list[Callable[[Any], object]] = [

@@ -240,7 +240,7 @@ def _is_of_this_site(request: flask.Request) -> bool:
 
 
 def _endpoint() -> str:
-    """The route that this code runs for."""
+    """Return the route that this code runs for."""
     if not flask.has_request_context() or flask.request.url_rule is None:
         return ""
     return f"{flask.request.method} {flask.request.url_rule.rule}"
@@ -273,7 +273,7 @@ class _Routes:
 
 
 def _written(value: Any, kind: Kind) -> str:
-    """A value for people."""
+    """Return a value for people."""
     if value is None:
         return ""
     match kind:
@@ -289,7 +289,7 @@ def _written(value: Any, kind: Kind) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A stretch of time."""
+    """Return a stretch of time."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:

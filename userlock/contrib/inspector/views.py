@@ -188,7 +188,7 @@ class Views:
         )
 
     def endpoints(self) -> View:
-        """The same by what the app was doing."""
+        """Return the same by what the app was doing."""
         return self._waits(
             "endpoints",
             "Contention by endpoint",

@@ -26,7 +26,7 @@ _RESERVED = re.compile("__.*__")
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix, if names can begin with it; `ValueError` otherwise."""
+    """Return the prefix, if names can begin with it; `ValueError` otherwise."""
     if not _PREFIX.fullmatch(prefix) or set(prefix) & set("=#/"):
         raise ValueError(
             "a key prefix must be 1 to 80 printable ASCII characters without spaces, '=', '#' "
@@ -36,7 +36,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_kind(kind: str) -> str:
-    """The kind, if Datastore takes it; `ValueError` otherwise."""
+    """Return the kind, if Datastore takes it; `ValueError` otherwise."""
     if (
         not _PLAIN.fullmatch(kind)
         or _RESERVED.fullmatch(kind)

@@ -97,7 +97,7 @@ def new_mark() -> bytes:
 
 
 def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float, mark: bytes) -> Any:
-    """The entity that begins a life.
+    """Return the entity that begins a life.
 
     Args:
         key: the row's key.
@@ -112,7 +112,7 @@ def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float, mark: bytes)
 
 
 def rewritten(key: Any, row: Row, record: bytes, mark: bytes) -> Any:
-    """The entity with another record, in the same life."""
+    """Return the entity with another record, in the same life."""
     entity = _entity(key, record, row.ttl, row.expire_at, mark)
     leased_at = entity.properties[LEASED_AT]
     leased_at.exclude_from_indexes = True
@@ -133,7 +133,7 @@ def _entity(key: Any, record: bytes, ttl: int, expire_at: int, mark: bytes) -> A
 
 
 def read_row(result: Any, read_time: Any) -> Row:
-    """The row in an `EntityResult` that was read at `read_time`.
+    """Return the row in an `EntityResult` that was read at `read_time`.
 
     Raises:
         ValueError: it is not one of ours, or the server tells no times.

@@ -103,7 +103,7 @@ class Patience:
         self._delay = _FIRST_DELAY
 
     def for_rpc(self) -> float:
-        """The time-out of an RPC that begins now, in seconds."""
+        """Return the time-out of an RPC that begins now, in seconds."""
         return max(min(self._timeout, self._ends - self._clock.now()), 0.001)
 
     def wait_or_raise(self, trouble: StoreUnavailable) -> None:
@@ -159,7 +159,7 @@ class Rpc:
     # --- RPCs -------------------------------------------------------------------------------
 
     def look_up(self, kind: str, name: str, patience: Patience) -> tuple[Any, Row | None]:
-        """The key of a row, and the row as it is now; None where there is none."""
+        """Return the key of a row, and the row as it is now; None where there is none."""
         connection = self._connected(patience)
         key = _key(connection, kind, name)
         request = _LookupRequest(
@@ -182,7 +182,7 @@ class Rpc:
             ) from error
 
     def key(self, kind: str, name: str, patience: Patience) -> Any:
-        """The key of a row."""
+        """Return the key of a row."""
         return _key(self._connected(patience), kind, name)
 
     def commit(self, mutation: Any, patience: Patience) -> Any | None:
@@ -321,7 +321,7 @@ def _for_parents_connection(error: Any) -> bool:
 def _translated(
     error: Any, connection: _Connection, method: str, *, sent: bool
 ) -> StoreUnavailable:
-    """The error as the lock service knows it."""
+    """Return the error as the lock service knows it."""
     code = error.code()
     reason = f"{_where(connection)}: {method}: {code.name}: {error.details() or '':.300}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

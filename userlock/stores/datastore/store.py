@@ -253,7 +253,7 @@ class DatastoreStore(ForOperators):
     # ----------------------------------------------------------------------------------------
 
     def _living(self, name: str, patience: Patience) -> tuple[Any, Row | None]:
-        """The row's key, and the row; None when there is none, or it is dead.
+        """Return the row's key, and the row; None when there is none, or it is dead.
 
         A dead one is deleted, so that what has been seen to be gone cannot be
         changed any more by its version:

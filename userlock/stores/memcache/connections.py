@@ -37,7 +37,7 @@ ClientFactory = Callable[[tuple[str, int], float, float], Any]
 
 
 def plain_client(server: tuple[str, int], connect_timeout: float, timeout: float) -> Any:
-    """A pymemcache client as the store wants it: small packets at once, tight timeouts."""
+    """Return a pymemcache client as the store wants it: small packets at once, tight timeouts."""
     return Client(server, connect_timeout=connect_timeout, timeout=timeout, no_delay=True)
 
 
@@ -86,7 +86,7 @@ class Connections:
         _all.add(self)
 
     def take(self, *, checked: bool = True) -> Connection:
-        """A connection for one exchange, to be given back or closed.
+        """Return a connection for one exchange, to be given back or closed.
 
         Args:
             checked: look first whether it has ended while it stood idle. Not needed for a
@@ -123,7 +123,7 @@ class Connections:
         return self.make()
 
     def _one_more(self) -> Connection:
-        """A new one or, where there may be no more, the next that is given back."""
+        """Return a new one or, where there may be no more, the next that is given back."""
         given = self._places.take(self._timeout)
         return self._made(given) if isinstance(given, Place) else given
 
@@ -134,7 +134,7 @@ class Connections:
             self._places.hand_on()
 
     def make(self, timeout: float | None = None) -> Connection:
-        """A new connection.
+        """Return a new connection.
 
         Args:
             timeout: another reply timeout than usual, in seconds, for somebody in a hurry who

@@ -57,7 +57,7 @@ class Dialect(Protocol):
         ...
 
     def read(self, connection: Connection, key: bytes) -> Item | None:
-        """The item under `key`."""
+        """Return the item under `key`."""
         ...
 
     def swap(
@@ -88,7 +88,7 @@ class Dialect(Protocol):
         ...
 
     def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
-        """The item after `line` was added to it; None if there is none.
+        """Return the item after `line` was added to it; None if there is none.
 
         Without the line, where there is no room for it.
         """
@@ -260,7 +260,7 @@ class Text:
         return item
 
     def _written(self, connection: Connection, record: bytes, *refusals: bytes) -> int | None:
-        """The CAS number of what was just written; None if it was refused."""
+        """Return the CAS number of what was just written; None if it was refused."""
         reply = connection.read_line()
         if reply != b"STORED" and reply not in refusals:
             check(reply)

@@ -63,7 +63,7 @@ def examine(subject: Examined) -> list[Finding]:
 
 
 def examine_each(examinations: list[Callable[[], list[Finding]]]) -> list[Finding]:
-    """Those of several servers, at the same time."""
+    """Return those of several servers, at the same time."""
     with ThreadPoolExecutor(max_workers=min(len(examinations), 16)) as pool:
         running = [pool.submit(each) for each in examinations]
         return [finding for each in running for finding in each.result()]

@@ -16,7 +16,7 @@ _PREFIX = re.compile(r"[!-~]{1,80}")
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix, if memcached can carry it; `ValueError` otherwise."""
+    """Return the prefix, if memcached can carry it; `ValueError` otherwise."""
     if not _PREFIX.fullmatch(prefix):
         raise ValueError(
             f"a key prefix must be 1 to 80 printable ASCII characters without spaces, "

@@ -30,7 +30,7 @@ _BUSY_PAUSE = 0.05
 
 
 def listed(connection: Connection, keys: KeySpace, limit: int) -> Iterator[Listed]:
-    """The locks on a server, as `ListingStore.lock_ids`. Uses the connection up.
+    """Return the locks on a server, as `ListingStore.lock_ids`. Uses the connection up.
 
     Raises:
         OSError, MemcacheError: trouble with the server.

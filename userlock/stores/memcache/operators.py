@@ -68,7 +68,7 @@ class ForOperators:
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[Connection]:
-        """A connection that is closed afterwards, and trouble as others know it."""
+        """Return a connection that is closed afterwards, and trouble as others know it."""
         connection: Connection | None = None
         try:
             connection = self._connections.make()

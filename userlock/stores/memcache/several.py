@@ -38,7 +38,7 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
         self._names = [address.encode() for address in addresses]
 
     def shard_of(self, lock_id: str) -> int:
-        """The number of the server that has the lock."""
+        """Return the number of the server that has the lock."""
         key = lock_id.encode("utf-8", "surrogatepass")
         scores = [hashlib.sha256(name + b"\0" + key).digest() for name in self._names]
         return scores.index(max(scores))
@@ -88,7 +88,7 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
 
 
 def open_url(url: str) -> LeaseStore:
-    """The store that `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
+    """Return the store that `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
 
     Raises:
         ValueError: says what is wrong with the URL.

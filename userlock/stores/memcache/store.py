@@ -190,7 +190,7 @@ class MemcacheStore(ForOperators):
         return outcomes
 
     def _swap_each(self, connection: Connection, swaps: Sequence[Swap]) -> Iterator[object | None]:
-        """The outcome of each, as the answers come."""
+        """Return the outcome of each, as the answers come."""
         numbers = self._cas_of_many(connection, [each.version for each in swaps])
         asked = [
             (_own(each.version).key, cas, each.record, each.ttl_seconds)
@@ -297,7 +297,7 @@ class MemcacheStore(ForOperators):
         return connection.made < version.got and version.cas > 0 and not self._via_proxy
 
     def _cas_of(self, connection: Connection, key: bytes, version: object) -> int | None:
-        """The CAS number to use for a version; None when the record is not of it any more.
+        """Return the CAS number to use for a version; None when the record is not of it any more.
 
         Look and change go over one connection. Were the server restarted in
         between, the connection would break, and the change fail.
@@ -308,7 +308,7 @@ class MemcacheStore(ForOperators):
         return self._cas_if_unchanged(connection.dialect.read(connection, key), version)
 
     def _cas_of_many(self, connection: Connection, versions: Sequence[object]) -> list[int | None]:
-        """The same for many: those that cannot be trusted are read together."""
+        """Return the same for many: those that cannot be trusted are read together."""
         mine = [_own(version) for version in versions]
         doubtful = [version for version in mine if not self._trusts(connection, version)]
         items = connection.dialect.reads(connection, [version.key for version in doubtful])
@@ -321,7 +321,7 @@ class MemcacheStore(ForOperators):
 
     @staticmethod
     def _cas_if_unchanged(item: Item | None, version: _Version) -> int | None:
-        """The number to use for a version that is not trusted, seeing what is stored now."""
+        """Return the number to use for a version that is not trusted, seeing what is stored now."""
         if item is None or item.record != version.record:
             return None
         # A holder that extends its lease writes the same record again, which

@@ -134,7 +134,7 @@ class Connection:
         self._owed = True
 
     def read_line(self) -> bytes:
-        """The next line, without its end."""
+        """Return the next line, without its end."""
         while (end := self._buffer.find(b"\r\n")) < 0:
             if len(self._buffer) > _MOST_LINE_BYTES:
                 raise Refused(f"memcached answered {self._buffer[:80]!r}…")
@@ -143,7 +143,7 @@ class Connection:
         return line
 
     def read_data(self, size: int) -> bytes:
-        """A block of `size` bytes, and the line end after it."""
+        """Return a block of `size` bytes, and the line end after it."""
         while len(self._buffer) < size + 2:
             self._fill()
         data, rest = self._buffer[:size], self._buffer[size : size + 2]

@@ -64,7 +64,7 @@ class Connections:
         _all.add(self)
 
     def take(self, *, hurry: bool) -> Any:
-        """A connection for one exchange.
+        """Return a connection for one exchange.
 
         Args:
             hurry: a new one, that waits for its reply less long.
@@ -82,7 +82,7 @@ class Connections:
         return self._one_more(fresh=True)
 
     def _one_more(self, *, fresh: bool = False, **options: Any) -> Any:
-        """A new one or, where there may be no more, the next that is given back.
+        """Return a new one or, where there may be no more, the next that is given back.
 
         Args:
             fresh: a new one in any case.
@@ -118,7 +118,7 @@ class Connections:
         self._places.hand_on()
 
     def make(self, **options: Any) -> Any:
-        """A connection that has not been made yet."""
+        """Return a connection that has not been made yet."""
         return self._pool.connection_class(**{**self._options, **options})
 
     def _resolved(self, **options: Any) -> Any:

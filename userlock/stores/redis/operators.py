@@ -117,7 +117,7 @@ class ForOperators:
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[Any]:
-        """A connection that is closed afterwards, and trouble as others know it."""
+        """Return a connection that is closed afterwards, and trouble as others know it."""
         connection = None
         try:
             connection = self._connections.take(hurry=False)

@@ -131,7 +131,7 @@ class RedisStore(ForOperators):
 
     @classmethod
     def from_url(cls, url: str) -> RedisStore:
-        """The store that `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
+        """Return the store that `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
 
         `rediss://…` is the same over TLS. Other options of the query go to
         redis-py, `socket_timeout` among them. Nothing is sent yet.
@@ -195,7 +195,7 @@ class RedisStore(ForOperators):
         return outcomes
 
     def _swap_each(self, connection: Any, swaps: Sequence[Swap]) -> Iterator[object | None]:
-        """The outcome of each, as the answers come."""
+        """Return the outcome of each, as the answers come."""
         commands: list[tuple[bytes | str | int, ...]] = []
         versions = []
         for lock_id, version, record, ttl_seconds in swaps:
@@ -248,7 +248,7 @@ class RedisStore(ForOperators):
         again: bool = False,
         hurry: bool = False,
     ) -> _Answer:
-        """The answer to one command, or script, on one key.
+        """Return the answer to one command, or script, on one key.
 
         Args:
             understand: makes the answer of the reply.

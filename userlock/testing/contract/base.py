@@ -38,7 +38,7 @@ class StoreContract:
     late_seconds = 3.0
 
     def now(self, store: LeaseStore) -> float:
-        """The time by the clock that `wait` waits on, in seconds. To override with it."""
+        """Return the time by the clock that `wait` waits on, in seconds. To override with it."""
         return time.monotonic()
 
     def wait(self, store: LeaseStore, seconds: float) -> None:
@@ -60,7 +60,7 @@ class StoreContract:
 
     @pytest.fixture(params=list(LOCK_IDS.values()), ids=list(LOCK_IDS))
     def lock_id(self, request: pytest.FixtureRequest) -> str:
-        """A lock id as it may come."""
+        """Return a lock id as it may come."""
         lock_id: str = request.param
         return lock_id
 
@@ -72,7 +72,7 @@ def found(stored: Stored | None) -> Stored:
 
 
 def created(version: object | None) -> object:
-    """The version that `create` gave, which must have done its work."""
+    """Return the version that `create` gave, which must have done its work."""
     assert version is not None, "create did nothing, although there was no record"
     return version
 
