@@ -107,11 +107,15 @@ class _Chains:
         }
 
     def _deleted(self, write: Write) -> str | None:
-        """What a deletion is of. Not what its own operation has put before, and was refused."""
+        """Return what a deletion is of.
+
+        Not what its own operation has put before, unless that was accepted: the
+        object still stands for what was read.
+        """
         before = write.before
         while before in self._writes:
             put = self._writes[before]
-            if put.operation != write.operation or put.outcome is not Outcome.REFUSED:
+            if put.operation != write.operation or put.outcome is Outcome.ACCEPTED:
                 break
             before = put.before
         return before

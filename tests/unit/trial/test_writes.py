@@ -167,6 +167,15 @@ class TestLostUpdates:
         writes = [put("a", None), put("b", "a"), refused, deleted]
         assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
 
+    def test_a_deletion_after_a_put_of_its_own_that_is_in_doubt(self) -> None:
+        """The put was refused, though nobody could tell; then somebody else deleted the entity."""
+        in_doubt, deleted = put("x", "a", UNKNOWN, operation="o"), delete("d", "x")
+        deleted.operation = "o"
+        writes = [put("a", None), put("b", "a"), delete("e", "b"), in_doubt, deleted]
+        assert found(writes) == {}
+        assert found([put("a", None), in_doubt, deleted]) == {}
+        assert found([*writes[:2], in_doubt, deleted]) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
+
     def test_a_deletion_of_what_was_refused_to_somebody_else(self) -> None:
         writes = [put("a", None), put("x", "a", REFUSED), delete("d", "x")]
         assert found(writes) == {Kind.PHANTOM: ["x"]}
