@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -18,6 +19,15 @@ from userlock.lock import scope  # noqa: E402
 from userlock.reports import REPORTS  # noqa: E402
 from userlock.settings import Settings  # noqa: E402
 from userlock.testing import ManualClock  # noqa: E402
+
+
+def pytest_configure() -> None:
+    """Let child processes be interrupted, also where a script has started the tests with `&`.
+
+    The shell then has them ignore SIGINT, and whoever is started by them inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
