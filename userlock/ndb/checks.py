@@ -101,6 +101,8 @@ def _finding(
     tenure = held.get(lock_id)
     if stamp is None:
         if tenure is None:
+            if entity._userlock_allocated is entity._key and in_transaction():
+                return None  # by another attempt, or put in this one: nobody else can know it
             return CreatedWithoutLock, _others(held)
         return _ran_out(tenure) or stomp(entity, None, tenure)
     read_under = stamp.held.get(lock_id)

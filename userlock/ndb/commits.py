@@ -166,7 +166,13 @@ def kind_of(key: Any) -> str:
 
 def path_of(key: Any) -> tuple[Any, ...]:
     """Return kind, id, kind, id, ... of a (raw) key; without an id that is not there."""
-    return tuple(part for each in key.path for part in (each.kind, each.name or each.id) if part)
+    path: list[Any] = []
+    for each in key.path:
+        path.append(each.kind)
+        which = each.WhichOneof("id_type")
+        if which is not None:
+            path.append(getattr(each, which))
+    return tuple(path)
 
 
 def deletes(mutation: Any) -> bool:

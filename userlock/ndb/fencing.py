@@ -206,18 +206,25 @@ class Ticket(abc.ABC):
             return True
         return self.is_for(ds_key.flat_path, ds_key.namespace)
 
+    @property
+    def relies_on_its_locks(self) -> bool:
+        """Return whether nothing but its locks protects it: Datastore would not refuse it."""
+        return bool(self._tenures) and not (self.base_version or self.must_be_new or self.new_id)
+
     def check_commit(self) -> None:
-        """Within a transaction: its locks must have been held until here.
+        """Its locks must have been held until here.
 
         Raises:
             LeaseRanOut, LeaseWasLost, PutAfterRelease: they have not. Not transient errors, so
                 ndb rolls back and does not try again.
         """
+        what = "it was about to be sent"
+        when = what if self.attempt is None else "its transaction was about to commit"
         for tenure in self._tenures if self._checked else ():
             if tenure.held:
-                self._check_lease(tenure, "its transaction was about to commit")
+                self._check_lease(tenure, when)
             else:
-                report(self._violation(PutAfterRelease, "its transaction was about to commit"))
+                report(self._violation(PutAfterRelease, when))
 
     def trying_again(self) -> None:
         """Its transaction is about to be run again: the locks around it must still be held.
@@ -408,7 +415,13 @@ class PutTicket(Ticket):
         if self.may_overwrite:
             self._tell_of_overwriting()
             return
-        raise self.refused(0)
+        error = self.refused(0)
+        place = last.place or "a place that is not known"
+        error.add_note(
+            f"This transaction itself has put another object of it, at {place}. To fix it: read "
+            f"the entity once in a transaction, and put that object."
+        )
+        raise error
 
     def begun(self, future: Any) -> None:
         transaction = self.begun_in.transaction
@@ -435,6 +448,7 @@ class PutTicket(Ticket):
             stamp_of(self._entity)  # which then learns it, too
             if self.attempt is not None:
                 self.attempt.puts[self._key] = self._last_puts[-1]
+                self._entity._userlock_allocated = self._key
 
     def landed(self, version: int, overwrote: bool = False) -> None:
         """The entity is stored: its object now stands for that version."""

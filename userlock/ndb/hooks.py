@@ -114,17 +114,15 @@ class ModelHooks:
         context = current_context()
         if cls is None or context is None:
             return delete(**kwargs)
-        transactions.wait_for_key(ndb_key, context)
         deleted_at = here()
-        now = Moment(deleted_at, context)
-        stamp = fencing.stamp_for_delete(ndb_key, cls)
-        lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
 
         def ticket() -> fencing.DeleteTicket:
-            """Make it when the model's hook has run, which may have read or put the entity."""
+            """Check it when the model's hook has run, as a put."""
             transactions.wait_for_key(ndb_key, context)
-            known = fencing.stamp_for_delete(ndb_key, cls)
-            return fencing.DeleteTicket(ndb_key, cls, lock_id, known, tenure, deleted_at, now)
+            now = Moment(deleted_at, context)
+            stamp = fencing.stamp_for_delete(ndb_key, cls)
+            lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
+            return fencing.DeleteTicket(ndb_key, cls, lock_id, stamp, tenure, deleted_at, now)
 
         return begun.Writing(None, deleted_at, context, ticket).begin(lambda: delete(**kwargs))
 

@@ -16,8 +16,9 @@ from google.cloud.ndb import polymodel, tasklets
 from google.cloud.ndb.exceptions import ContextError
 
 from userlock.callsite import CallSite, here
-from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound
+from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, InternalStomp
 from userlock.lock.lease import Priority
+from userlock.lock.scope import current_scope
 from userlock.lock.tenure import register_participant
 from userlock.lock.verbs import global_lock
 from userlock.ndb import patches
@@ -31,7 +32,7 @@ from userlock.ndb.patches import key_of, projection_of
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import ATTRIBUTES, DELETED, Origin, restamp, stamp_of
 from userlock.ndb.staleness import watch_uses
-from userlock.ndb.transactions import DatastoreParticipant, wait_for_key
+from userlock.ndb.transactions import DatastoreParticipant, wait_for_key, watch_over
 from userlock.ndb.watched import watch
 from userlock.ndb.writing import Writing, writing
 from userlock.settings import Reaction
@@ -65,6 +66,8 @@ class Model(ndb.Model):
     _userlock_rule: ClassVar[LockRule | None] = None
     #: Makes the mark of a put, where it has a `WriteIdProperty`.
     _userlock_mark: ClassVar[Any] = None
+    #: The key that was allocated for it in a transaction, which may not have been committed.
+    _userlock_allocated: Any = None
     #: Of a new entity that `get_or_insert` is about to put.
     _userlock_creator: _Creator | None = None
     # See `provenance.ATTRIBUTES`.
@@ -124,7 +127,9 @@ class Model(ndb.Model):
         """
         get_or_insert: Any = super().get_or_insert_async.__func__
         creator = _Creator(cls, here())
-        return _with_what_exists(creator, get_or_insert(creator, *args, **kwargs))
+        found = _with_what_exists(creator, get_or_insert(creator, *args, **kwargs))
+        scope = current_scope()
+        return watch_over(found, () if scope is None else scope.held.values())
 
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Any:
@@ -203,7 +208,7 @@ def _with_what_exists(creator: _Creator, future: Any) -> Any:
     """Give the entity that somebody else has created between ndb's look-up and its put."""
     try:
         entity = yield future
-    except EntityExistsError as error:
+    except (EntityExistsError, InternalStomp) as error:
         if error.key != creator.key:
             raise  # another one, that a hook has put
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)

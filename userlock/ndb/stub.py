@@ -24,7 +24,7 @@ from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.ndb import Key
 
 from userlock.callsite import here
-from userlock.errors import WriteNotFenced
+from userlock.errors import WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
     Answer,
     Call,
@@ -457,6 +457,11 @@ def _plan(request: Any) -> _Plan | None:
                     raise refused[index]
             elif ticket.withdrawn:
                 refused[index] = ticket.withdrawn_error()
+            elif not request.transaction and ticket.relies_on_its_locks:
+                try:
+                    ticket.check_commit()
+                except WriteViolation as error:
+                    refused[index] = error
         tickets.append(ticket)
     return _Plan(own, tickets, refused, asked)
 

@@ -13,6 +13,7 @@ that is left inside a transaction is kept until the transaction is over:
 from __future__ import annotations
 
 import contextvars
+import itertools
 import logging
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 from google.cloud.ndb import exceptions, tasklets
 
+from userlock.errors import UserLockError
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
 from userlock.lock.tenure import Tenure
@@ -218,6 +220,55 @@ def note_pending(write: Any, tenures: Iterable[Tenure]) -> list[dict[int, Any]]:
     return places
 
 
+class _Operation:
+    """An asynchronous operation that writes, until it is over. Implements `PendingWrite`.
+
+    Its future has nothing to do with those of its writes, whose errors are told to it.
+    """
+
+    _numbers = itertools.count(-1, -1)  # tickets have the others
+
+    def __init__(self, future: Any, context: Any, tenures: Iterable[Tenure]) -> None:
+        self.number = next(self._numbers)
+        self.future: Any = future
+        self.begun_in = context
+        self.begun_by = threading.get_ident()
+        self._pending_in = note_pending(self, tenures)
+        future.add_done_callback(self._done)
+
+    def _done(self, future: Any) -> None:
+        if not isinstance(error_of(future), UserLockError):
+            self.forget()  # other errors are for the application to ask for, as in ndb
+
+    def forget(self) -> None:
+        for pending in self._pending_in:
+            pending.pop(self.number, None)
+        future, self.future = self.future, None  # each keeps the other
+        if future is not None:
+            future._userlock_when_told = None
+
+    @property
+    def untold(self) -> BaseException | None:
+        return None if self.future is None else untold_error(self.future)
+
+
+def watch_over(future: Any, tenures: Iterable[Tenure] = ()) -> Any:
+    """Raise an operation's error of ours when its locks or its context are left, if nobody asks.
+
+    Args:
+        future: of the operation.
+        tenures: of locks that are not to be left before it is over. Not for what may wait for
+            code that runs after that.
+
+    Returns:
+        The future.
+    """
+    context = current_context()
+    if context is not None:
+        _Operation(future, context, tenures)
+    return future
+
+
 def _raise_untold(pending: dict[int, PendingWrite], where: str) -> None:
     """Raise the first error that nobody has been told of, and log the others."""
     errors: list[BaseException] = []
@@ -340,7 +391,7 @@ def run_transaction(callback: Any, begin: Callable[[Any], Any]) -> Any:
     if context is None or context.transaction:  # an error of ndb's, or joined
         return begin(callback)
     wait_for_all(context)
-    return _Outcome(begin(_Runs(callback)))
+    return watch_over(_Outcome(begin(_Runs(callback))))
 
 
 class _Outcome(tasklets.Future):

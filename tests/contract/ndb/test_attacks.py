@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
+from google.api_core import exceptions as core_exceptions
 from google.cloud import ndb
 
 import emulator
@@ -14,6 +16,7 @@ import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere
 from userlock.ndb.model import _Creator
+from userlock.testing import ManualClock
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 
@@ -177,9 +180,11 @@ def test_two_objects_in_one_transaction_in_contexts_of_their_own(
             second.put_async()
             within.eventloop.run()
 
-    with pytest.raises((userlock.StaleWriteError, userlock.WriteViolation)):
+    with pytest.raises(userlock.StaleWriteError) as caught:
         ndb.transaction(work)
     assert notes(key) == ["0"]
+    assert "put another object of it, at " in caught.value.__notes__[0]
+    assert "test_attacks.py" in caught.value.__notes__[0]
 
 
 def test_get_or_insert_overwrites_nothing(
@@ -258,6 +263,165 @@ class TestDeleteHooks:
         with pytest.raises(userlock.StaleWriteError):
             hooked.delete()
         assert notes(hooked) == ["0", "theirs"]
+
+
+class LockedHooked(userlock.UserModel):
+    """Does something before it is deleted."""
+
+    _lock_id_from_key = userlock.key_id
+    number = ndb.IntegerProperty(default=0)
+    before_delete: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
+
+    @classmethod
+    def _pre_delete_hook(cls, key: Any) -> None:
+        cls.before_delete()
+
+
+def add_one() -> None:
+    with userlock.global_lock("ann"):
+        entity = LockedHooked.get_by_id("ann")
+        entity.number += 1
+        entity.put()
+
+
+@pytest.fixture
+def locked() -> Any:
+    with userlock.global_lock("ann"):
+        return LockedHooked(id="ann").put()
+
+
+class TestLocksOfDeletes:
+    """What was never read has no version to be refused by: its lock is all that protects it."""
+
+    def test_a_hook_that_outlives_the_lease(
+        self, locked: Any, clock: ManualClock, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def take_long() -> None:
+            clock.advance(6)
+            elsewhere(add_one)
+
+        monkeypatch.setattr(LockedHooked, "before_delete", staticmethod(take_long))
+        with userlock.global_lock("ann", lock_timeout=5), pytest.raises(userlock.WriteViolation):
+            locked.delete()
+        assert locked.get(use_cache=False).number == 1
+
+    @pytest.mark.parametrize("several", [False, True])
+    def test_a_hook_that_releases(
+        self, locked: Any, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, several: bool
+    ) -> None:
+        def release() -> None:
+            userlock.release_lock("ann")
+            elsewhere(add_one)
+
+        monkeypatch.setattr(LockedHooked, "before_delete", staticmethod(release))
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            with pytest.raises(userlock.DeletedWithoutLock):
+                ndb.delete_multi([locked]) if several else locked.delete()
+        assert locked.get(use_cache=False).number == 1
+
+    def test_a_hook_that_takes_the_lock(self, locked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        take = staticmethod(lambda: userlock.acquire_lock("ann"))
+        monkeypatch.setattr(LockedHooked, "before_delete", take)
+        with userlock.scope():
+            locked.delete()
+        assert locked.get(use_cache=False) is None
+
+    def test_a_lease_that_is_over_before_it_is_sent(
+        self, locked: Any, clock: ManualClock, elsewhere: Elsewhere
+    ) -> None:
+        with userlock.global_lock("ann", lock_timeout=5):
+            future = locked.delete_async()
+            clock.advance(6)
+            elsewhere(add_one)
+            with pytest.raises(userlock.LeaseRanOut, match="about to be sent"):
+                future.result()
+        assert locked.get(use_cache=False).number == 1
+
+    def test_with_the_locks_unchecked_an_update_is_lost(
+        self, locked: Any, clock: ManualClock, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr("userlock.ndb.fencing.Ticket.check_commit", lambda self: None)
+        with userlock.global_lock("ann", lock_timeout=5):
+            future = locked.delete_async()
+            clock.advance(6)
+            elsewhere(add_one)
+            future.result()
+        assert locked.get(use_cache=False) is None
+
+
+def test_two_get_or_inserts_at_once_under_the_lock() -> None:
+    with userlock.global_lock("bob"):
+        futures = [LockedHooked.get_or_insert_async("bob", number=n) for n in (1, 2)]
+        numbers = {future.result().number for future in futures}
+    assert len(numbers) == 1
+
+
+def test_a_new_object_that_keeps_the_id_of_an_attempt(datastore: emulator.Emulator) -> None:
+    """Nobody else can know the id that was allocated in an attempt that was rolled back."""
+    new = LockedHooked(number=7)
+    datastore.faults.abort()
+    ndb.transaction(lambda: new.put() and None)
+    assert new.key.get(use_cache=False).number == 7
+    with pytest.raises(userlock.WriteViolation):
+        new.put()
+
+
+class TestDroppedFutures:
+    def test_what_was_begun_under_a_lock_is_written(self) -> None:
+        with userlock.global_lock("bob"):
+            LockedHooked.get_or_insert_async("bob", number=5)
+        assert LockedHooked.get_by_id("bob", use_cache=False).number == 5
+
+    def test_a_transaction_that_outlives_its_lock_is_refused(
+        self, locked: Any, ndb_client: ndb.Client
+    ) -> None:
+        """It may wait for what comes after the lock, so leaving the lock does not wait for it."""
+
+        def add() -> None:
+            entity = locked.get()
+            entity.number = 8
+            entity.put()
+
+        def forget() -> None:
+            with ndb_client.context(), userlock.global_lock("ann"):
+                ndb.transaction_async(add)
+
+        with pytest.raises(userlock.PutWithoutLock):
+            _in_a_thread(forget)
+        assert locked.get(use_cache=False).number == 0
+
+    def test_an_error_is_raised_when_the_context_is_left(self, ndb_client: ndb.Client) -> None:
+        def forget() -> None:
+            with ndb_client.context():
+                LockedHooked.get_or_insert_async("cy")
+
+        with pytest.raises(userlock.CreatedWithoutLock):
+            _in_a_thread(forget)
+
+    def test_an_error_of_the_applications_is_not(self, ndb_client: ndb.Client) -> None:
+        """As in ndb alone."""
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        def forget() -> None:
+            with ndb_client.context():
+                ndb.transaction_async(fail)
+
+        _in_a_thread(forget)
+
+
+def _in_a_thread(action: Callable[[], None]) -> None:
+    """Without the ndb context that is open here."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(action).result()
+
+
+def test_an_id_that_datastore_refuses() -> None:
+    with pytest.raises(core_exceptions.InvalidArgument):
+        Attacked(id=0).put()
 
 
 def test_what_a_delete_hook_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
