@@ -13,6 +13,8 @@ PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q
 # What measures no times runs on two cores at once.
 BESIDE := -n 2 --dist loadfile
+# The unit tests of the library itself.
+LIBRARY := $(addprefix tests/unit/,cli lock ndb stores testing) $(wildcard tests/unit/test_*.py)
 # It takes into account how busy the machine is.
 TRIAL := tests/system/test_torture.py
 
@@ -29,12 +31,12 @@ run: $(VENV)/.ready-run
 	@$(PY) -m sample_app run
 
 .PHONY: test
-test: $(VENV)/.ready-dev servers check spec test-servers test-slow test-oldest
+test: $(VENV)/.ready-dev servers check test-around spec test-servers test-slow test-oldest
 
 # --- parts --------------------------------------------------------------------------------
 
 .PHONY: check
-check: lint types test-unit
+check: lint types test-library
 
 .PHONY: lint
 lint: $(VENV)/.ready-dev
@@ -45,10 +47,15 @@ lint: $(VENV)/.ready-dev
 types: $(VENV)/.ready-dev
 	$(VENV)/bin/mypy
 
-# Nothing but Python, and next to no waiting: half a minute to a minute.
-.PHONY: test-unit
-test-unit: $(VENV)/.ready-dev
-	$(PYTEST) $(BESIDE) -m 'not slow' tests/unit tests/property
+# Nothing but Python, and next to no waiting. The library's: less than half a minute.
+.PHONY: test-library
+test-library: $(VENV)/.ready-dev
+	$(PYTEST) $(BESIDE) -m 'not slow' $(LIBRARY)
+
+# Of all that is around it, and random programs: as long again.
+.PHONY: test-around
+test-around: $(VENV)/.ready-dev
+	$(PYTEST) $(BESIDE) -m 'not slow' tests/unit tests/property $(LIBRARY:%=--ignore=%)
 
 # Real servers, official clients, faults, a browser: some ten minutes.
 .PHONY: test-servers

@@ -1,0 +1,125 @@
+"""Print the structure of the library: files, lines, import arrows, circles.
+
+    python -m tools.structure [PACKAGE]      (userlock)
+
+An arrow goes from a file to each file of the package that it imports, imports
+for type checkers included: whoever reads the one has to know of the other.
+A circle is a set of files that all lead to each other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+#: Each module with those of its package that it imports.
+Arrows = Mapping[str, set[str]]
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of a source file below the root."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def sources(package: str) -> dict[str, Path]:
+    """Return the source files of a package, by their modules' names."""
+    return {module_of(path): path for path in sorted((ROOT / package).rglob("*.py"))}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Give the names that a source file imports, wherever it does, and for whatever reason."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Return each module with those of the same package that it imports."""
+
+    def target(name: str) -> str | None:
+        while name and name not in files:
+            name = name.rpartition(".")[0]
+        return name or None
+
+    found: dict[str, set[str]] = {}
+    for module, path in files.items():
+        targets = {target(name) for name in imported(path)}
+        found[module] = {each for each in targets if each is not None and each != module}
+    return found
+
+
+def circles(graph: Arrows) -> list[list[str]]:
+    """Return the circles, the largest first: Tarjan's strongly connected components."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for following in sorted(graph.get(node, ())):
+            if following not in index:
+                visit(following)
+                low[node] = min(low[node], low[following])
+            elif following in stack:
+                low[node] = min(low[node], index[following])
+        if low[node] == index[node]:
+            begin = stack.index(node)
+            if len(stack) - begin > 1:
+                found.append(sorted(stack[begin:]))
+            del stack[begin:]
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return sorted(found, key=len, reverse=True)
+
+
+def floors(graph: Arrows) -> int:
+    """Return the number of modules on the longest way down; a circle counts as one."""
+    members = {each: circle[0] for circle in circles(graph) for each in circle}
+    below: dict[str, set[str]] = {}
+    for module, targets in graph.items():
+        own = members.get(module, module)
+        below.setdefault(own, set()).update(members.get(each, each) for each in targets)
+        below[own].discard(own)
+    height: dict[str, int] = {}
+
+    def climb(node: str) -> int:
+        if node not in height:
+            height[node] = 1 + max((climb(each) for each in below.get(node, ())), default=0)
+        return height[node]
+
+    return max((climb(node) for node in below), default=0)
+
+
+def main(package: str = "userlock") -> None:
+    """Print it, for the package and for each folder in it."""
+    files = sources(package)
+    folders = sorted({module.split(".")[1] for module in files if module.count(".") > 1})
+    print(f"{'':24}{'files':>7}{'lines':>8}{'arrows':>8}{'floors':>8}")
+    for name in [package, *(f"{package}.{folder}" for folder in folders)]:
+        own = {
+            module: path
+            for module, path in files.items()
+            if module == name or module.startswith(f"{name}.")
+        }
+        graph = arrows(own)
+        lines = sum(len(path.read_text().splitlines()) for path in own.values())
+        count = sum(map(len, graph.values()))
+        print(f"{name:24}{len(own):7}{lines:8,}{count:8}{floors(graph):8}")
+    found = circles(arrows(files))
+    print(f"\n{len(found)} circles of imports" + (":" if found else ""))
+    for circle in found:
+        print(f"  {len(circle)}: {', '.join(each.removeprefix(f'{package}.') for each in circle)}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
