@@ -1,4 +1,4 @@
-"""What the model layer adds to each load, put, delete and transaction.
+"""The cost of the model layer for each load, put, delete and transaction.
 
 The same ten-property model as a plain `ndb.Model` and as a `UserModel`, in four
 ways that take part in the same rounds:
@@ -282,7 +282,7 @@ def run(*, quick: bool) -> Section:
 
 
 def _memory(bench: _Bench, count: int) -> Iterator[Measurement]:
-    """What stays in memory for each entity object, from its read to the end of its lock.
+    """The memory of each entity object, from its read to the end of its lock.
 
     In the same ndb context throughout, which is still open at the end.
     """

@@ -73,7 +73,7 @@ def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float)
 
 
 class Control(NamedTuple):
-    """What is taken out, what is found then, what is needed for it to be, and for how long."""
+    """A rule that is taken out, the finding that follows, and the programs and seconds it takes."""
 
     mutation: Mutation
     kind: Kind

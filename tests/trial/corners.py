@@ -175,7 +175,7 @@ def _put_multi(request: Request) -> None:
 
 
 def _drop(request: Request) -> None:
-    """When the lock is left, or else the request ends, without an error, all has landed."""
+    """If the lock is left, or the request ends, without an error, all has landed."""
     begun: list[Write] = []
 
     def put_and_leave() -> None:
@@ -362,7 +362,7 @@ def _rename_one(request: Request, name: str, entity: Any, other: Any) -> None:
 
 
 def _in_tasklets(request: Request) -> None:
-    """Whoever waits for the tasklets may be in a block of its own: that is not theirs."""
+    """The code that waits for the tasklets may be in a block of its own: that is not theirs."""
     one = _Tasklets(request)
     first, second, third = request.operation.entities
     variant = request.operation.variant

@@ -87,7 +87,7 @@ def child_of(entity: str) -> str:
 
 
 def other_name_of(entity: str) -> str:
-    """What a counter may be renamed to."""
+    """Return the name that a counter may be renamed to."""
     return f"{entity}-other"
 
 

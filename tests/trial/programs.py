@@ -68,7 +68,7 @@ class Read(enum.Enum):
 
 
 class Accident(enum.Enum):
-    """What happens between the read and the write."""
+    """Do what the program does between the read and the write."""
 
     NOTHING = "nothing"
     PAUSE = "a pause"

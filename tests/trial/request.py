@@ -35,7 +35,7 @@ Found = tuple[str, Any]
 
 
 def outcome_of(error: BaseException | None) -> Outcome:
-    """What an error of a put, a delete or a transaction says of it.
+    """Return the outcome that an error of a put, a delete or a transaction stands for.
 
     Raises:
         BaseException: the error, if it is none that may come.
@@ -73,7 +73,7 @@ def _tenure_of(user: str) -> userlock.Tenure | None:
 
 
 class Surroundings(Protocol):
-    """What a request needs of who carries it out."""
+    """The parts of its worker that a request needs."""
 
     def befall(self, accident: Accident, user: str) -> None:
         """Let something happen to the locks, to a user's, or to time."""
@@ -118,7 +118,7 @@ class Request:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """What is to be held is held."""
+        """Take the locks that the program is to hold."""
         operation = self.operation
         if operation.guard not in _LOCKED:
             yield
@@ -151,7 +151,7 @@ class Request:
         return found
 
     def pause(self) -> None:
-        """What happens between the read and the write."""
+        """Do what the program does between the read and the write."""
         if self.operation.accident is not Accident.NOTHING:
             time.sleep(self.operation.pause)
         self.surroundings.befall(self.operation.accident, self.operation.users[0])
@@ -228,7 +228,7 @@ class Request:
         return write
 
     def forbids(self, name: str | None) -> bool:
-        """Whether a write of this entity must be refused now, for its lock is not held."""
+        """Return whether a write of this entity must be refused now, for its lock is not held."""
         user = self.operation.users[0] if name is None else _user_of(name)
         return self.operation.guard not in _UNCHECKED and _tenure_of(user) is None
 
@@ -283,7 +283,7 @@ class Request:
 
     @property
     def transacting(self) -> bool:
-        """Whether it is in a transaction now."""
+        """Return whether it is in a transaction now."""
         return self._attempt is not None
 
     def transact(self, step: Callable[[], None]) -> None:
@@ -312,7 +312,7 @@ def in_transaction(action: Callable[[], object]) -> None:
 
 
 class Changes:
-    """What is changed in one object, each on top of the last, and puts of the object.
+    """Changes of one object, each on top of the last, and puts of the object.
 
     A put sends all that was changed before its message was made. So a change is
     accepted if any put that carried it is, whatever was told of the others.
@@ -389,7 +389,7 @@ class Changes:
 
     @property
     def landed(self) -> bool:
-        """Whether the last change was accepted, or will be with its transaction."""
+        """Return whether the last change was accepted, or will be with its transaction."""
         last = [error for carried, error in self._puts if carried == len(self._changes)]
         return self._request.transacting or None in last
 

@@ -239,7 +239,7 @@ def _singles(writes: Sequence[Write], stored: Counter[str]) -> Iterator[Finding]
 
 
 def _unchecked(writes: Iterable[Write], landed: set[str]) -> Iterator[Finding]:
-    """What was made under no lock, where that is refused, or past the library."""
+    """Return the writes made under no lock, where that is refused, or past the library."""
     for write in writes:
         if write.forbidden and (write.outcome is Outcome.ACCEPTED or write.id in landed):
             place = write.entity or ""

@@ -67,7 +67,7 @@ class WriteNotFenced(UserLockError):
         """Return the error of an RPC of Datastore's that the library does not know."""
         error = cls(key=None, put_at=None, reason="", remedy="")
         error.args = (
-            f"the RPC {name!r} of Datastore's is not known to userlock, so it is not let through: "
+            f"{name!r} of Datastore's stub is not known to userlock, so it is not let through: "
             f"it might write. Install a newer userlock",
         )
         return error

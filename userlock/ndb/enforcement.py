@@ -8,8 +8,8 @@ holds for what is called from that frame while the block is open:
         yield key.get_async() ─────▶ entity.put()    checked: A's frame is not below B's
         entity.put()                 (not checked: called from A's frame)
 
-A tasklet that is begun in a block inherits it, as long as it is open. What an
-event loop runs, is apart from whatever code happens to drive the loop.
+A tasklet that is begun in a block inherits it, as long as it is open. Code that
+an event loop runs is not below the code that drives the loop.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ from userlock.ndb.provenance import (
     stamp_of,
 )
 from userlock.ndb.transactions import error_of, note_pending, untold_error
+from userlock.ndb.wire import kind_in
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
@@ -119,7 +120,7 @@ class Ticket(abc.ABC):
         #: Of its key, before Datastore allocates an id.
         self._path: tuple[Any, ...] = (self._model._get_kind(),) if key is None else path_of(key)
         self._namespace = None if key is None else key.namespace() or None
-        self._kind: str = self._path[len(self._path) % 2 - 2]
+        self._kind = kind_in(self._path)
         self.new_id = len(self._path) % 2 == 1
         #: The attempt of a transaction that it is part of; None outside of any.
         self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
@@ -148,9 +149,7 @@ class Ticket(abc.ABC):
                 raise self._violation(WriteAfterCommit)
             self.attempt.tickets.append(self)
         if self.base_version and self.attempt is None:
-            client = now.context.client
-            if not capabilities.honours_base_version(client):
-                capabilities.require_base_version(client, self._not_fenced)
+            capabilities.require_base_version(now.context.client, self._not_fenced)
         _open[self.number] = weakref.ref(self, functools.partial(_close, self.number))
 
     # --- on its way -------------------------------------------------------------------------
@@ -395,7 +394,8 @@ class PutTicket(Ticket):
         if not new or not now.fenced or self.new_id:
             return Reaction.OFF
         cls = type(self._entity)
-        if inserts or cls._write_policy is WritePolicy.WRITE_ONCE:
+        allocated = self._entity._userlock_allocated is self._key
+        if inserts or allocated or cls._write_policy is WritePolicy.WRITE_ONCE:
             return Reaction.RAISE
         return Reaction.OFF if cls._overwrites else now.settings.blind_overwrites
 

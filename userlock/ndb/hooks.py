@@ -22,7 +22,7 @@ from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.patches import key_of, kind_of
 from userlock.ndb.provenance import NOTHING_HELD, stamp_read
 from userlock.ndb.watched import is_watched, watched_class
-from userlock.ndb.wire import number_in, quick
+from userlock.ndb.wire import kind_in, number_in, quick
 
 
 class ModelHooks:
@@ -45,8 +45,7 @@ class ModelHooks:
 
     def quick(self, ds_key: Any) -> Any:
         """Return the key that a look-up sends: one that makes its message quickly."""
-        path = ds_key.flat_path
-        return quick(ds_key) if is_watched(path[len(path) % 2 - 2]) else ds_key
+        return quick(ds_key) if is_watched(kind_in(ds_key.flat_path)) else ds_key
 
     # --- reads ------------------------------------------------------------------------------
 

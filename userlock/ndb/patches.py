@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import google.cloud.ndb as ndb_package
 
 from userlock.ndb.capabilities import installed_release
+from userlock.ndb.wire import kind_in
 
 
 class Point(NamedTuple):
@@ -98,9 +99,7 @@ def key_of(entity: Any) -> Any:
 
 def kind_of(ndb_key: Any) -> str:
     """Return the kind of a key."""
-    path = ndb_key._key.flat_path  # kind, id, kind, id, ...; `kind()` makes a deep copy of it
-    kind: str = path[len(path) % 2 - 2]
-    return kind
+    return kind_in(ndb_key._key.flat_path)  # `kind()` makes a deep copy of the path
 
 
 def path_of(ndb_key: Any) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ from userlock.ndb.commits import (
     Landed,
     PlainCommit,
     Result,
+    deletes,
     is_transient,
     key_of,
     kind_of,
@@ -53,8 +54,8 @@ _TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
 _HARMLESS = frozenset(
     {"begin_transaction", "reserve_ids", "run_aggregation_query", "runAggregationQuery"}
 )
-#: What a transport has besides RPCs.
-_ATTRIBUTES = frozenset({"close", "grpc_channel", "host", "kind"})
+#: Of what a transport has besides RPCs. Not its channel, which would lead past the gate.
+_ATTRIBUTES = frozenset({"close", "host", "kind"})
 
 _GOOGLES = "google."
 
@@ -183,7 +184,7 @@ class _Rollback(_Method):
 
 class _QuietCall(_TakenCall):
     def __init__(self, call: Any) -> None:
-        super().__init__(call, lambda response: response)
+        super().__init__(call, _as_it_is)
 
     def exception(self, *args: Any, **kwargs: Any) -> None:
         error = self._call.exception(*args, **kwargs)
@@ -432,7 +433,8 @@ def _plan(request: Any) -> _Plan | None:
     """Return the plan of a (raw) CommitRequest; None where nothing in it is watched.
 
     Raises:
-        WriteNotFenced: something has no ticket in a commit that is to be carried out as a whole.
+        WriteNotFenced, WriteViolation: something must not be sent, in a commit that is to be
+            carried out as a whole.
     """
     if request.transaction:
         _raise_what_failed()
@@ -444,26 +446,36 @@ def _plan(request: Any) -> _Plan | None:
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(own.mutations):
         key = key_of(mutation)
-        last = key.path[-1] if key.path else None
         ticket = None
-        if last is not None and is_watched(last.kind):
+        if is_watched(kind_of(key)):
             ticket = redeem(number_in(key), path_of(key), key.partition_id.namespace_id)
             key.DiscardUnknownFields()
-            if ticket is None:
-                refused[index] = WriteNotFenced.without_ticket(
-                    key=_ndb_key(key), put_at=here(), deleting=mutation.HasField("delete")
-                )
-                if request.mode == _TRANSACTIONAL:
-                    raise refused[index]
-            elif ticket.withdrawn:
+            if ticket is not None and ticket.withdrawn:
                 refused[index] = ticket.withdrawn_error()
-            elif not request.transaction and ticket.relies_on_its_locks:
-                try:
-                    ticket.check_commit()
-                except WriteViolation as error:
+            else:
+                error = _refusal(ticket, key, mutation, request)
+                if error is not None:
+                    if request.mode == _TRANSACTIONAL:
+                        raise error
                     refused[index] = error
         tickets.append(ticket)
     return _Plan(own, tickets, refused, asked)
+
+
+def _refusal(
+    ticket: Ticket | None, key: Any, mutation: Any, request: Any
+) -> WriteNotFenced | WriteViolation | None:
+    """Return why a mutation of a watched kind must not be sent; None if it may be."""
+    if ticket is None:
+        return WriteNotFenced.without_ticket(
+            key=_ndb_key(key), put_at=here(), deleting=deletes(mutation)
+        )
+    if not request.transaction and ticket.relies_on_its_locks:
+        try:
+            ticket.check_commit()
+        except WriteViolation as error:
+            return error
+    return None
 
 
 def _ndb_key(key: Any) -> Any:

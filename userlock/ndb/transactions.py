@@ -223,7 +223,8 @@ def note_pending(write: Any, tenures: Iterable[Tenure]) -> list[dict[int, Any]]:
 class _Operation:
     """An asynchronous operation that writes, until it is over. Implements `PendingWrite`.
 
-    Its future has nothing to do with those of its writes, whose errors are told to it.
+    ndb's tasklet asks for the errors of the operation's writes. So only its own future tells
+    whether the application has seen them.
     """
 
     _numbers = itertools.count(-1, -1)  # tickets have the others
@@ -253,12 +254,14 @@ class _Operation:
 
 
 def watch_over(future: Any, tenures: Iterable[Tenure] = ()) -> Any:
-    """Raise an operation's error of ours when its locks or its context are left, if nobody asks.
+    """Have an operation's `UserLockError` raised, unless the application asks for it.
+
+    When its locks are left, or else its outermost ndb context.
 
     Args:
         future: of the operation.
-        tenures: of locks that are not to be left before it is over. Not for what may wait for
-            code that runs after that.
+        tenures: of the locks that wait for the operation before they are left. None for one that
+            may itself wait for code that runs after that.
 
     Returns:
         The future.

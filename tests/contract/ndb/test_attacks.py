@@ -1,4 +1,4 @@
-"""What has broken the model layer once, and must not again."""
+"""Attacks that have broken the model layer once, and must not again."""
 
 from __future__ import annotations
 
@@ -85,6 +85,22 @@ def test_an_allocated_id_that_others_have_learned(elsewhere: Elsewhere) -> None:
     with contextlib.suppress(userlock.EntityExistsError):
         ndb.transaction(work)
     assert notes(made[0]) == ["theirs"]
+
+
+def test_an_allocated_id_that_is_put_again(elsewhere: Elsewhere) -> None:
+    """Also where creations overwrite: the application did not choose this key."""
+    new = Careless(notes=["mine"])
+
+    def work() -> None:
+        new.put()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ndb.transaction(work)
+    elsewhere(lambda: Careless(key=new.key, notes=["theirs"]).put() and None)
+    with pytest.raises(userlock.EntityExistsError):
+        ndb.transaction(lambda: new.put() and None)
+    assert notes(new.key) == ["theirs"]
 
 
 def test_a_lost_transaction_that_deletes_what_is_missing(datastore: emulator.Emulator) -> None:
@@ -291,7 +307,7 @@ def locked() -> Any:
 
 
 class TestLocksOfDeletes:
-    """What was never read has no version to be refused by: its lock is all that protects it."""
+    """An entity that was never read has no version: its lock is all that protects it."""
 
     def test_a_hook_that_outlives_the_lease(
         self, locked: Any, clock: ManualClock, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch

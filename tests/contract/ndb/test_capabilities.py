@@ -1,4 +1,4 @@
-"""What trying Datastore out tells, of servers of each kind; and that a poor one is refused."""
+"""The findings about servers of each kind; a server without versions is refused."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def key(context: Any) -> Any:
 
 @pytest.fixture
 def server(context: Any, ndb_client: ndb.Client) -> Wire:
-    """What reaches the server from now on."""
+    """The requests that reach the server from now on."""
     return connect(ndb_client, Wire)
 
 
@@ -154,7 +154,7 @@ class TestWithoutTheGate:
 
 
 class TestMutationsByHand:
-    """What a request has besides."""
+    """The parts that a request has besides."""
 
     def test_a_new_entity_without_an_id(self, server: Wire, context: Any) -> None:
         new = datastore_types.Mutation(

@@ -45,7 +45,7 @@ def key(context: Any) -> Any:
 
 @pytest.fixture
 def server(context: Any, ndb_client: ndb.Client) -> Wire:
-    """What reaches the server from now on."""
+    """The requests that reach the server from now on."""
     return connect(ndb_client, Wire)
 
 
@@ -99,7 +99,7 @@ class WithClassAttribute(ndb.Client):
 
 
 class DuckTyped:
-    """What `ndb.Context` asks of a client, and where it is."""
+    """The parts of a client that `ndb.Context` needs, and its address."""
 
     def __init__(self, client: Any) -> None:
         self.project, self.namespace, self.database = client.project, None, client.database
@@ -108,7 +108,7 @@ class DuckTyped:
 
 
 class WithoutHost:
-    """What `ndb.Context` asks of a client, and nothing else."""
+    """The parts of a client that `ndb.Context` needs, and nothing else."""
 
     def __init__(self, client: Any) -> None:
         self.project, self.namespace, self.database = client.project, None, client.database
@@ -307,7 +307,7 @@ class TestTracers:
             assert stored(Simple) == 3
 
     def test_one_that_writes_by_itself(self) -> None:
-        """What it sends besides is its own write, and has no ticket."""
+        """Another mutation that it sends is its own write, and has no ticket."""
 
         class Auditing(Tracer):
             def __getattr__(self, name: str) -> Any:

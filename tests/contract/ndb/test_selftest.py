@@ -1,4 +1,4 @@
-"""What trying the whole way out tells: through ndb, and the gate at its wire."""
+"""The self-test: stale writes through ndb, and the gate at its wire."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_all_findings(datastore: emulator.Emulator, ndb_client: ndb.Client) -> N
 def test_each_kind_of_server(
     ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, kind: type[Wire], wrong: str
 ) -> None:
-    """Where Datastore would not refuse it, it is not sent; nor is what is not outdated."""
+    """A write that Datastore would not refuse is not sent, outdated or not."""
     connect(ndb_client, kind)
     monkeypatch.setattr(capabilities, "_honoured", {})
     finding = through_ndb(ndb_client)
@@ -114,7 +114,7 @@ class TestAnotherNdb:
         assert "past `put` and `delete` of its model" in says
 
     def test_deletes(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What was put for the trial cannot be deleted by it either."""
+        """The entity of the trial cannot be deleted by it either."""
         other_deletes(monkeypatch)
         says = self.wrong(ndb_client, left=1)
         assert "was not deleted: it came to the commit past `put` and `delete`" in says

@@ -91,6 +91,19 @@ def put_by_a_tasklet(entity: Any) -> None:
 WITHIN = [put_again, begin_again, save_child, put_by_a_tasklet]
 
 
+def put_what_is_stale(
+    key: Any, within: Callable[[Any], None], store: MemoryStore, elsewhere: Elsewhere
+) -> None:
+    """Put an object that somebody else has overtaken, with another put within its hook."""
+    with userlock.global_lock("ann"):
+        entity = key.get()
+        entity.points += 5
+        store.evict("ann")
+        elsewhere(rival(key))
+        Hooked.before_put.append(within)
+        entity.put()
+
+
 @pytest.mark.parametrize("within", WITHIN)
 class TestPutWithinItsPut:
     def test_nothing_stale_lands(
@@ -120,17 +133,8 @@ class TestPutWithinItsPut:
         store: MemoryStore,
         elsewhere: Elsewhere,
     ) -> None:
-        def handler() -> None:
-            with userlock.global_lock("ann"):
-                entity = key.get()
-                entity.points += 5
-                store.evict("ann")
-                elsewhere(rival(key))
-                Hooked.before_put.append(within)
-                entity.put()
-
         with pytest.raises(userlock.StaleWriteError):
-            handler()
+            put_what_is_stale(key, within, store, elsewhere)
         assert stored(key) == 1_000
 
     def test_what_is_not_stale_lands(self, key: Any, within: Callable[[Any], None]) -> None:
@@ -168,13 +172,7 @@ class TestPutWithinItsPut:
     ) -> None:
         """The negative control."""
         monkeypatch.setattr(commits, "build_on", lambda *_: None)
-        with userlock.global_lock("ann"):
-            entity = key.get()
-            entity.points += 5
-            store.evict("ann")
-            elsewhere(rival(key))
-            Hooked.before_put.append(within)
-            entity.put()
+        put_what_is_stale(key, within, store, elsewhere)
         assert stored(key) < 1_000
 
 

@@ -27,7 +27,7 @@ def put() -> None:
 
 
 def is_checked() -> bool:
-    """Whether a put here is checked."""
+    """Return whether a put here is checked."""
     try:
         put()
     except userlock.PutWithoutLock:

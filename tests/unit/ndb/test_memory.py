@@ -1,4 +1,4 @@
-"""What is remembered of each entity: at most 150 bytes, and gone with it."""
+"""The memory of each entity's stamp: at most 150 bytes, and gone with it."""
 
 from __future__ import annotations
 

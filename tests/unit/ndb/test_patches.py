@@ -1,4 +1,4 @@
-"""What userlock needs of ndb that is not public: little, listed, and looked at by the import."""
+"""The private points of ndb: few, listed, and checked at the import."""
 
 from __future__ import annotations
 

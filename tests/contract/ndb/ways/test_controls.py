@@ -54,7 +54,7 @@ def tickets_off(patch: Patch) -> None:
 
 
 def inserts_off(patch: Patch) -> None:
-    """What is new is sent as ndb sends it, to overwrite what is there."""
+    """New entities are sent as ndb sends them, and overwrite existing ones."""
     _change_tickets(patch, fencing.PutTicket, must_be_new=False, may_overwrite=False)
 
 
@@ -74,12 +74,12 @@ def _change_tickets(patch: Patch, kind: Any, **facts: object) -> None:
 
 
 def lookup_stamps_off(patch: Patch) -> None:
-    """What is looked up is as if nobody had looked it up."""
+    """Looked-up entities have no stamp."""
     patch.setitem(stub._GATED, "lookup", stub._Method)
 
 
 def query_stamps_off(patch: Patch) -> None:
-    """What a query finds is as if nobody had read it."""
+    """Entities that a query finds have no stamp."""
     patch.setitem(stub._GATED, "run_query", stub._Method)
 
 
@@ -104,12 +104,12 @@ def global_cache_check_off(patch: Patch) -> None:
 
 
 def stamps_in_the_global_cache_off(patch: Patch) -> None:
-    """What is put into the global cache does not say its version."""
+    """Entities in the global cache have no version."""
     patch.setattr(reads, "put_number", lambda message, number: None)
 
 
 def second_look_off(patch: Patch) -> None:
-    """What the global cache has without a version is taken as it is."""
+    """Entities without a version in the global cache are taken as they are."""
     patch.setattr(_HOOKS, "_get_with_version", lambda self, key, get, kwargs: get(**kwargs))
 
 
@@ -355,7 +355,7 @@ def test_a_protection_is_missed(control: Control) -> None:
 
 
 class TestStampsInTheGlobalCache:
-    """What comes from there is fenced as what comes from Datastore."""
+    """Entities from there are fenced as those from Datastore."""
 
     @pytest.fixture
     def wire(self, context: Any, ndb_client: ndb.Client) -> Wire:
