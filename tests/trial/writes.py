@@ -158,12 +158,20 @@ class _Chains:
     def _is_created_twice(self, write_id: str) -> bool:
         """Whether a creation may have been sent again after somebody had deleted what it created.
 
-        What is not there has no version that the second try could name: docs/fencing.md.
+        What is not there has no version that the second try could name: docs/fencing.md. The
+        creation may have had other changes of its operation, made while it was under way.
         """
-        write = self._writes.get(write_id)
-        if write is None or write.before is not None:
+        creation = write = self._writes.get(write_id)
+        while creation is not None and creation.before is not None:
+            earlier = self._writes.get(creation.before)
+            if earlier is None or earlier.operation != creation.operation or creation.deletes:
+                return False
+            creation = earlier
+        if write is None or creation is None:
             return False
-        told = math.inf if write.told is None else write.told
+        told = math.inf if creation.told is None else creation.told
+        if write is not creation and write.made > told:
+            return False  # the second try of the creation cannot have had that change
         return any(
             other.deletes and other.made <= told and write_id in self._back(other.id)
             for other in self._writes.values()

@@ -167,6 +167,18 @@ class TestLostUpdates:
         writes = [put("a", None), put("b", "a"), refused, deleted]
         assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
 
+    def test_a_creation_with_two_changes_that_was_deleted_before_it_was_told(self) -> None:
+        """Two puts of one new object at once: the creation is sent again with both changes."""
+        first, second = put("a", None, operation="o"), put("b", "a", operation="o")
+        deleted = delete("d", "b")
+        deleted.made, first.told, second.made = 2.0, 3.0, 1.0
+        writes = [first, second, deleted, put("x", "b")]
+        assert found(writes, Stored("x", 3)) == {}
+        second.made = 4.0  # after the creation had been told
+        assert found(writes, Stored("x", 3)) == {Kind.FORKED: ["b"]}
+        second.made, second.operation = 1.0, "another"
+        assert found(writes, Stored("x", 3)) == {Kind.FORKED: ["b"]}
+
     def test_a_deletion_after_a_put_of_its_own_that_is_in_doubt(self) -> None:
         """The put was refused, though nobody could tell; then somebody else deleted the entity."""
         in_doubt, deleted = put("x", "a", UNKNOWN, operation="o"), delete("d", "x")
