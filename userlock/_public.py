@@ -1,4 +1,4 @@
-"""The public API: every name that `userlock` has, with all that stands behind it."""
+"""Import every name of the public API."""
 
 from __future__ import annotations
 

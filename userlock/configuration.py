@@ -1,10 +1,10 @@
-"""Process-wide defaults, set once at start-up."""
+"""Set the defaults of this process, once at start-up."""
 
 from __future__ import annotations
 
 from userlock.lock.scope import defaults
 from userlock.lock.service import LockService, check_service
-from userlock.settings import Enforcement, Reaction, make_settings
+from userlock.settings import Enforcement, Reaction
 
 
 def configure(
@@ -15,26 +15,25 @@ def configure(
     capture_places: bool | None = None,
     blind_overwrites: Reaction | str | None = None,
 ) -> None:
-    """Set what scopes begin with in this process. What is not given stays as it is.
+    """Set the defaults of new scopes in this process. Arguments left out change nothing.
 
     Args:
-        service: where locks come from.
+        service: the lock service.
         enforcement: `raise` (the default), `log` or `off`.
-        fencing: whether Datastore refuses stale writes; on unless switched off.
-        capture_places: whether reads remember where in the code they happened; on unless
-            switched off.
-        blind_overwrites: about new objects put over entities that exist: `off`, `warn` or
-            `raise` (the default).
+        fencing: whether Datastore refuses stale writes. On by default.
+        capture_places: whether reads remember their call site. On by default.
+        blind_overwrites: the reaction to new objects that are put over existing entities:
+            `off`, `warn` or `raise` (the default).
+
+    Raises:
+        ValueError: an unknown mode. Nothing has been changed then.
     """
-    settings = make_settings(
-        defaults.settings,
+    settings = defaults.settings.changed(
         enforcement=enforcement,
         fencing=fencing,
         capture_places=capture_places,
         blind_overwrites=blind_overwrites,
     )
     if service is not None:
-        check_service(service)
+        defaults.service = check_service(service)
     defaults.settings = settings
-    if service is not None:
-        defaults.service = service

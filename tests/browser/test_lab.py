@@ -1,4 +1,4 @@
-"""The contention lab, as somebody uses it: what is lost without a lock, and what with one."""
+"""Test the contention lab: updates are lost without the lock, and none with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sample_app.stack import Stack
 
 
 def run(page: Page, between: str) -> int:
-    """Choose, press Run, watch; how many updates the page says are lost."""
+    """Start a run. Return the number of lost updates that the page shows."""
     page.goto("/lab/")
     page.get_by_label(between, exact=True).check()
     page.get_by_label("Clients at the same time").fill("6")
@@ -42,5 +42,5 @@ def test_progress_is_shown(browser: Browser, site: Stack, scripts: bool) -> None
         bar, timeline = page.locator("progress"), page.locator("svg.timeline")
         expect(bar.or_(timeline)).to_be_visible()
         while not scripts and bar.count():
-            page.get_by_role("link", name="Look again").click()
+            page.get_by_role("link", name="Refresh").click()
         expect(timeline).to_be_visible(timeout=60_000)

@@ -20,7 +20,7 @@ import userlock.testing
 from tests.documents import ROOT, Page
 from userlock import events
 from userlock.contrib import flask, wsgi
-from userlock.contrib.request_scope import RequestScope
+from userlock.contrib.request_scope import RequestOptions, RequestScope
 from userlock.events import Event
 from userlock.settings import Settings
 from userlock.stores.datastore.url import parse_url as datastore_url
@@ -194,11 +194,13 @@ def table(after: str, columns: int = 1) -> dict[str, str]:
 
 
 def parameters(call: Callable[..., Any], *without: str) -> dict[str, Any]:
-    """The options of a call, with their defaults."""
-    return {
+    """Return the options of a call, with their defaults."""
+    found = inspect.signature(call).parameters
+    shared = parameters(RequestScope) if "options" in found else {}  # of the integrations
+    return shared | {
         name: parameter.default
-        for name, parameter in inspect.signature(call).parameters.items()
-        if name not in ("self", *without)
+        for name, parameter in found.items()
+        if name not in ("self", "options", *without)
     }
 
 
@@ -255,8 +257,8 @@ def test_further_options_of_the_service() -> None:
 def test_the_integrations_take_the_same_options() -> None:
     expected = parameters(flask.UserLock, "app", "inspector")
     assert parameters(wsgi.UserLockMiddleware, "app") == expected
-    of_django = parameters(RequestScope) | {"contention_status": 503}
-    assert of_django == expected
+    assert parameters(RequestScope) == expected
+    assert set(RequestOptions.__annotations__) == set(expected)
 
 
 def test_options_of_addresses() -> None:

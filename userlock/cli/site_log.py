@@ -1,4 +1,4 @@
-"""Put sites in logs and reports: JSON lines, or one JSON array."""
+"""Read put sites from logs and reports: JSON lines, or one JSON array."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
-from userlock.cli.command import USAGE, CommandError
+from userlock.cli.command import CommandError
 from userlock.cli.console import Console
 from userlock.sites import FACTS_KEY, Project, Site
 
-#: Loggers nest what they are given: Cloud Logging puts it in `jsonPayload`.
+#: Logging services nest records: Cloud Logging puts them in `jsonPayload`.
 _DEEPEST = 6
 
 
 class Sighting(NamedTuple):
-    """One put site, as logs and reports have it.
+    """A put site in logs and reports.
 
     Attributes:
-        facts: as one of them says, with lines.
-        times: how often, as far as they say: a log has each site once for each process.
+        facts: the facts of one of its violations, with lines.
+        times: the number of violations that were reported. A log has one per process.
     """
 
     facts: dict[str, Any]
     times: int
 
 
-class Sightings:
-    """Gathers put sites.
+class SiteLog:
+    """The put sites in logs and reports.
 
     Args:
         project: names their files.
 
     Attributes:
-        sites: what was found.
-        unreadable: how many lines seemed to have a site, and made no sense.
+        sites: the sites.
+        unreadable: the number of records that should have a site but cannot be read.
     """
 
     def __init__(self, project: Project) -> None:
@@ -45,21 +45,21 @@ class Sightings:
         self._project = project
 
     def read(self, name: str, console: Console) -> None:
-        """Gather from a file, or from standard input if it is named `-`.
+        """Add the sites in a file, or those in standard input if the name is `-`.
 
         Raises:
-            CommandError: it cannot be read.
+            CommandError: the file cannot be read.
         """
         if name == "-":
-            self._gather(console.stdin)
+            self._add(console.stdin)
             return
         try:
             with Path(name).open(encoding="utf-8", errors="replace") as file:
-                self._gather(file)
+                self._add(file)
         except OSError as error:
-            raise CommandError(f"{name}: {error.strerror or error}", USAGE) from error
+            raise CommandError(f"{name}: {error.strerror or error}") from error
 
-    def _gather(self, lines: TextIO) -> None:
+    def _add(self, lines: Iterable[str]) -> None:
         for document in self._documents(lines):
             for facts, count in _find(document, _DEEPEST):
                 try:
@@ -72,39 +72,31 @@ class Sightings:
                     self.sites[site] = seen._replace(times=seen.times + count)
 
     def _documents(self, lines: Iterable[str]) -> Iterator[Any]:
-        """Each line's document, or the one document that all of them are: an array."""
+        """Give the document of each line, or the one array that all lines are."""
         lines = iter(lines)
         first = next((line for line in lines if line.strip()), "")
         if first.lstrip().startswith("["):
             every = [first, *lines]
             try:
                 yield json.loads("".join(every))
-            except (ValueError, RecursionError):
-                first, lines = "", iter(every)  # a line that only begins like one
-            else:
                 return
+            except (ValueError, RecursionError):
+                first, lines = "", iter(every)  # a plain line that begins like an array
         for line in itertools.chain([first], lines):
             if FACTS_KEY in line:
-                yield from self._parsed(line)
-
-    def _parsed(self, text: str) -> Iterator[Any]:
-        try:
-            yield json.loads(text)
-        except (ValueError, RecursionError):
-            self.unreadable += 1
+                try:
+                    yield json.loads(line)
+                except (ValueError, RecursionError):
+                    self.unreadable += 1
 
 
 def _find(document: Any, depth: int) -> Iterator[tuple[Any, int]]:
-    """Return the facts of sites somewhere in a document, each with its count."""
+    """Give the facts of each site in a document, with its count."""
     if depth < 0:
         return
-    if isinstance(document, list):
-        for each in document:
-            yield from _find(each, depth - 1)
-    elif isinstance(document, dict):
-        if FACTS_KEY in document:
-            count = document.get("count")
-            yield document[FACTS_KEY], count if isinstance(count, int) and count > 0 else 1
-            return  # others beside it are copies of it
-        for each in document.values():
+    if isinstance(document, dict) and FACTS_KEY in document:
+        count = document.get("count")
+        yield document[FACTS_KEY], count if isinstance(count, int) and count > 0 else 1
+    elif isinstance(document, dict | list):
+        for each in document.values() if isinstance(document, dict) else document:
             yield from _find(each, depth - 1)

@@ -1,18 +1,18 @@
-"""For tests: of applications, and of lease stores.
+"""Test applications, and test lease stores.
 
-Of applications: a pytest plugin, which pytest finds by itself
-(`userlock.testing.plugin`), with the fixtures `userlock_service`, `held_lock`,
-`allow_unlocked` and `userlock_faults`. `held_lock` and `allow_unlocked` can be
-had from here as well.
+For applications: a pytest plugin (`userlock.testing.plugin`), which pytest finds
+by itself, with the fixtures `userlock_service`, `held_lock`, `allow_unlocked`
+and `userlock_faults`. `held_lock` and `allow_unlocked` can be imported from here
+as well.
 
-Of stores: a clock driven by hand, and the contract that every lease store
+For stores: a clock driven by hand, and the contract that every lease store
 keeps. `LeaseStoreContract` is a class of pytest tests:
 
     class TestMyStore(LeaseStoreContract):
         @pytest.fixture
         def store(self): return MyStore(…)
 
-See `userlock.testing.contract` for what it asks for, and how long it takes.
+`userlock.testing.contract` lists what it needs, and how long it takes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # Fetched when used: pytest imports this package for its plugin in every run, and a clock
+    # Imported when used: pytest imports this package for its plugin in every run, and a clock
     # should not need pytest, as the contract does.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

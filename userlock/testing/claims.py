@@ -1,4 +1,4 @@
-"""Claims and leases for tests of what stands above a store."""
+"""Make claims and leases for tests of code above a store."""
 
 from __future__ import annotations
 

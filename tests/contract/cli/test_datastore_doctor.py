@@ -1,4 +1,4 @@
-"""`userlock doctor --datastore`, as a process."""
+"""Test `userlock doctor --datastore`, as a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contract.cli.process import Cli
 @pytest.fixture
 def cli(datastore: emulator.Emulator) -> Cli:
     cli = Cli("", datastore.env)
-    del cli.env["USERLOCK_STORE"]  # none is needed
+    del cli.env["USERLOCK_STORE"]  # not needed
     return cli
 
 

@@ -1,4 +1,4 @@
-"""On a terminal, in a pipe, and interrupted."""
+"""Test commands on a terminal, in a pipe, and interrupted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_watch_in_a_pipe_is_appended_until_ctrl_c(on_memcached: Scene) -> None:
     assert err == "\n"
 
 
-def test_whoever_reads_may_stop(on_memcached: Scene) -> None:
+def test_the_reader_may_stop(on_memcached: Scene) -> None:
     for line in ("userlock watch --interval 0.1 | head -1", "userlock --help | head -0"):
         outcome = on_memcached.cli.shell(line)
         assert outcome.code in (0, 141)

@@ -1,4 +1,4 @@
-"""The fixtures, in tests of an application as it might have them."""
+"""Test the fixtures, in tests of an example application."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class TestFaults:
         project.run().assert_outcomes(passed=4)
 
     def test_a_lock_that_the_store_forgets(self, project: Project) -> None:
-        """Another request comes in between, and is not overwritten."""
+        """Another request comes in between. Its write is not overwritten."""
         project.tests(
             """
             def intrude(faults):
@@ -265,7 +265,7 @@ class TestFaults:
                     assert not lock.lost
 
             def test_a_reply_to_what(userlock_faults):
-                with pytest.raises(ValueError, match="none of acquire, extend, release"):
+                with pytest.raises(ValueError, match="takes one of acquire, extend, release"):
                     userlock_faults.drop_reply("holder")
             """
         )

@@ -1,4 +1,4 @@
-"""What test code puts arranges data; what the application puts is checked."""
+"""Test that puts of test code are unchecked, and puts of the application are checked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestArranging:
         project.run().assert_outcomes(passed=2)
 
     def test_the_applications_puts_are_checked_as_ever(self, project: Project) -> None:
-        """The negative control: in the same tests, on the same data."""
+        """The negative control, in the same tests on the same data."""
         project.tests(
             """
             def test_finish():
@@ -84,7 +84,7 @@ class TestArranging:
         project.run().assert_outcomes(passed=2)
 
     def test_a_hook_of_the_application_is_not(self, project: Project) -> None:
-        """It runs within a test's put, and puts something of its own."""
+        """A hook runs within a test's put, and puts another entity."""
         project.file(
             "app/logs.py",
             "from app.learners import Learner\n\n\n"

@@ -1,4 +1,4 @@
-"""The JSON endpoints."""
+"""Test the JSON endpoints."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_nobody_reads_that_fast(site: Site) -> None:
     assert refused.get_json()["error"] == "too_early"
     assert "1 more, please" in refused.get_json()["detail"]
     assert site.learner()["points"] == 0
-    site.client.post(BEGIN)  # begun already: its time runs on
+    site.client.post(BEGIN)  # it began before: its time continues
     site.later(1)
     assert site.client.post(READ.format(0)).status_code == 200
     assert site.learner()["seconds_watched"] == least, "what it took, and no more"

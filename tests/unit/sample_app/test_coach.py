@@ -1,4 +1,4 @@
-"""The coach's page: several learners at once, all or none."""
+"""Test the coach's page: several learners at once, all or none."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_if_one_cannot_be_had_nobody_gets_anything(
     assert left(mira) == BONUS
     for each in ("coach:mira", "ada", "bruno", "chen"):
         assert site.service.holder(each) is None, "none of the locks is left"
-    # The negative control: whoever is not ticked is not waited for.
+    # The negative control: no wait for a learner that is not ticked.
     with site.somebody_else_holds("bruno"):
         assert "10 points each for 2 learners." in give(mira, "ada", "chen")
 

@@ -1,4 +1,4 @@
-"""The contention lab: plans, the bench, figures and pictures. Whole runs are in tests/system."""
+"""Test the contention lab: plans, bench, figures, pictures. tests/system has whole runs."""
 
 from __future__ import annotations
 

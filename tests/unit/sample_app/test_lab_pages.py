@@ -1,4 +1,4 @@
-"""The contention lab's pages, with runs as files. Whole runs are in tests/system."""
+"""Test the contention lab's pages, with runs as files. tests/system has whole runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOST = outcome.document(
     Plan(between=Between.NOTHING), [visit(), visit(1)], Outcome.of([visit(), visit(1)], stored=1)
 )
 FIRST, SECOND = "1700000000-aaaaaa", "1700000001-bbbbbb"
-#: Beyond what Linux gives to processes.
+#: No Linux process has this id.
 NOBODY = 1 << 30
 
 
@@ -104,7 +104,7 @@ def test_side_by_side_each_says_what_it_was_and_both_have_one_scale(
 ) -> None:
     short = Plan(between=Between.NOTHING, clients=2, requests=1)
     keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)  # a second
-    keep(tmp_path, SECOND, short, LOST, pid=NOBODY)  # a fifth of one
+    keep(tmp_path, SECOND, short, LOST, pid=NOBODY)  # a fifth of a second
     assert ">1 s</text>" not in client.get(f"/lab/runs/{SECOND}").text
     page = client.get(f"/lab/runs/{SECOND}?beside={FIRST}").text
     assert page.count(">1 s</text>") == 2
@@ -145,7 +145,7 @@ def test_a_run_that_came_to_nothing(
 
 
 def test_a_run_whose_start_was_cut_short_holds_nobody_up(tmp_path: Path) -> None:
-    """A worker that dies between the two files."""
+    """A worker may die between writing the two files."""
     keep(tmp_path, FIRST, PLAN)
     (tmp_path / f"{FIRST}.pid").unlink()
     begun = Desk(tmp_path).find(FIRST)

@@ -1,4 +1,4 @@
-"""The nightly job by day: started from its page, and watched."""
+"""Test the nightly job by day: started from its page, and watched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def wait(site: Site) -> None:
 
 
 class Step:
-    """Holds the job between its get and its put of a learner."""
+    """Hold the job between its get and its put of a learner."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -56,7 +56,7 @@ def test_it_is_watched_while_it_runs(site: Site, step: Step) -> None:
     assert step.reached.wait(30)
     shown = site.client.get(answer.location).text
     assert "0 of 1 learners are done." in shown
-    assert '<a href="">Look again</a>' in shown, "for those without JavaScript"
+    assert '<a href="">Refresh</a>' in shown, "for browsers without JavaScript"
     document = answer.location.replace("/nightly", "/nightly.json")
     assert site.client.get(document).get_json() == {"over": False, "done": 0, "of": 1}
     # A second press shows the run that is under way.
@@ -88,7 +88,7 @@ def test_until_the_thread_has_begun_the_last_run_is_not_taken_for_this_one(
 
 
 def test_a_run_that_was_cut_short_is_said_to_be(site: Site, step: Step) -> None:
-    """As when its process was killed, and its lease has run out."""
+    """Its process was killed, and its lease has run out."""
     site.client.post("/nightly")
     assert step.reached.wait(30)
     site.service.break_lock(nightly.LOCK_ID)

@@ -1,4 +1,4 @@
-"""The pages, as a browser without JavaScript uses them."""
+"""Test the pages, as a browser without JavaScript uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects, as a browser without JavaScript uses them."""
+"""Test projects, as a browser without JavaScript uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ada(site: Site) -> FlaskClient:
 
 
 def create(client: FlaskClient, title: str) -> str:
-    """Create a project; returns its page's path."""
+    """Create a project. Return the path of its page."""
     page = client.post("/projects", data={"title": title}, follow_redirects=True).text
     found = re.search(rf'<a href="(/projects/\d+)">{title}</a>', page)
     assert found, page
@@ -58,7 +58,7 @@ def test_at_most_three_are_active(ada: FlaskClient) -> None:
     page = ada.post(paths[0], data={"state": "active"}, follow_redirects=True)
     assert page.request.path == paths[0]
     assert "archive one first" in page.text
-    # One that is active already takes no more room.
+    # A project that is active already needs no more room.
     assert ada.post(paths[1], data={"state": "active"}).location == "/projects"
 
 

@@ -1,7 +1,7 @@
-"""What each protection does in one race that always happens.
+"""Test each protection in one race that always happens.
 
-The first request is held between its get and its put, and there a second one
-for the same learner runs from beginning to end.
+The first request is held between its get and its put. A second request for the
+same learner runs meanwhile, from beginning to end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Race = Callable[[Request, Request], tuple[TestResponse, TestResponse]]
 
 @pytest.fixture
 def race(monkeypatch: pytest.MonkeyPatch) -> Race:
-    """Runs the first request, overtaken by the second; gives both answers."""
+    """Run the first request, overtaken by the second. Return both answers."""
 
     def run(first: Request, second: Request) -> tuple[TestResponse, TestResponse]:
         seconds: list[TestResponse] = []
@@ -63,7 +63,7 @@ def unlocked(open_site: OpenSite) -> Callable[[Protection], Site]:
 
 def test_with_the_lock_the_second_one_waits(site: Site, race: Race) -> None:
     first, second = race(finish(site), finish(site))
-    # In this test the first one cannot go on, so the second waits in vain.
+    # In this test the first request cannot continue, so the second times out.
     assert (first.status_code, second.status_code) == (200, 503)
     assert site.learner()["points"] == 15
 
@@ -99,7 +99,7 @@ def test_without_protection_an_update_is_lost(
 
 
 def projects(site: Site) -> tuple[Request, Request]:
-    """The forms for a fourth and a third project, from two windows."""
+    """Return the forms for a fourth and a third project, from two windows."""
     ada = site.sign_in()
     for title in ("one", "two"):
         ada.post("/projects", data={"title": title})
@@ -131,7 +131,7 @@ def second_try(site: Site) -> str:
 def test_no_single_put_can_hold_it(
     unlocked: Callable[[Protection], Site], race: Race, protection: Protection
 ) -> None:
-    """The negative control: each of the two counts two, and nobody overwrites anything."""
+    """The negative control: each request counts two, and nothing is overwritten."""
     site = unlocked(protection)
     first, second = race(*projects(site))
     assert (first.status_code, second.status_code) == (303, 303)
@@ -139,7 +139,7 @@ def test_no_single_put_can_hold_it(
 
 
 def answered_twice(site: Site) -> tuple[Request, Request]:
-    """The same right answers, sent from two windows."""
+    """Send the same right answers from two windows."""
     first, second = (
         functools.partial(site.sign_in().post, "/exercises/primes", data=ALL_RIGHT) for _ in "ab"
     )

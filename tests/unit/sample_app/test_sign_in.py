@@ -1,4 +1,4 @@
-"""Signing in and out, and who may send a form."""
+"""Test signing in and out, and forms of other sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streaks, by date."""
+"""Test streaks, by date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nightly job and the demo learners."""
+"""Test the nightly job and the demo learners."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_empty_site_is_no_trouble(site: Site, datastore: object) -> None:
 
 def test_the_demo_learners_are_added_once(site: Site) -> None:
     first = site.client.post("/tasks/seed").get_json()
-    # ada is there already, and stays as she is.
+    # ada exists already, and is unchanged.
     assert first["created"] == ["bruno", "chen", "dalia"]
     assert first["coaches"] == ["coach:mira", "coach:tomas"]
     assert site.learner("ada")["points"] == 0

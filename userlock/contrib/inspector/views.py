@@ -1,12 +1,17 @@
-"""The inspector's views: each is a table, for people and for programs."""
+"""Gather the facts of each view of the inspector, as a table."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import hashlib
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import flask
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import RequestRedirect
 
 from userlock.contrib.inspector.tally import Tally, Waits
 from userlock.lock import survey
@@ -16,22 +21,22 @@ from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
 from userlock.words import counted
 
-#: Rows of a table at most: what is beyond it is counted, and not shown.
+#: The most rows of a table. A note gives the number of the others.
 _MOST_ROWS = 200
-#: Locks that are looked at one by one, where the store lists none.
+#: The most locks that are read one by one, if the store lists none.
 _MOST_ASKED = 50
 
 
-class Kind(enum.Enum):
-    """The format of a value for people."""
+class Kind(enum.StrEnum):
+    """The kinds of values in a column; also the names of their CSS classes."""
 
-    TEXT = enum.auto()
-    COUNT = enum.auto()
-    #: A stretch of time, in seconds.
-    SECONDS = enum.auto()
-    #: A moment, in seconds since 1970.
-    TIME = enum.auto()
-    CODE = enum.auto()
+    TEXT = "text"
+    COUNT = "count"
+    #: A duration in seconds.
+    DURATION = "duration"
+    #: A moment in seconds since 1970.
+    MOMENT = "moment"
+    CODE = "code"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,16 +44,14 @@ class View:
     """A table.
 
     Attributes:
-        name: in addresses.
-        title, about: for people.
-        columns: by the keys of rows: a title and a kind.
-        rows: as facts.
-        notes: what a reader has to know beside them: what is missing, and why.
-        local: it is about this process only.
-        empty: what no row means.
+        title, about: the heading and the introduction.
+        columns: a title and a kind for each key of the rows.
+        rows: the facts.
+        notes: what is missing, and other remarks.
+        local: whether the facts are about this process only.
+        empty: a text to show if there is no row.
     """
 
-    name: str
     title: str
     about: str
     columns: Mapping[str, tuple[str, Kind]]
@@ -58,42 +61,53 @@ class View:
     local: bool = True
 
 
-class Mask:
-    """The format of lock ids and requests.
+class Unmasked:
+    """Writes lock ids and requests as they are."""
 
-    Args:
-        key: makes the same lock look the same; None: nothing is masked.
-        route: the route of a request ("POST /users/ann" as "POST /users/<user_id>"), so that
-            no id is seen there either; used with a key only.
-    """
-
-    def __init__(self, key: bytes | None, route: Callable[[str], str]) -> None:
-        self._key = key
-        self._route = route
-
-    @property
-    def masks(self) -> bool:
-        return self._key is not None
+    masks = False
 
     def lock_id(self, lock_id: str) -> str:
-        if self._key is None or not lock_id:
-            return lock_id
+        return lock_id
+
+    def request(self, request: str) -> str:
+        return request
+
+
+class Mask(Unmasked):
+    """Writes lock ids as short hashes, and requests by their routes: POST /users/<user_id>."""
+
+    masks = True
+
+    def __init__(self, app: flask.Flask) -> None:
+        self._app = app
+        secret = app.secret_key or secrets.token_bytes(32)
+        secret = secret.encode() if isinstance(secret, str) else bytes(secret)
+        self._key = hashlib.sha256(b"userlock inspector" + secret).digest()
+
+    def lock_id(self, lock_id: str) -> str:
         return "•" + hashlib.blake2b(lock_id.encode(), digest_size=5, key=self._key).hexdigest()
 
     def request(self, request: str) -> str:
-        return request if self._key is None else self._route(request)
+        method, _, path = request.partition(" ")
+        try:
+            rule, _ = self._app.url_map.bind("localhost").match(
+                path, method=method, return_rule=True
+            )
+        except (HTTPException, RequestRedirect):
+            return f"{method} …" if path else "…"
+        return f"{method} {rule.rule}"
 
 
 class Views:
     """The views of one app in one process.
 
     Args:
-        service: whose locks.
-        tally: what this process has seen.
-        mask: how ids are written.
+        service: returns the lock service.
+        tally: the counts of this process.
+        mask: writes lock ids and requests.
     """
 
-    def __init__(self, service: Callable[[], LockService], tally: Tally, mask: Mask) -> None:
+    def __init__(self, service: Callable[[], LockService], tally: Tally, mask: Unmasked) -> None:
         self._service = service
         self._tally = tally
         self._mask = mask
@@ -118,7 +132,7 @@ class Views:
             if sample.note:
                 notes.append(f"Not complete: {sample.note}.")
                 if not sample.locks:
-                    # Then at least those that somebody had to wait for here.
+                    # At least the locks that this process has waited for.
                     known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
                     sample = survey.take(service, known, sample.wall) if known else sample
             for seen in sample.interesting(everything=True):
@@ -126,37 +140,36 @@ class Views:
         if len(rows) > _MOST_ROWS:
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
         return View(
-            name="locks",
             title="Locks",
-            about="Who holds a lock now, and who waits for it, in the order in which they will be "
-            "served. Of all processes that share the lock store.",
+            about="Holders and waiters in all processes that share the lock store. Waiters are in "
+            "queue order.",
             columns={
                 "lock_id": ("Lock", Kind.CODE),
-                "role": ("", Kind.TEXT),
+                "state": ("State", Kind.TEXT),
                 "request": ("Request", Kind.CODE),
                 "priority": ("Priority", Kind.TEXT),
-                "seconds": ("For", Kind.SECONDS),
+                "seconds": ("Duration", Kind.DURATION),
                 "process": ("Process", Kind.TEXT),
             },
             rows=rows[:_MOST_ROWS],
-            empty="" if notes else "Nobody holds a lock.",
+            empty="" if notes else "No locks are held.",
             notes=notes,
             local=False,
         )
 
     def _rows_of(self, seen: survey.Seen, wall: float) -> list[dict[str, Any]]:
         facts = survey.facts(seen.name, seen.record, wall, hashed=seen.hashed)
-        # The hash that a store keeps can be guessed at, so it is masked as well.
+        # A hash that the store keeps can be guessed, so it is masked as well.
         name = self._mask.lock_id(seen.name)
         rows = []
         holder = facts["holder"]
         if holder is not None:
             blocked = holder.get("waits_for")
+            waiting = f", waiting for {self._mask.lock_id(blocked)}" if blocked else ""
             rows.append(
                 {
                     "lock_id": name,
-                    "role": "holds it"
-                    + (f", and waits for {self._mask.lock_id(blocked)}" if blocked else ""),
+                    "state": f"holder{waiting}",
                     "request": self._mask.request(holder.get("request", "")),
                     "priority": holder.get("priority", ""),
                     "seconds": holder.get("held_seconds"),
@@ -168,7 +181,7 @@ class Views:
             rows.append(
                 {
                     "lock_id": name,
-                    "role": f"waits, number {number}" + (" (aged)" if waiter["aged"] else ""),
+                    "state": f"waiter {number}" + (" (aged)" if waiter["aged"] else ""),
                     "request": self._mask.request(waiter["request"]),
                     "priority": waiter["priority"],
                     "seconds": waiter["waiting_seconds"],
@@ -178,94 +191,63 @@ class Views:
         return rows
 
     def contention(self) -> View:
-        """Locks that had to be waited for."""
-        return self._waits(
-            "contention",
+        """Return the locks that requests waited for."""
+        waits = self._tally.by_lock.copy().items()
+        return _contention(
             "Contention by lock",
-            "Locks that requests of this process had to wait for, those first that cost most.",
-            ("Lock", self._mask.lock_id),
-            {name: waits for name, waits in self._tally.by_lock.copy().items() if waits.waited},
+            "Locks that requests of this process waited for, the longest total wait first.",
+            "Lock",
+            {self._mask.lock_id(lock_id): each for lock_id, each in waits if each.waited},
         )
 
     def endpoints(self) -> View:
-        """Return the same by what the app was doing."""
-        return self._waits(
-            "endpoints",
+        """Return the endpoints that took locks."""
+        waits = self._tally.by_endpoint.copy().items()
+        return _contention(
             "Contention by endpoint",
-            "What requests of this process were doing when they took locks, and waited for them.",
-            ("Endpoint", str),
-            self._tally.by_endpoint.copy(),
-        )
-
-    def _waits(
-        self,
-        name: str,
-        title: str,
-        about: str,
-        what: tuple[str, Callable[[str], str]],
-        table: Mapping[str, Waits],
-    ) -> View:
-        heading, written = what
-        costly = sorted(table.items(), key=lambda item: -item[1].waited_seconds)
-        return View(
-            name=name,
-            title=title,
-            about=about,
-            columns={
-                "what": (heading, Kind.CODE),
-                "locks": ("Granted", Kind.COUNT),
-                "waited": ("Had to wait", Kind.COUNT),
-                "timed_out": ("In vain", Kind.COUNT),
-                "waited_seconds": ("Waited in all", Kind.SECONDS),
-                "longest_seconds": ("Longest", Kind.SECONDS),
-            },
-            rows=[
-                {"what": written(each) or "(not in a request)", **dataclasses.asdict(waits)}
-                for each, waits in costly[:_MOST_ROWS]
-            ],
-            empty="Nothing had to wait so far.",
+            "Endpoints that took locks in this process, the longest total wait first.",
+            "Endpoint",
+            {endpoint or "(not in a request)": each for endpoint, each in waits},
         )
 
     def violations(self) -> View:
-        """Writes that slipped past their lock, with both places in the code."""
+        """Return the put sites of writes that slipped past their lock."""
         return View(
-            name="violations",
             title="Violations",
-            about="Places in the code where entities were put that their lock did not cover: "
-            "refused, or only logged, as the app is set.",
+            about="Put sites whose writes slipped past their lock. The app's settings decide "
+            "whether such writes are refused, or only logged.",
             columns={
                 "violation": ("Violation", Kind.TEXT),
                 "kind": ("Kind", Kind.TEXT),
-                "count": ("Times", Kind.COUNT),
+                "count": ("Count", Kind.COUNT),
                 "put_at": ("Put at", Kind.CODE),
                 "read_at": ("Read at", Kind.CODE),
-                "since": ("First", Kind.TIME),
+                "since": ("First", Kind.MOMENT),
             },
             rows=[dataclasses.asdict(each) for each in violations()[:_MOST_ROWS]],
-            empty="None so far.",
+            empty="No violations so far.",
         )
 
     def outages(self) -> View:
-        """Stretches in which the store did not answer, and what else should be rare."""
+        """Return the periods without the store, and counts of other events that should be rare."""
         return View(
-            name="outages",
             title="Outages",
-            about="Stretches of time in which the lock store did not answer this process. What "
-            "was written meanwhile was fenced.",
+            about="Periods in which the lock store did not answer this process. Writes were still "
+            "fenced.",
             columns={
-                "since": ("From", Kind.TIME),
-                "seconds": ("For", Kind.SECONDS),
-                "degraded": ("Went on without", Kind.COUNT),
-                "refused": ("Refused", Kind.COUNT),
+                "since": ("Start", Kind.MOMENT),
+                "seconds": ("Duration", Kind.DURATION),
+                "degraded": ("Degraded locks", Kind.COUNT),
+                "refused": ("Refused locks", Kind.COUNT),
                 "reason": ("Reason", Kind.TEXT),
             },
             rows=[
                 {**dataclasses.asdict(each), "seconds": each.until - each.since}
                 for each in reversed(self._tally.outages.copy())
             ],
-            empty="None so far.",
+            empty="No outages so far.",
             notes=[
-                f"{name}: {count:,} since this process began."
+                f"{name}: {count:,} since this process started."
                 for name, count in sorted(self._tally.troubles.copy().items())
             ],
         )
@@ -274,21 +256,38 @@ class Views:
         """Return the state of the renewal thread."""
         renewals = self._service().renewals
         return View(
-            name="heartbeats",
             title="Heartbeats",
-            about="Leases that this process renews in the background, or gives back when the "
-            "store answers again.",
+            about="The thread of this process that renews leases, and sends pending releases when "
+            "the store answers again.",
             columns={
                 "process": ("Process", Kind.TEXT),
-                "looked_after": ("Looked after", Kind.COUNT),
+                "tasks": ("Tasks", Kind.COUNT),
                 "thread": ("Thread", Kind.TEXT),
             },
             rows=[
                 {
                     "process": process_label(),
-                    "looked_after": len(renewals),
-                    "thread": "runs" if renewals.running else "not needed so far",
+                    "tasks": len(renewals),
+                    "thread": "running" if renewals.running else "not started",
                 }
             ],
             empty="",
         )
+
+
+def _contention(title: str, about: str, heading: str, waits: Mapping[str, Waits]) -> View:
+    ordered = sorted(waits.items(), key=lambda item: -item[1].waited_seconds)
+    return View(
+        title=title,
+        about=about,
+        columns={
+            "name": (heading, Kind.CODE),
+            "locks": ("Granted", Kind.COUNT),
+            "waited": ("Waited", Kind.COUNT),
+            "timed_out": ("Timed out", Kind.COUNT),
+            "waited_seconds": ("Total wait", Kind.DURATION),
+            "longest_seconds": ("Longest wait", Kind.DURATION),
+        },
+        rows=[{"name": name, **dataclasses.asdict(each)} for name, each in ordered[:_MOST_ROWS]],
+        empty="No waits so far.",
+    )
