@@ -26,7 +26,7 @@ def main() -> int:
     runner.set_defaults(command=lambda options: run())
     laboratory = commands.add_parser(
         "lab",
-        help="real concurrent requests, by what stands between them: what is lost, what it costs",
+        help="run concurrent requests under different protections: lost updates, waits, throughput",
         description="Starts a site of its own for each run and has clients send concurrent "
         "requests that change one counter. Prints what was lost, refused and run again, and how "
         "long they waited.",

@@ -1,7 +1,7 @@
-"""The endpoint that is run: read a counter, think, write it back one higher.
+"""Increment a counter: read it, think, write it back.
 
-The same three lines under each protection. Two kinds of counters, since what
-has no protection must not have the library's either.
+The same lines run under each protection. There are two kinds of counters,
+because the unprotected one must not be checked by the library.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ bench = flask.Blueprint("lab_bench", __name__)
 
 
 class LabCounter(userlock.UserModel):
-    """Under its user's lock."""
+    """A counter under its user's lock."""
 
     _lock_id_from_key = userlock.key_id
     count = ndb.IntegerProperty(default=0, indexed=False)
 
 
 class LabPlainCounter(ndb.Model):
-    """Without the library."""
+    """A counter without the library."""
 
     count = ndb.IntegerProperty(default=0, indexed=False)
 
 
 class Stopwatch:
-    """What a request measures of itself, on a clock that all processes here share."""
+    """The times of a request, on a clock that all processes of this machine share."""
 
     def __init__(self) -> None:
         self.asked = time.monotonic()
@@ -41,7 +41,7 @@ class Stopwatch:
         self.degraded = False
 
     def inside(self) -> None:
-        """The critical section begins (once more)."""
+        """Note the begin of the critical section, for each attempt."""
         self.began = time.monotonic()
         self.attempts += 1
 
@@ -57,9 +57,9 @@ class Stopwatch:
 
 
 def _one_more(model: type[ndb.Model], name: str, seconds: float, watch: Stopwatch) -> None:
-    """The critical section."""
+    """Run the critical section."""
     watch.inside()
-    # Not from the context's cache, which a transaction's second attempt may share.
+    # Not from the context cache, which the second attempt of a transaction may share.
     counter = model.get_by_id(name, use_cache=False) or model(id=name)
     time.sleep(seconds)
     counter.count += 1
@@ -92,7 +92,7 @@ _WAYS: dict[str, Callable[[str, float, Stopwatch], None]] = {
 
 @bench.post("/lab/bench/<way>/<name>")
 def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
-    """Add one. 200 if it was added, 409 if it was refused and is not there."""
+    """Add one. Answers 200 if it was added, 409 if it was refused."""
     do = _WAYS.get(way)
     if do is None:
         flask.abort(404)
@@ -103,7 +103,7 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
     except (userlock.StaleWriteError, Aborted):
         return watch.facts(accepted=False), 409
     except RetryError as error:
-        # ndb's last attempt at a transaction was aborted as well.
+        # The last attempt of a transaction was aborted as well.
         if not isinstance(error.cause, Aborted):
             raise
         return watch.facts(accepted=False), 409
@@ -112,7 +112,7 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
 
 @bench.get("/lab/bench/<way>/<name>")
 def count(way: str, name: str) -> dict[str, int]:
-    """What stands there."""
+    """Return the counter."""
     model = LabCounter if way == "lock" else LabPlainCounter
     counter = model.get_by_id(name, use_cache=False)
     return {"count": 0 if counter is None else counter.count}

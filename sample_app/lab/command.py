@@ -1,4 +1,4 @@
-"""`python -m sample_app lab`: the contention lab in a terminal."""
+"""Run the contention lab in a terminal: `python -m sample_app lab`."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ _ROWS = (
     ("accepted", "accepted", "{:,.0f}"),
     ("lost updates", "lost", "{:,.0f}"),
     ("refused (409)", "refused", "{:,.0f}"),
-    ("gave up (503)", "gave_up", "{:,.0f}"),
+    ("timed out (503)", "timed_out", "{:,.0f}"),
     ("failed", "failed", "{:,.0f}"),
-    ("ran again", "retries", "{:,.0f}"),
-    ("without memcached", "degraded", "{:,.0f}"),
-    ("accepted a second", "per_second", "{:,.1f}"),
-    ("wait p50, ms", "wait_p50", "{:,.0f}"),
-    ("wait p99, ms", "wait_p99", "{:,.0f}"),
+    ("retries", "retries", "{:,.0f}"),
+    ("degraded", "degraded", "{:,.0f}"),
+    ("accepted per second", "per_second", "{:,.1f}"),
+    ("median wait, ms", "wait_p50", "{:,.0f}"),
+    ("wait, p99, ms", "wait_p99", "{:,.0f}"),
     ("longest wait, ms", "wait_longest", "{:,.0f}"),
-    ("people p99, ms", "people_p99", "{:,.0f}"),
-    ("batch p99, ms", "batch_p99", "{:,.0f}"),
+    ("interactive, p99, ms", "interactive_p99", "{:,.0f}"),
+    ("batch, p99, ms", "batch_p99", "{:,.0f}"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the options of the command."""
     parser.add_argument(
         "--between",
         action="append",
-        metavar="WHAT",
-        help=f"what stands between the requests: {', '.join(Between)}; may be given more than "
-        "once (default: all of them)",
-    )
-    parser.add_argument("--mode", default=MODES[0], help=f"of the emulator: {', '.join(MODES)}")
-    parser.add_argument("--clients", default="8", help="at the same time (default: 8)")
-    parser.add_argument("--requests", default="10", help="of each client (default: 10)")
-    parser.add_argument(
-        "--hold-ms", default="20", help="between reading and writing, in milliseconds (default: 20)"
+        metavar="PROTECTION",
+        help=f"the protection: {', '.join(Between)}; may be given more than once (default: all)",
     )
     parser.add_argument(
-        "--batch-percent", default="25", help="of the clients are batch work (default: 25)"
+        "--mode", default=MODES[0], help=f"the emulator's concurrency mode: {', '.join(MODES)}"
     )
-    parser.add_argument("--json", action="store_true", help="a JSON object a run, for programs")
     parser.add_argument(
-        "--progress", action="store_true", help="with --json: a line for each tenth that is done"
+        "--clients", default="8", help="the number of concurrent clients (default: 8)"
+    )
+    parser.add_argument(
+        "--requests", default="10", help="the number of requests per client (default: 10)"
+    )
+    parser.add_argument(
+        "--hold-ms",
+        default="20",
+        help="the time between read and write, in milliseconds (default: 20)",
+    )
+    parser.add_argument(
+        "--batch-percent", default="25", help="the percentage of batch clients (default: 25)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each run")
+    parser.add_argument(
+        "--progress", action="store_true", help="with --json: print a line for each tenth of a run"
     )
     parser.add_argument(
         "--svg", type=Path, metavar="FOLDER", help="write a timeline of each run to this folder"
@@ -60,9 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run what was asked for.
+    """Run the plans.
 
-    0; 1 when a server does not start; 2 for a plan that makes no sense.
+    Returns 0; 1 if a server does not start; 2 if a plan is not valid.
     """
     given = {
         name: str(getattr(options, name))
@@ -130,6 +137,6 @@ def _table(plans: list[Plan], runs: list[dict[str, Any]]) -> str:
     head = (
         f"{counted(first.clients, 'client')}, {counted(first.requests, 'request')} each, "
         f"{first.hold_ms} ms between "
-        f"reading and writing, {first.batch_percent} % batch; Datastore {first.mode}"
+        f"read and write, {first.batch_percent} % batch clients; Datastore {first.mode}"
     )
     return "\n".join([head, "", *lines])

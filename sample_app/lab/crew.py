@@ -1,4 +1,4 @@
-"""Concurrent clients that post to one counter, and what they were told."""
+"""Run concurrent clients that post to one counter, and note the answers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Visit:
     """One request. Times in seconds, on one clock.
 
     Attributes:
-        client: which client's.
-        batch: its priority.
-        asked: when its handler began.
-        began: when it was in the critical section (for a transaction, of its last attempt);
-            None if it never was.
-        ended: when its handler was done.
-        attempts: how often the critical section ran.
-        status: what the client was told; 0 if no answer came.
-        accepted: whether that it was done.
-        degraded: whether it ran without memcached's word.
+        client: the client's number.
+        batch: whether it has batch priority.
+        asked: the begin of its handler.
+        began: the begin of the critical section (for a transaction, of its last attempt);
+            None if it did not begin.
+        ended: the end of its handler.
+        attempts: the number of runs of the critical section.
+        status: the HTTP status; 0 if no answer came.
+        accepted: whether the answer was success.
+        degraded: whether it ran without memcached.
     """
 
     client: int
@@ -44,19 +44,19 @@ class Visit:
 
     @property
     def waited(self) -> float:
-        """Until it was in the critical section for good, or was sent away."""
+        """Return the wait until the last critical section began, or until the answer."""
         return (self.ended if self.began is None else self.began) - self.asked
 
 
 def send(
     plan: Plan, host: str, name: str, progress: Callable[[int], None] = lambda done: None
 ) -> list[Visit]:
-    """Have all clients send their requests, and wait for the answers.
+    """Send the requests of all clients, and wait for the answers.
 
     Args:
-        plan: what to run.
+        plan: the run.
         host: the site's host and port.
-        name: of the counter.
+        name: the counter's name.
         progress: called with the number of answers so far, by several threads.
     """
     together = threading.Barrier(plan.clients)
@@ -81,7 +81,7 @@ def send(
 
 
 def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Visit:
-    """One request, on a connection of its own, so that none is ever sent twice."""
+    """Send one request on its own connection, so that it is never sent twice."""
     path = f"/lab/bench/{plan.between.way}/{name}?hold_ms={plan.hold_ms}{'&batch' if batch else ''}"
     began = time.monotonic()
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
@@ -97,7 +97,7 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
     return Visit(
         client=number,
         batch=batch,
-        # The same clock as the server's: both are on this machine.
+        # On the server's clock: both are on this machine.
         asked=facts.get("asked", began),
         began=facts.get("began"),
         ended=facts.get("ended", time.monotonic()),
@@ -109,7 +109,7 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
 
 
 def count(plan: Plan, host: str, name: str) -> int:
-    """What stands there in the end."""
+    """Return the counter in the end."""
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("GET", f"/lab/bench/{plan.between.way}/{name}")

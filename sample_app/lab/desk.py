@@ -1,8 +1,8 @@
-"""Runs that were asked for on the page: started as processes of their own, kept as files.
+"""Start the runs of the page as processes, and keep them as files.
 
-Any worker process may be asked how a run is going, so all that is known of one is
-in its folder: `RUN.jsonl` has a line of progress now and then, and last the
-outcome; `RUN.pid` says which process writes it.
+Any worker process may be asked for the progress of a run, so all facts are in
+files: `RUN.jsonl` has lines of progress, and the outcome last; `RUN.pid` has the
+id of the process that writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME = re.compile(r"\d{10}-[0-9a-f]{6}")
 
 
 class Busy(Exception):
-    """Another run is under way: two at a time would measure each other."""
+    """Another run is under way. Concurrent runs would distort each other."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -39,14 +39,14 @@ class Busy(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """How a run is going.
+    """The state of a run.
 
     Attributes:
-        name: in addresses.
-        plan: what is run.
-        done: how many requests are answered.
-        document: what was measured, as `outcome.document` has it; None before it is over.
-        trouble: why it came to nothing; empty if it did not.
+        name: its name in addresses.
+        plan: its plan.
+        done: the number of answers so far.
+        document: the document of `outcome.document`; None before the end.
+        trouble: the reason of a failure; empty without one.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Desk:
     """The runs of one folder.
 
     Args:
-        folder: is made when it is needed.
+        folder: created when needed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def start(self, plan: Plan) -> str:
-        """Start a run; its name.
+        """Start a run. Return its name.
 
         Raises:
-            Busy: there is one under way.
+            Busy: another run is under way.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
@@ -101,12 +101,12 @@ class Desk:
         return name
 
     def runs(self) -> list[Run]:
-        """All that are kept, the latest first."""
+        """Return the runs that are kept, the latest first."""
         names = sorted((file.stem for file in self._folder.glob("*.jsonl")), reverse=True)
         return [run for run in map(self.find, names) if run is not None]
 
     def find(self, name: str) -> Run | None:
-        """One run, if there is one of that name."""
+        """Return a run by its name, if there is one."""
         if not _NAME.fullmatch(name):
             return None
         try:
@@ -127,7 +127,7 @@ class Desk:
                 done = told.get("done", done)
         trouble = ""
         if document is None and not self._is_at_work(name):
-            trouble = said.removeprefix("error: ") or "It was stopped before it was over."
+            trouble = said.removeprefix("error: ") or "It was stopped before its end."
         return Run(name=name, plan=plan, done=done, document=document, trouble=trouble)
 
     def _is_at_work(self, name: str) -> bool:
@@ -143,7 +143,7 @@ class Desk:
             return False
 
     def _has_just_begun(self, name: str) -> bool:
-        """Whether its process is being started; whoever does that may have died."""
+        """Return whether its process is being started. The worker that starts it may have died."""
         try:
             age = time.time() - (self._folder / f"{name}.jsonl").stat().st_mtime
         except OSError:
@@ -152,7 +152,7 @@ class Desk:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One worker at a time starts runs."""
+        """Hold a file lock: one worker at a time starts runs."""
         with (self._folder / "starting").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

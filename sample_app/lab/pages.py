@@ -1,4 +1,4 @@
-"""The contention lab's pages: choose, run, look, compare. Without JavaScript, too."""
+"""Serve the contention lab's pages: choose, run, compare. They work without JavaScript."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from sample_app.lab.plan import MODES, Between, Plan, PlanError
 
 pages = flask.Blueprint("lab", __name__, url_prefix="/lab")
 
-#: By what they are called on the page.
+#: The protections, with their names on the page.
 _CHOICES = {
-    Between.NOTHING: "nothing: read, think, write",
-    Between.TRANSACTION: "a transaction",
-    Between.LOCK: "the user lock",
-    Between.LOCK_WITHOUT_MEMCACHED: "the user lock, and memcached is killed on the way",
+    Between.NOTHING: "None: read, think, write",
+    Between.TRANSACTION: "Transaction",
+    Between.LOCK: "User lock",
+    Between.LOCK_WITHOUT_MEMCACHED: "User lock, memcached killed during the run",
 }
 _FIGURES = (
-    ("accepted", "Accepted", "{:,.0f}", "requests whose clients were told: done"),
-    ("lost", "Lost updates", "{:,.0f}", "accepted, and not there in the end"),
-    ("refused", "Refused", "{:,.0f}", "told that it was not done (409): to be tried again"),
-    ("gave_up", "Gave up", "{:,.0f}", "waited in vain (503)"),
-    ("retries", "Ran again", "{:,.0f}", "how often a critical section was run once more"),
-    ("degraded", "Without memcached", "{:,.0f}", "ran without the lock's word"),
-    ("per_second", "Accepted a second", "{:,.1f}", ""),
-    ("wait_p50", "Wait, half of them", "{:,.0f} ms", "until the critical section began"),
-    ("wait_p99", "Wait, 99 %", "{:,.0f} ms", ""),
+    ("accepted", "Accepted", "{:,.0f}", "requests answered with success"),
+    ("lost", "Lost updates", "{:,.0f}", "accepted, but missing in the end"),
+    ("refused", "Refused", "{:,.0f}", "not done, to be retried (409)"),
+    ("timed_out", "Timed out", "{:,.0f}", "no lock within the wait (503)"),
+    ("retries", "Retries", "{:,.0f}", "repeated critical sections"),
+    ("degraded", "Degraded", "{:,.0f}", "ran without memcached"),
+    ("per_second", "Throughput", "{:,.1f}/s", "accepted requests"),
+    ("wait_p50", "Median wait", "{:,.0f} ms", "until the critical section began"),
+    ("wait_p99", "99th percentile wait", "{:,.0f} ms", ""),
     ("wait_longest", "Longest wait", "{:,.0f} ms", ""),
-    ("people_p99", "Wait of people, 99 %", "{:,.0f} ms", ""),
-    ("batch_p99", "Wait of batch, 99 %", "{:,.0f} ms", ""),
+    ("interactive_p99", "99th percentile wait, interactive", "{:,.0f} ms", ""),
+    ("batch_p99", "99th percentile wait, batch", "{:,.0f} ms", ""),
 )
 
 
@@ -47,12 +47,12 @@ def _desk() -> Desk:
 
 @pages.get("/")
 def home() -> str:
-    """The form, and the runs so far."""
+    """Show the form, and the runs so far."""
     return _home({})
 
 
 def _home(typed: Mapping[str, str], problem: str = "") -> str:
-    """The page; its form has what was typed, else the usual."""
+    """Return the page. Its form has the values typed, or the defaults."""
     return flask.render_template(
         "lab.html",
         choices=_CHOICES,
@@ -74,16 +74,16 @@ def start() -> Response | tuple[str, int]:
     try:
         name = _desk().start(plan)
     except Busy as busy:
-        flask.flash("A run is under way: two at a time would measure each other.", "problem")
+        flask.flash("Another run is under way. Runs are not started concurrently.", "problem")
         name = busy.run
     return flask.redirect(flask.url_for("lab.show", name=name), 303)
 
 
 @pages.get("/runs/<name>")
 def show(name: str) -> str:
-    """One run, or two side by side (`?beside=`)."""
+    """Show one run, or two side by side (`?other=`)."""
     run = _found(name)
-    other = flask.request.args.get("beside", "")
+    other = flask.request.args.get("other", "")
     shown = [run, *([_found(other)] if other and other != name else [])]
     measured = [each.document["outcome"] for each in shown if each.document]
     return flask.render_template(
@@ -93,7 +93,7 @@ def show(name: str) -> str:
         figures=_FIGURES,
         written=_written,
         picture=_picture,
-        # On one scale, so that what takes longer looks longer.
+        # One scale for both timelines.
         seconds=max((each["seconds"] for each in measured), default=0.0),
         lost_any=any(each["lost"] for each in measured),
         others=[each for each in _desk().runs() if each.document and each.name != name],
@@ -102,7 +102,7 @@ def show(name: str) -> str:
 
 @pages.get("/runs/<name>.json")
 def document(name: str) -> dict[str, Any]:
-    """How a run is going, and what was measured."""
+    """Return the progress of a run, and its figures."""
     run = _found(name)
     return {
         "over": run.over,
@@ -116,7 +116,7 @@ def document(name: str) -> dict[str, Any]:
 def _found(name: str) -> Run:
     run = _desk().find(name)
     if run is None:
-        flask.abort(404, "There is no such run; the oldest are forgotten.")
+        flask.abort(404, "There is no such run. The oldest runs are deleted.")
     return run
 
 
@@ -126,7 +126,7 @@ def _written(run: Run, key: str, form: str) -> str:
 
 
 def _lost(run: Run) -> str:
-    """A run in a few words."""
+    """Return the result of a run in a few words."""
     if run.document is None:
         return run.trouble or f"{run.done} of {run.plan.in_all} …"
     outcome = run.document["outcome"]

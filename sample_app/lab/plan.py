@@ -1,4 +1,4 @@
-"""What to run."""
+"""Describe a run."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Mapping
 
 
 class Between(enum.StrEnum):
-    """What stands between two requests that change the same counter."""
+    """The protection of two requests that change the same counter."""
 
     NOTHING = "none"
     TRANSACTION = "transaction"
     LOCK = "lock"
-    #: memcached is killed before a third of the requests is done.
+    #: memcached is killed when a third of the requests are done.
     LOCK_WITHOUT_MEMCACHED = "lock-outage"
 
     @property
     def way(self) -> str:
-        """What the bench does for it."""
+        """Return the endpoint of the bench."""
         return "lock" if self is Between.LOCK_WITHOUT_MEMCACHED else self.value
 
 
-#: The emulator's.
+#: The concurrency modes of the emulator.
 MODES = ("pessimistic", "optimistic", "optimistic-with-entity-groups")
 
 
 class PlanError(ValueError):
-    """A plan that cannot be run; the message says what is wrong with it."""
+    """A plan that cannot be run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,13 +37,13 @@ class Plan:
     Attributes:
         between: the protection.
         mode: the concurrency mode of the emulator.
-        clients: how many send requests at the same time, each one after the other.
-        requests: how many each of them sends.
-        hold_ms: how long each request thinks between reading and writing, in milliseconds.
-        batch_percent: how many of the clients, in percent, are batch work.
+        clients: the number of concurrent clients.
+        requests: the number of requests that each client sends, one after the other.
+        hold_ms: the time between read and write, in milliseconds.
+        batch_percent: the percentage of clients with batch priority.
 
     Raises:
-        PlanError: a value makes no sense.
+        PlanError: a value is out of range.
     """
 
     between: Between
@@ -68,28 +68,28 @@ class Plan:
 
     @property
     def in_all(self) -> int:
-        """All requests."""
+        """Return the number of all requests."""
         return self.clients * self.requests
 
     @property
     def batch_clients(self) -> int:
-        """How many of the clients are batch work: the last ones."""
+        """Return the number of batch clients. They are the last ones."""
         return round(self.clients * self.batch_percent / 100)
 
     @property
     def title(self) -> str:
-        """For people."""
-        what = {
+        """Return a title for people."""
+        titles = {
             Between.NOTHING: "no protection",
             Between.TRANSACTION: f"transactions, {self.mode}",
             Between.LOCK: "user lock",
-            Between.LOCK_WITHOUT_MEMCACHED: "user lock, memcached killed on the way",
+            Between.LOCK_WITHOUT_MEMCACHED: "user lock, memcached killed",
         }
-        return what[self.between]
+        return titles[self.between]
 
     @property
     def options(self) -> list[str]:
-        """The same for `python -m sample_app lab`."""
+        """Return the options of `python -m sample_app lab` for this plan."""
         return [
             f"--{field.name.replace('_', '-')}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)
@@ -97,10 +97,10 @@ class Plan:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Plan:
-        """A plan from text, as forms and command lines have it; what is missing is as usual.
+        """Return a plan from the texts of a form or command line. Missing values have defaults.
 
         Raises:
-            PlanError: a value makes no sense.
+            PlanError: a value is not valid.
         """
         values: dict[str, object] = {}
         for field in dataclasses.fields(cls):

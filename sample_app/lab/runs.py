@@ -1,4 +1,4 @@
-"""One run: a site of its own, the crew, the outcome."""
+"""Carry out a run: its own site, the crew, the outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sample_app.stack import Stack
 
 
 def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
-    """Carry out a plan; what was measured, as `outcome.document` has it.
+    """Carry out a plan. Return the document of `outcome.document`.
 
     Args:
-        plan: what to run.
-        progress: called with what is being done and how many requests are answered, from
-            several threads.
+        plan: the run.
+        progress: called with the present phase and the number of answers so far, by several
+            threads.
 
     Raises:
         ChildDied, PortTaken: a server could not be started.
@@ -30,7 +30,7 @@ def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
         stack = Stack(
             concurrency_mode=plan.mode,
             lab=True,
-            # As many at once as there are clients: nobody is to wait for a thread.
+            # One thread for each client: no request waits for a thread.
             threads=max(plan.clients, 4),
             log_dir=Path(folder),
         )
@@ -48,7 +48,7 @@ def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
 
 
 class _Killing:
-    """Kills memcached once, on the way, where the plan says so."""
+    """Kills memcached once during the run, if the plan says so."""
 
     def __init__(self, stack: Stack, plan: Plan) -> None:
         self._stack = stack

@@ -33,7 +33,7 @@ PAGES = [
     ("Mira Solberg", "/coach"),
     ("", "/lab/"),
     ("", "/lab/runs/RUN"),
-    ("", "/lab/runs/RUN?beside=OTHER"),
+    ("", "/lab/runs/RUN?other=OTHER"),
     ("", "/userlock/"),
     *(
         ("", f"/userlock/{view}")

@@ -29,7 +29,7 @@ def test_a_project_from_its_beginning_to_its_end(ada: FlaskClient) -> None:
     assert "Active" in ada.get(path).text
     page = ada.post(path, data={"state": "archived"}, follow_redirects=True)
     assert "“A sundial” is archived." in page.text
-    assert "In the archive" in ada.get(path).text
+    assert "Archived" in ada.get(path).text
     assert "A sundial" not in ada.get("/").text
     page = ada.post(path, data={"state": "active"}, follow_redirects=True)
     assert "“A sundial” is active again." in page.text

@@ -78,14 +78,14 @@ def test_with_fencing_the_stale_write_is_refused(
     assert site.learner()["points"] == 15
 
 
-def test_people_are_told_in_words(unlocked: Callable[[Protection], Site], race: Race) -> None:
+def test_people_see_an_explanation(unlocked: Callable[[Protection], Site], race: Race) -> None:
     site = unlocked(Protection.FENCING)
     ada = site.sign_in("ada")
     page, _ = race(lambda: ada.post("/exercises/primes", data=ALL_RIGHT), finish(site))
     assert page.status_code == 409
     assert "Somebody was faster" in page.text
     shown = ada.get("/learners/ada").text
-    assert "Updates here are\n      <strong>not locked</strong>" in shown
+    assert "Updates are\n      <strong>not locked</strong>" in shown
     assert shown.count("<time ") == 1, "a refused exercise leaves no line in the log"
 
 
