@@ -97,6 +97,21 @@ class Site(NamedTuple):
         return cls(*fields)
 
 
+@dataclasses.dataclass
+class Sighting:
+    """The violations of one put site in logs, in reports or in a test run.
+
+    Attributes:
+        facts: the facts of one violation.
+        times: the number of violations.
+        test: the test that had the first one, if any.
+    """
+
+    facts: dict[str, Any]
+    times: int = 0
+    test: str = ""
+
+
 def facts_of(violation: WriteViolation) -> dict[str, Any]:
     """Return the facts about a violation's site for a log record, ready for JSON.
 

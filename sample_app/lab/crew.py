@@ -88,12 +88,12 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
     try:
         connection.request("POST", path)
         answer = connection.getresponse()
-        status, told = answer.status, answer.read()
+        status, body = answer.status, answer.read()
     except (OSError, http.client.HTTPException):
-        status, told = 0, b""
+        status, body = 0, b""
     finally:
         connection.close()
-    facts = json.loads(told) if status in (200, 409) else {}
+    facts = json.loads(body) if status in (200, 409) else {}
     return Visit(
         client=number,
         batch=batch,
@@ -113,7 +113,7 @@ def count(plan: Plan, host: str, name: str) -> int:
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("GET", f"/lab/bench/{plan.between.way}/{name}")
-        told: int = json.loads(connection.getresponse().read())["count"]
-        return told
+        stored: int = json.loads(connection.getresponse().read())["count"]
+        return stored
     finally:
         connection.close()

@@ -114,20 +114,20 @@ class Desk:
             plan = Plan.of({key: str(value) for key, value in json.loads(lines[0])["plan"].items()})
         except (OSError, ValueError, LookupError):
             return None
-        done, document, said = 0, None, ""
+        done, document, message = 0, None, ""
         for line in lines[1:]:
             try:
-                told = json.loads(line)
+                entry = json.loads(line)
             except ValueError:
-                said = line
+                message = line
                 continue
-            if "outcome" in told:
-                document = told
+            if "outcome" in entry:
+                document = entry
             else:
-                done = told.get("done", done)
+                done = entry.get("done", done)
         trouble = ""
         if document is None and not self._is_at_work(name):
-            trouble = said.removeprefix("error: ") or "It was stopped before its end."
+            trouble = message.removeprefix("error: ") or "It was stopped before its end."
         return Run(name=name, plan=plan, done=done, document=document, trouble=trouble)
 
     def _is_at_work(self, name: str) -> bool:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from userlock.cli.command import FINE, NO, CommandError, Invocation
-from userlock.cli.console import escaped
-from userlock.cli.site_log import Sighting, SiteLog
-from userlock.sites import DEFAULT_NAME, Baseline, BaselineError, Project
+from userlock.cli.console import Console, escaped
+from userlock.sites import (
+    DEFAULT_NAME,
+    FACTS_KEY,
+    Baseline,
+    BaselineError,
+    Project,
+    Sighting,
+    Site,
+)
 from userlock.words import counted
 
 NAME = "baseline"
@@ -23,6 +34,9 @@ replaces the file by the sites in the logs; with --add, it keeps the other lines
 JSON document has file, known, seen, new and stale (for `check`) or added and removed
 (for `write`); a new site has site, put, read and times.
 """
+
+#: The deepest site in a record. Logging services nest records: Cloud Logging in `jsonPayload`.
+_DEEPEST = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,3 +149,79 @@ def _places(sighting: Sighting) -> list[str]:
         if (place := sighting.facts.get(action))
     ]
     return [f"       {', '.join(places)}"] if places else []
+
+
+# --- logs and reports ---------------------------------------------------------------------------
+
+
+class SiteLog:
+    """The put sites in logs and reports.
+
+    Args:
+        project: names their files.
+
+    Attributes:
+        sites: the sites.
+        unreadable: the number of records that should have a site but cannot be read.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.sites: dict[Site, Sighting] = {}
+        self.unreadable = 0
+        self._project = project
+
+    def read(self, name: str, console: Console) -> None:
+        """Add the sites in a file, or those in standard input if the name is `-`.
+
+        Raises:
+            CommandError: the file cannot be read.
+        """
+        if name == "-":
+            self._add(console.stdin)
+            return
+        try:
+            with Path(name).open(encoding="utf-8", errors="replace") as file:
+                self._add(file)
+        except OSError as error:
+            raise CommandError(f"{name}: {error.strerror or error}") from error
+
+    def _add(self, lines: Iterable[str]) -> None:
+        for document in self._documents(lines):
+            for facts, count in _find(document, _DEEPEST):
+                try:
+                    site = self._project.site_of(facts)
+                except ValueError:
+                    self.unreadable += 1
+                    continue
+                if site.is_mistake:
+                    self.sites.setdefault(site, Sighting(facts)).times += count
+
+    def _documents(self, lines: Iterable[str]) -> Iterator[Any]:
+        """Give the document of each line, or the one array that all lines are."""
+        lines = iter(lines)
+        first = next((line for line in lines if line.strip()), "")
+        if first.lstrip().startswith("["):
+            every = [first, *lines]
+            try:
+                yield json.loads("".join(every))
+                return
+            except (ValueError, RecursionError):
+                first, lines = "", iter(every)  # a plain line that begins like an array
+        for line in itertools.chain([first], lines):
+            if FACTS_KEY in line:
+                try:
+                    yield json.loads(line)
+                except (ValueError, RecursionError):
+                    self.unreadable += 1
+
+
+def _find(document: Any, depth: int) -> Iterator[tuple[Any, int]]:
+    """Give the facts of each site in a document, with its count."""
+    if depth < 0:
+        return
+    if isinstance(document, dict) and FACTS_KEY in document:
+        count = document.get("count")
+        yield document[FACTS_KEY], count if isinstance(count, int) and count > 0 else 1
+    elif isinstance(document, dict | list):
+        for each in document.values() if isinstance(document, dict) else document:
+            yield from _find(each, depth - 1)

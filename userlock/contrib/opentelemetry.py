@@ -130,10 +130,7 @@ def instrument(
     Args:
         listeners: the listeners to join; by default those of the process, to which every lock
             service and the model layer report unless they were given others.
-        meter_provider: as for `OpenTelemetryListener`, like the following.
-        tracer_provider: the receiver of spans.
-        lock_id: the name of a lock in spans.
-        blocked_by: whether spans name the holder.
+        meter_provider, tracer_provider, lock_id, blocked_by: as for `OpenTelemetryListener`.
 
     Returns:
         The listener that was added.

@@ -45,17 +45,7 @@ class RequestOptions(TypedDict, total=False):
 class RequestScope:
     """Opens the ndb context and the lock scope of each request. Thread-safe.
 
-    Args:
-        client: the `ndb.Client` to open contexts with, or a function that makes it (called
-            once in each process, on its first request: gRPC channels do not survive a fork).
-            None: the app opens contexts itself.
-        service: the lock service; by default the configured one.
-        batch_prefixes: URL paths that begin with one of these are batch work.
-        trusted_headers: requests with one of these headers are batch work too.
-        enforcement: `raise`, `log` or `off`; by default as configured.
-        fencing: whether Datastore refuses stale writes; by default as configured.
-        context_options: options for `client.context()`, for instance a global cache.
-        contention_status: the answer to `LockTimeout`: 503 or 409.
+    `userlock.contrib.flask.UserLock` documents the options.
 
     Attributes:
         service: as given; None for the configured service.

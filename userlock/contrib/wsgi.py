@@ -8,6 +8,7 @@ Flask use `userlock.contrib.flask`, under Django `userlock.contrib.django`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
@@ -24,8 +25,6 @@ from userlock.errors import UserLockError, WriteViolation
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
-Answer = Callable[["StartResponse", str, UserLockError], list[bytes]]
 
 
 class UserLockMiddleware:
@@ -117,23 +116,21 @@ class _Start:
         self._server_write(data)
 
 
+@dataclasses.dataclass
 class _Response:
     """The app's answer, with the stack to close after it."""
 
-    def __init__(
-        self, chunks: Iterable[bytes], start: _Start, stack: ExitStack, path: str, answer: Answer
-    ) -> None:
-        self._chunks = chunks
-        self._start = start
-        self._stack = stack
-        self._path = path
-        self._answer = answer
-        self._error: BaseException | None = None
+    chunks: Iterable[bytes]
+    start: _Start
+    stack: ExitStack
+    path: str
+    answer: Callable[[StartResponse, str, UserLockError], list[bytes]]
+    error: BaseException | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        start = self._start
+        start = self.start
         try:
-            for chunk in self._chunks:
+            for chunk in self.chunks:
                 if chunk and not start.has_gone_out:
                     start.go_out()
                 if start.has_gone_out:
@@ -141,17 +138,17 @@ class _Response:
             if not start.has_gone_out:
                 start.go_out()
         except Exception as error:
-            self._error = error
+            self.error = error
             if start.has_gone_out or not isinstance(error, ANSWERED):
                 raise
-            yield from self._answer(start.start_response, self._path, error)
+            yield from self.answer(start.start_response, self.path, error)
 
     def close(self) -> None:
         """Close the app's answer and the stack. The server calls this, however the answer ended."""
         try:
-            _close_all(self._chunks)
+            _close_all(self.chunks)
         finally:
-            close(self._stack, self._error, self._path)
+            close(self.stack, self.error, self.path)
 
 
 def _close_all(chunks: Iterable[bytes]) -> None:

@@ -52,10 +52,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("granted", "make_claim"), "claims"),
+    "granted": "claims",
+    "make_claim": "claims",
     "ManualClock": "clock",
     "LockFaults": "faults",
-    **dict.fromkeys(("allow_unlocked", "held_lock"), "locks"),
+    "allow_unlocked": "locks",
+    "held_lock": "locks",
 }
 
 

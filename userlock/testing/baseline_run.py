@@ -8,7 +8,6 @@ as a test does that expects it.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Generator
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 
 from userlock.errors import WriteViolation
 from userlock.events import Event, Violation
-from userlock.sites import FACTS_KEY, Baseline, Project, Site, facts_of, write_whole
+from userlock.sites import FACTS_KEY, Baseline, Project, Sighting, Site, facts_of, write_whole
 from userlock.testing.test_code import TestCode
 from userlock.words import counted
 
@@ -27,21 +26,6 @@ from userlock.words import counted
 _OUTPUT_KEY = "userlock_sites"
 #: Files that catch an error for a test that calls `pytest.raises(error, function)`.
 _TEST_TOOLS = ("/_pytest/", "/unittest/")
-
-
-@dataclasses.dataclass
-class Seen:
-    """A put site in this run.
-
-    Attributes:
-        facts: the facts of its first violation, with file names from the project's folder.
-        times: the number of violations.
-        test: the first test that had one.
-    """
-
-    facts: dict[str, Any]
-    times: int
-    test: str
 
 
 class BaselineRun:
@@ -70,7 +54,7 @@ class BaselineRun:
         writing: bool,
         report: Path | None,
     ) -> None:
-        self.seen: dict[Site, Seen] = {}
+        self.seen: dict[Site, Sighting] = {}
         self.active = True
         self._config = config
         self._project = Project(config.rootpath)
@@ -108,7 +92,7 @@ class BaselineRun:
         return self._recording or site in self._baseline
 
     def _note(self, site: Site, facts: dict[str, Any], times: int, test: str) -> None:
-        self.seen.setdefault(site, Seen(facts, 0, test)).times += times
+        self.seen.setdefault(site, Sighting(facts, test=test)).times += times
 
     def _site_of(self, violation: WriteViolation) -> tuple[Site, dict[str, Any]]:
         facts = facts_of(violation)

@@ -15,7 +15,7 @@ def cli(datastore: emulator.Emulator) -> Cli:
     return cli
 
 
-def test_for_people(cli: Cli) -> None:
+def test_the_output(cli: Cli) -> None:
     outcome = cli.run("doctor", "--datastore")
     assert outcome.code == 0, outcome
     assert "datastore emulator/(default)\n" in outcome.out

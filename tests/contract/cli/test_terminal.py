@@ -49,7 +49,7 @@ def test_output_that_cannot_be_written_is_not_an_answer(on_memcached: Scene) -> 
     assert "Traceback" not in outcome.err
 
 
-def test_break_asks_a_person(on_memcached: Scene) -> None:
+def test_break_asks_on_a_terminal(on_memcached: Scene) -> None:
     lease = on_memcached.hold("ann", "POST /answers")
     with on_memcached.cli.on_terminal("break", "ann", "--by", "olga") as screen:
         screen.read_until("[y/N]")

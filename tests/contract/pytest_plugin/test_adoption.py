@@ -136,7 +136,7 @@ assert app.test_client().post("/exercises/ann").get_json() == {"points": 5}
 )
 
 
-def test_what_production_has_seen(project: Path) -> None:
+def test_the_log_of_production(project: Path) -> None:
     (project / "production.py").write_text(PRODUCTION)
     logged = subprocess.run(
         [sys.executable, "production.py"], cwd=project, capture_output=True, text=True, check=False

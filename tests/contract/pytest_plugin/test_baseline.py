@@ -229,7 +229,7 @@ class TestWriting:
         result.stdout.fnmatch_lines(["*baseline.txt: 2 put sites; 2 added, 0 removed"])
         project.run("--userlock-baseline=userlock-baseline.txt").assert_outcomes(passed=3)
 
-    def test_takes_out_what_is_stale(self, project: Project) -> None:
+    def test_removes_stale_lines(self, project: Project) -> None:
         project.baseline("# a note of ours", f"{AWARD}  # ticket 4711", CREATE)
         result = project.run("--userlock-baseline-write")
         result.stdout.fnmatch_lines(
@@ -283,7 +283,7 @@ class TestReports:
 class TestWithXdist:
     """Test several processes, which run tests at the same time."""
 
-    def test_what_the_workers_see_is_put_together(self, project: Project) -> None:
+    def test_the_sites_of_the_workers_are_merged(self, project: Project) -> None:
         project.tests(TESTS)
         project.tests("def test_more():\n    Learner(id='ann').put()\n", "test_more.py")
         result = project.run("-n2", "--userlock-baseline-write", "--userlock-report=report.jsonl")

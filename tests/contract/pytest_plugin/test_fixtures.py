@@ -6,7 +6,7 @@ from tests.contract.pytest_plugin.conftest import Project
 
 
 class TestHeldLock:
-    def test_a_function_whose_caller_holds_the_lock(self, project: Project) -> None:
+    def test_a_function_under_the_lock_of_its_caller(self, project: Project) -> None:
         project.tests(
             """
             def test_award(held_lock):
@@ -101,7 +101,7 @@ class TestIsolation:
             seen = []
 
             @pytest.mark.parametrize("time", [1, 2])
-            def test_each_begins_anew(userlock_service, time, caplog):
+            def test_each_begins_afresh(userlock_service, time, caplog):
                 from userlock.lock.scope import defaults
                 assert defaults.service is userlock_service
                 assert defaults.settings == userlock.Settings()
@@ -124,7 +124,7 @@ class TestIsolation:
         )
         project.run().assert_outcomes(passed=2)
 
-    def test_what_was_configured_for_all_tests_stays(self, project: Project) -> None:
+    def test_the_configuration_for_all_tests_is_kept(self, project: Project) -> None:
         project.file(
             "tests/conftest.py",
             "import pytest, userlock\n\n"

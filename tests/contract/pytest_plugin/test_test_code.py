@@ -6,9 +6,7 @@ from tests.contract.pytest_plugin.conftest import Project
 
 
 class TestArranging:
-    def test_without_a_lock_over_what_is_there_and_of_what_was_read_before(
-        self, project: Project
-    ) -> None:
+    def test_without_a_lock_over_existing_and_stale_entities(self, project: Project) -> None:
         project.tests(
             """
             def test_arranges():
@@ -49,7 +47,7 @@ class TestArranging:
                     with pytest.raises(userlock.StaleObjectPut):
                         points.award(ann)
 
-            def test_what_a_test_has_read():
+            def test_an_entity_that_a_test_has_read():
                 Learner(id="ann").put()
                 with pytest.raises(userlock.PutWithoutLock):
                     points.award(Learner.get_by_id("ann"))

@@ -105,7 +105,7 @@ def test_the_request_says_the_priority(
 
 
 @pytest.mark.parametrize("path", ["/leave-it-locked", "/fail-locked"])
-def test_what_a_request_leaves_locked_is_released_with_it(
+def test_locks_that_a_request_leaves_are_released_at_its_end(
     client: FlaskClient, service: userlock.LockService, path: str
 ) -> None:
     client.post(path)
@@ -182,7 +182,7 @@ def test_a_write_in_doubt_is_not_to_be_sent_again(
     assert client.post("/users/ann/points").get_json() == {"points": 15}
 
 
-def test_an_answer_that_is_an_error_already_stays_what_it_is(
+def test_an_answer_that_is_an_error_already_is_kept(
     client: FlaskClient, service: userlock.LockService, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.post("/users/ann/points")

@@ -167,7 +167,7 @@ def test_a_stream_that_has_not_begun_may_still_be_answered_otherwise(
     assert service.holder("ann") is None
 
 
-def test_in_the_middle_of_a_stream_the_server_is_told(
+def test_an_error_in_the_middle_of_a_stream_reaches_the_server(
     wrapped: Wrapped, service: userlock.LockService
 ) -> None:
     app = wrapped(Stream(service, fails_after=2))

@@ -12,7 +12,7 @@ from userlock.events import LISTENERS, Broken, Event, log_event
 from userlock.lock.lease import Lost
 
 
-def test_it_breaks_what_it_showed(terminal: Terminal) -> None:
+def test_it_breaks_the_lease_that_it_showed(terminal: Terminal) -> None:
     lease = terminal.hold("ann", "POST /answers")
     terminal.wait("ann", "p", "GET /badges")
     code, out, err = terminal.run("break", "ann", typed="y\n")

@@ -136,13 +136,13 @@ def run(terminal: Terminal, block: Block, **options: Any) -> tuple[Outcome, str]
 
 
 @pytest.mark.parametrize("block", [HOLDER, NOBODY, BREAK], ids=str)
-def test_it_prints_what_is_shown(scene: Terminal, block: Block) -> None:
+def test_the_output_is_as_shown(scene: Terminal, block: Block) -> None:
     outcome, shown = run(scene, block)
     assert outcome.err == ""
     assert outcome.out == shown
 
 
-def test_watch_draws_what_is_shown(scene: Terminal) -> None:
+def test_watch_draws_the_table_as_shown(scene: Terminal) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 

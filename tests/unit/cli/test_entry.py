@@ -69,7 +69,7 @@ def test_a_wrong_address(url: str, says: str, capsys: pytest.CaptureFixture[str]
     assert "secret" not in error
 
 
-def test_a_missing_extra_says_what_to_install(terminal: Terminal) -> None:
+def test_a_missing_extra_is_named(terminal: Terminal) -> None:
     def connect(url: str, clock: object) -> userlock.LockService:
         raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'")
 

@@ -99,7 +99,7 @@ def test_on_a_terminal_it_is_drawn_in_place(scene: Terminal) -> None:
     assert "\x1b[2J" not in out
 
 
-def test_on_a_small_terminal_it_says_what_is_missing(scene: Terminal) -> None:
+def test_a_small_terminal_shows_how_many_are_missing(scene: Terminal) -> None:
     scene.size = (80, 5)
     out = scene.run("watch", "--once", tty=True).out
     assert "… and 1 more" in out

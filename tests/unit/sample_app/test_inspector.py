@@ -10,7 +10,7 @@ PAGE = "/userlock/locks.json"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5000", "[::1]:5000"])
-def test_whoever_is_here_sees_it(open_site: OpenSite, host: str) -> None:
+def test_this_machine_sees_it(open_site: OpenSite, host: str) -> None:
     client = open_site(INSPECTOR=True).client
     assert client.get(PAGE, headers={"Host": host}).status_code == 200
 

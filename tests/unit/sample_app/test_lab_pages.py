@@ -142,7 +142,7 @@ def test_a_run_that_failed(client: FlaskClient, tmp_path: Path, last: object, tr
     assert client.get(f"/lab/runs/{FIRST}.json").get_json()["over"] is True
 
 
-def test_a_run_whose_start_was_interrupted_blocks_no_other(tmp_path: Path) -> None:
+def test_an_interrupted_start_blocks_no_other_run(tmp_path: Path) -> None:
     """A worker may die between writing the two files."""
     keep(tmp_path, FIRST, PLAN)
     (tmp_path / f"{FIRST}.pid").unlink()

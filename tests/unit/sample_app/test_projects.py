@@ -72,7 +72,7 @@ def test_others_projects_are_not_to_be_had(site: Site, ada: FlaskClient) -> None
     assert "Active" in ada.get(path).text
 
 
-def test_deleting_what_is_gone_is_no_trouble(ada: FlaskClient) -> None:
+def test_deleting_twice_is_harmless(ada: FlaskClient) -> None:
     path = create(ada, "A sundial")
     for _ in range(2):
         assert ada.post(f"{path}/delete").status_code == 303

@@ -146,7 +146,7 @@ def answered_twice(site: Site) -> tuple[Request, Request]:
     return first, second
 
 
-def test_what_is_answered_twice_counts_once(site: Site, race: Race) -> None:
+def test_an_exercise_answered_twice_counts_once(site: Site, race: Race) -> None:
     first, second = race(*answered_twice(site))
     assert (first.status_code, second.status_code) == (303, 503)
     again = site.sign_in().post("/exercises/primes", data=ALL_RIGHT, follow_redirects=True)
@@ -154,7 +154,7 @@ def test_what_is_answered_twice_counts_once(site: Site, race: Race) -> None:
     assert site.client.get("/learners/ada").text.count("Hunting for primes") == 1
 
 
-def test_without_protection_both_are_told_of_their_points(
+def test_without_protection_both_get_their_points(
     unlocked: Callable[[Protection], Site], race: Race
 ) -> None:
     """The negative control."""

@@ -47,7 +47,7 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def test_a_taken_port_is_named_with_what_to_set(taken_port: int) -> None:
+def test_a_taken_port_is_named_with_its_setting(taken_port: int) -> None:
     with pytest.raises(PortTaken) as caught:
         ports.claim(taken_port, user="the site", variable="PORT")
     assert f"Port {taken_port} is taken" in str(caught.value)

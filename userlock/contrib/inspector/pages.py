@@ -11,7 +11,7 @@ import flask
 
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.tally import Tally
-from userlock.contrib.inspector.views import Kind, Mask, Unmasked, View, Views
+from userlock.contrib.inspector.views import Mask, Unmasked, View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
 from userlock.lock import survey
@@ -129,7 +129,7 @@ class _Pages:
             view=self._view(name),
             text_of=_text_of,
             masked=self._mask.masks,
-            since=_text_of(self._tally.since, Kind.MOMENT),
+            since=_text_of(self._tally.since, "moment"),
         )
 
     def _document(self, name: str) -> flask.Response:
@@ -234,16 +234,16 @@ def _endpoint() -> str:
     return f"{flask.request.method} {flask.request.url_rule.rule}"
 
 
-def _text_of(value: Any, kind: Kind) -> str:
-    """Return a value for people."""
-    match value, kind:
-        case None, _:
-            return ""
-        case _, Kind.COUNT:
+def _text_of(value: Any, kind: str) -> str:
+    """Return a value for people, by the kind of its column."""
+    if value is None:
+        return ""
+    match kind:
+        case "count":
             return f"{value:,}"
-        case _, Kind.DURATION:
+        case "duration":
             return span(value)
-        case _, Kind.MOMENT:
+        case "moment":
             moment = datetime.datetime.fromtimestamp(value, datetime.UTC)
             return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
         case _:

@@ -1,12 +1,11 @@
-"""Gather the facts of each view of the inspector, as a table."""
+"""Gather the facts of each view of the inspector. The templates have its words."""
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import flask
@@ -26,37 +25,21 @@ _MOST_ROWS = 200
 #: The most locks that are read one by one, if the store lists none.
 _MOST_ASKED = 50
 
-
-class Kind(enum.StrEnum):
-    """The kinds of values in a column; also the names of their CSS classes."""
-
-    TEXT = "text"
-    COUNT = "count"
-    #: A duration in seconds.
-    DURATION = "duration"
-    #: A moment in seconds since 1970.
-    MOMENT = "moment"
-    CODE = "code"
+#: The facts about a lock, an endpoint, a put site, an outage or a thread.
+Row = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class View:
     """A table.
 
     Attributes:
-        title, about: the heading and the introduction.
-        columns: a title and a kind for each key of the rows.
         rows: the facts.
         notes: what is missing, and other remarks.
         local: whether the facts are about this process only.
-        empty: a text to show if there is no row.
     """
 
-    title: str
-    about: str
-    columns: Mapping[str, tuple[str, Kind]]
-    rows: list[dict[str, Any]]
-    empty: str
+    rows: list[Row]
     notes: list[str] = dataclasses.field(default_factory=list)
     local: bool = True
 
@@ -139,25 +122,9 @@ class Views:
                 rows += self._rows_of(seen, sample.wall)
         if len(rows) > _MOST_ROWS:
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
-        return View(
-            title="Locks",
-            about="Holders and waiters in all processes that share the lock store. Waiters are in "
-            "queue order.",
-            columns={
-                "lock_id": ("Lock", Kind.CODE),
-                "state": ("State", Kind.TEXT),
-                "request": ("Request", Kind.CODE),
-                "priority": ("Priority", Kind.TEXT),
-                "seconds": ("Duration", Kind.DURATION),
-                "process": ("Process", Kind.TEXT),
-            },
-            rows=rows[:_MOST_ROWS],
-            empty="" if notes else "No locks are held.",
-            notes=notes,
-            local=False,
-        )
+        return View(rows[:_MOST_ROWS], notes, local=False)
 
-    def _rows_of(self, seen: survey.Seen, wall: float) -> list[dict[str, Any]]:
+    def _rows_of(self, seen: survey.Seen, wall: float) -> list[Row]:
         facts = survey.facts(seen.name, seen.record, wall, hashed=seen.hashed)
         # A hash that the store keeps can be guessed, so it is masked as well.
         name = self._mask.lock_id(seen.name)
@@ -191,62 +158,29 @@ class Views:
         return rows
 
     def contention(self) -> View:
-        """Return the locks that requests waited for."""
-        waits = self._tally.by_lock.copy().items()
+        """Return the locks that requests of this process waited for."""
         return _contention(
-            "Contention by lock",
-            "Locks that requests of this process waited for, the longest total wait first.",
-            "Lock",
-            {self._mask.lock_id(lock_id): each for lock_id, each in waits if each.waited},
+            (self._mask.lock_id(lock_id), waits)
+            for lock_id, waits in self._tally.by_lock.copy().items()
+            if waits.waited
         )
 
     def endpoints(self) -> View:
         """Return the endpoints that took locks."""
-        waits = self._tally.by_endpoint.copy().items()
-        return _contention(
-            "Contention by endpoint",
-            "Endpoints that took locks in this process, the longest total wait first.",
-            "Endpoint",
-            {endpoint or "(not in a request)": each for endpoint, each in waits},
-        )
+        return _contention(self._tally.by_endpoint.copy().items())
 
     def violations(self) -> View:
-        """Return the put sites of writes that slipped past their lock."""
-        return View(
-            title="Violations",
-            about="Put sites whose writes slipped past their lock. The app's settings decide "
-            "whether such writes are refused, or only logged.",
-            columns={
-                "violation": ("Violation", Kind.TEXT),
-                "kind": ("Kind", Kind.TEXT),
-                "count": ("Count", Kind.COUNT),
-                "put_at": ("Put at", Kind.CODE),
-                "read_at": ("Read at", Kind.CODE),
-                "since": ("First", Kind.MOMENT),
-            },
-            rows=[dataclasses.asdict(each) for each in violations()[:_MOST_ROWS]],
-            empty="No violations so far.",
-        )
+        """Return the put sites whose writes slipped past their lock."""
+        return View([dataclasses.asdict(site) for site in violations()[:_MOST_ROWS]])
 
     def outages(self) -> View:
         """Return the periods without the store, and counts of other events that should be rare."""
         return View(
-            title="Outages",
-            about="Periods in which the lock store did not answer this process. Writes were still "
-            "fenced.",
-            columns={
-                "since": ("Start", Kind.MOMENT),
-                "seconds": ("Duration", Kind.DURATION),
-                "degraded": ("Degraded locks", Kind.COUNT),
-                "refused": ("Refused locks", Kind.COUNT),
-                "reason": ("Reason", Kind.TEXT),
-            },
-            rows=[
+            [
                 {**dataclasses.asdict(each), "seconds": each.until - each.since}
                 for each in reversed(self._tally.outages.copy())
             ],
-            empty="No outages so far.",
-            notes=[
+            [
                 f"{name}: {count:,} since this process started."
                 for name, count in sorted(self._tally.troubles.copy().items())
             ],
@@ -255,39 +189,16 @@ class Views:
     def heartbeats(self) -> View:
         """Return the state of the renewal thread."""
         renewals = self._service().renewals
-        return View(
-            title="Heartbeats",
-            about="The thread of this process that renews leases, and sends pending releases when "
-            "the store answers again.",
-            columns={
-                "process": ("Process", Kind.TEXT),
-                "tasks": ("Tasks", Kind.COUNT),
-                "thread": ("Thread", Kind.TEXT),
-            },
-            rows=[
-                {
-                    "process": process_label(),
-                    "tasks": len(renewals),
-                    "thread": "running" if renewals.running else "not started",
-                }
-            ],
-            empty="",
-        )
+        thread = "running" if renewals.running else "not started"
+        return View([{"process": process_label(), "tasks": len(renewals), "thread": thread}])
 
 
-def _contention(title: str, about: str, heading: str, waits: Mapping[str, Waits]) -> View:
-    ordered = sorted(waits.items(), key=lambda item: -item[1].waited_seconds)
+def _contention(waits: Iterable[tuple[str, Waits]]) -> View:
+    """Return the longest total waits, by names."""
+    ordered = sorted(waits, key=lambda item: -item[1].waited_seconds)[:_MOST_ROWS]
     return View(
-        title=title,
-        about=about,
-        columns={
-            "name": (heading, Kind.CODE),
-            "locks": ("Granted", Kind.COUNT),
-            "waited": ("Waited", Kind.COUNT),
-            "timed_out": ("Timed out", Kind.COUNT),
-            "waited_seconds": ("Total wait", Kind.DURATION),
-            "longest_seconds": ("Longest wait", Kind.DURATION),
-        },
-        rows=[{"name": name, **dataclasses.asdict(each)} for name, each in ordered[:_MOST_ROWS]],
-        empty="No waits so far.",
+        [
+            {"name": name or "(not in a request)", **dataclasses.asdict(each)}
+            for name, each in ordered
+        ]
     )
