@@ -84,21 +84,18 @@ BUCKETS = (
 
 _NAME = "userlock"
 
-_HISTOGRAMS = {
-    "userlock.wait.duration": "Time from the call to the lock, or to the end of the wait.",
-    "userlock.hold.duration": "Time from the grant of a lock to its release.",
-}
-_COUNTERS = {
-    "userlock.acquisitions": ("{acquisition}", "Calls that asked for a lock."),
-    "userlock.releases": ("{release}", "Locks that were released or lost."),
-    "userlock.confirmations": (
-        "{confirmation}",
-        "Degraded locks that were confirmed, or found held by another request.",
-    ),
-    "userlock.breaks": ("{break}", "Leases that an operator ended."),
-    "userlock.violations": ("{violation}", "Writes that slipped past their lock."),
-    "userlock.stale_writes": ("{write}", "Stale writes that were refused at the commit."),
-}
+_HISTOGRAMS = (
+    ("userlock.wait.duration", "Time from the call to the lock, or to the end of the wait."),
+    ("userlock.hold.duration", "Time from the grant of a lock to its release."),
+)
+_COUNTERS = (
+    ("userlock.acquisitions", "{acquisition}", "Calls that asked for a lock."),
+    ("userlock.releases", "{release}", "Locks that were released or lost."),
+    ("userlock.confirmations", "{confirmation}", "Degraded locks, when the store answers again."),
+    ("userlock.breaks", "{break}", "Leases that an operator ended."),
+    ("userlock.violations", "{violation}", "Writes that slipped past their lock."),
+    ("userlock.stale_writes", "{write}", "Stale writes that were refused at the commit."),
+)
 
 #: The outcomes of releases, as events and as metrics name them.
 _RELEASES = {
@@ -198,11 +195,11 @@ class OpenTelemetryListener:
             name: meter.create_histogram(
                 name, unit="s", description=text, explicit_bucket_boundaries_advisory=BUCKETS
             )
-            for name, text in _HISTOGRAMS.items()
+            for name, text in _HISTOGRAMS
         }
         self._counters = {
             name: meter.create_counter(name, unit=unit, description=text)
-            for name, (unit, text) in _COUNTERS.items()
+            for name, unit, text in _COUNTERS
         }
 
     def __call__(self, event: Event) -> None:
