@@ -47,7 +47,7 @@ class Fleet:
         self._remove(5)
         self._remove(9)
         self.theirs = self.others.acquire(self.leases[9].lock_id)
-        self.others.leases.join(make_claim(self.leases[17].lock_id))
+        self.others.protocol.join(make_claim(self.leases[17].lock_id))
         self.gone = {5, 9}
 
     def _remove(self, number: int) -> None:
