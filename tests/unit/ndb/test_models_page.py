@@ -53,13 +53,13 @@ def test_each_policy_is_in_its_table() -> None:
         for name, value in vars(userlock.WritePolicy).items()
         if isinstance(value, userlock.WritePolicy)
     }
-    listed = first_column("## The policies")
+    listed = first_column("## Policies")
     assert all_policies | {'unsafe("why")'} == {name for name in listed if "…" not in name}
 
 
 def test_each_violation_is_in_its_table() -> None:
     violations = {each.__name__ for each in userlock.WriteViolation.__subclasses__()}
-    assert first_column("## The violations") == violations
+    assert first_column("## Violations") == violations
 
 
 def test_each_setting_of_a_reaction_is_in_its_table() -> None:
