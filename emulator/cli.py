@@ -123,7 +123,7 @@ def _add_start(commands: Any) -> None:
         "--log-level",
         choices=["debug", "info", "warning", "error"],
         default="warning",
-        help="log level on standard error; debug logs each RPC with its cost (default: %(default)s)",
+        help="log level on standard error; debug logs each RPC and its cost (default: %(default)s)",
     )
 
 
