@@ -1,7 +1,7 @@
 # make run    the sample app with all that it needs, on this machine
 # make test   everything that is tested: half an hour on two cores
 # make check  what is quick: lint, types, unit tests
-# make torture  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
+# make chaos  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
 # make docs   the documentation as a site, in build/site
 # make spec   the protocol's model, checked exhaustively; SPEC=--full for what takes much longer
 # make audit  known vulnerabilities of what is installed; says so if it cannot reach its data
@@ -16,7 +16,7 @@ BESIDE := -n 2 --dist loadfile
 # The unit tests of the library itself.
 LIBRARY := $(addprefix tests/unit/,cli lock ndb stores testing) $(wildcard tests/unit/test_*.py)
 # It takes into account how busy the machine is.
-TRIAL := tests/system/test_torture.py
+TRIAL := tests/system/test_chaos.py
 
 .DEFAULT_GOAL := help
 
@@ -79,13 +79,13 @@ test-oldest: $(VENV)/oldest/.ready-oldest
 # Random programs in several processes, and everything that may fail fails; a checker says whether
 # what was promised was kept. A short form is part of `test-slow`: five minutes in all, of which
 # the negative controls take one and a half.
-#   make torture DURATION=3600 SEED=7
+#   make chaos DURATION=3600 SEED=7
 DURATION := 300
 SEED :=
-OUT := .run/torture
-.PHONY: torture
-torture: $(VENV)/.ready-dev servers
-	@$(PY) -m tests.trial --seconds $(DURATION) --seed "$(SEED)" --out $(OUT)
+OUT := .run/chaos
+.PHONY: chaos
+chaos: $(VENV)/.ready-dev servers
+	@$(PY) -m tests.chaos --seconds $(DURATION) --seed "$(SEED)" --out $(OUT)
 
 .PHONY: servers
 servers:

@@ -28,7 +28,7 @@ def in_words() -> str:
     longest = max(taken, key=_waited)
     waited = f"{_waited(longest) * 1000:.1f} ms"
     return (
-        f"Waited {waited} for the lock." if longest.in_the_way else f"The lock was free: {waited}."
+        f"Waited {waited} for the lock." if longest.blocked_by else f"The lock was free: {waited}."
     )
 
 
@@ -51,7 +51,7 @@ def _add_header(response: flask.Response) -> flask.Response:
     if taken := _taken():
         # The longest one: a batch job takes hundreds.
         longest = max(taken, key=_waited)
-        how = "degraded" if longest.degraded else "contended" if longest.in_the_way else "free"
+        how = "degraded" if longest.degraded else "contended" if longest.blocked_by else "free"
         header = f'lock;desc="{how}";dur={_waited(longest) * 1000:.1f}'
         response.headers["Server-Timing"] = header
     return response

@@ -120,7 +120,7 @@ proctype Writer(byte me)
             told = UNDECIDED; doubt = 0; applied = 0; mine = 0
         };
 #ifndef RELEASE_BEFORE_COMMIT
-        holders--                                   /* Tenure: left when its writes are settled */
+        holders--                                   /* HeldLock: left when its writes are settled */
 #endif
     :: else -> break
     od;

@@ -14,8 +14,6 @@ def configure(
     fencing: bool | None = None,
     capture_places: bool | None = None,
     blind_overwrites: Reaction | str | None = None,
-    lock_order: Reaction | str | None = None,
-    stale_objects: Reaction | str | None = None,
 ) -> None:
     """Set what scopes begin with in this process. What is not given stays as it is.
 
@@ -27,9 +25,6 @@ def configure(
             switched off.
         blind_overwrites: about new objects put over entities that exist: `off`, `warn` or
             `raise` (the default).
-        lock_order: about locks taken out of order: `off`, `warn` (the default) or `raise`.
-        stale_objects: about attributes read from an object after another object of the same
-            entity was put: `off` (the default), `warn` or `raise`.
     """
     settings = make_settings(
         defaults.settings,
@@ -37,8 +32,6 @@ def configure(
         fencing=fencing,
         capture_places=capture_places,
         blind_overwrites=blind_overwrites,
-        lock_order=lock_order,
-        stale_objects=stale_objects,
     )
     if service is not None:
         check_service(service)

@@ -59,18 +59,12 @@ class Settings:
             few microseconds a read; without it a violation names only the put.
         blind_overwrites: about a new object that is put under the key of an entity that exists,
             without a look at it. `off` and `warn` let it overwrite the entity.
-        lock_order: about a lock that is taken against the canonical order, while another is held.
-        stale_objects: about an attribute that is read from an object although another object of
-            the same entity has been put since. Costs a look at every attribute that is read in
-            the process, from the first put in a scope that asks for it on; nothing while off.
     """
 
     enforcement: Enforcement = Enforcement.RAISE
     fencing: bool = True
     capture_places: bool = True
     blind_overwrites: Reaction = Reaction.RAISE
-    lock_order: Reaction = Reaction.WARN
-    stale_objects: Reaction = Reaction.OFF
 
 
 def make_settings(
@@ -80,21 +74,14 @@ def make_settings(
     fencing: bool | None = None,
     capture_places: bool | None = None,
     blind_overwrites: Reaction | str | None = None,
-    lock_order: Reaction | str | None = None,
-    stale_objects: Reaction | str | None = None,
 ) -> Settings:
     """`base` with what is given changed; words are turned into modes, wrong ones refused."""
-    reactions = {
-        "blind_overwrites": blind_overwrites,
-        "lock_order": lock_order,
-        "stale_objects": stale_objects,
-    }
     return dataclasses.replace(
         base,
         enforcement=base.enforcement if enforcement is None else Enforcement.of(enforcement),
         fencing=base.fencing if fencing is None else fencing,
         capture_places=base.capture_places if capture_places is None else capture_places,
-        **{
-            name: Reaction.of(name, value) for name, value in reactions.items() if value is not None
-        },
+        blind_overwrites=base.blind_overwrites
+        if blind_overwrites is None
+        else Reaction.of("blind_overwrites", blind_overwrites),
     )

@@ -39,7 +39,6 @@ from userlock.events import (
     Extended,
     LeaseLost,
     Listeners,
-    OutOfOrder,
     Released,
     StaleWrite,
     TimedOut,
@@ -163,13 +162,11 @@ class TestMetrics:
         listener(Confirmed("ann", 1.5))
         listener(Conflict("ann", "POST /answers"))
         listener(Broken("ann", "POST /answers", "an operator"))
-        listener(OutOfOrder("ann", "bob", "app.py:3", "app.py:2", ""))
         assert backend.counted("userlock.confirmations") == {
             (("userlock.outcome", "confirmed"),): 1,
             (("userlock.outcome", "conflict"),): 1,
         }
         assert backend.counted("userlock.breaks") == {(): 1}
-        assert backend.counted("userlock.inversions") == {(): 1}
 
     def test_mistakes_and_lost_races_are_counted_by_their_kind(self, backend: Backend) -> None:
         listener = backend.listener()
@@ -219,7 +216,7 @@ class TestSpans:
             "userlock.priority": "batch",
             "userlock.attempts": 7,
             "userlock.contended": True,
-            "userlock.in_the_way": "POST /answers (interactive)",
+            "userlock.blocked_by": "POST /answers (interactive)",
         }
         assert span.status.status_code is StatusCode.UNSET
 
@@ -281,8 +278,8 @@ class TestPersonalData:
             hashed(b"")
 
     def test_who_was_in_the_way_can_be_left_out(self, backend: Backend) -> None:
-        seen = self.attributes(backend, WAITED, in_the_way=False)
-        assert "userlock.in_the_way" not in seen
+        seen = self.attributes(backend, WAITED, blocked_by=False)
+        assert "userlock.blocked_by" not in seen
         assert seen["userlock.contended"] is True
 
 
@@ -331,7 +328,7 @@ class TestInAService:
             service.acquire("ann", wait_timeout=3)
         attributes = dict(backend.spans()[-1].attributes or {})
         assert attributes["userlock.outcome"] == "timed_out"
-        assert "POST /answers" in str(attributes["userlock.in_the_way"])
+        assert "POST /answers" in str(attributes["userlock.blocked_by"])
         waits = backend.metrics()["userlock.wait.duration"]
         assert waits[asked("timed_out", "interactive", True)].sum >= 3
 

@@ -168,7 +168,7 @@ def test_beside_a_thread_that_computes_it_is_packets_that_cost(
 # --- forks ----------------------------------------------------------------------------------
 
 
-def _life_of_a_child(tenure: userlock.Tenure, name: str) -> list[Any]:
+def _life_of_a_child(tenure: userlock.HeldLock, name: str) -> list[Any]:
     """What the child has to say after two leases' length."""
     service = tenure.scope.service
     inherited = tenure.lease

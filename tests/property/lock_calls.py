@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import Actor
-from tests.simulation.tenures import Tenure, Tenures
+from tests.simulation.tenures import HeldLock, Tenures
 from tests.simulation.watch import Watch
 from tests.simulation.world import Process, World
 from userlock import LockServiceUnavailable, LockTimeout
@@ -137,12 +137,12 @@ class LockCalls(RuleBasedStateMachine):
     def _acquired(self, process: Process, lease: Lease | None) -> None:
         if lease is None:
             return
-        tenure = Tenure(process, lease)
+        tenure = HeldLock(process, lease)
         self.tenures.all.append(tenure)
         if self.calm:
             self._release(tenure)
 
-    def _release(self, tenure: Tenure) -> None:
+    def _release(self, tenure: HeldLock) -> None:
         lease, asked_at = tenure.lease, self.clock.now()
         tenure.busy = tenure.over = True
         self._call(
@@ -152,7 +152,7 @@ class LockCalls(RuleBasedStateMachine):
             lambda outcome, faultless: self._released(tenure, outcome, asked_at, faultless),
         )
 
-    def _extend(self, tenure: Tenure, seconds: float) -> None:
+    def _extend(self, tenure: HeldLock, seconds: float) -> None:
         """A degraded lease is asked for instead."""
         service, lease, asked_at = tenure.process.service, tenure.lease, self.clock.now()
         if lease.degraded:
@@ -165,7 +165,9 @@ class LockCalls(RuleBasedStateMachine):
             tenure.process, "extend", do, lambda told, _: self._extended(tenure, told, asked_at)
         )
 
-    def _released(self, tenure: Tenure, outcome: object, asked_at: float, faultless: bool) -> None:
+    def _released(
+        self, tenure: HeldLock, outcome: object, asked_at: float, faultless: bool
+    ) -> None:
         if tenure.lease.degraded:
             return
         match outcome:
@@ -174,7 +176,7 @@ class LockCalls(RuleBasedStateMachine):
             case Lost():
                 self.tenures.check_lost(outcome, tenure.lease, tenure.process, asked_at)
 
-    def _extended(self, tenure: Tenure, told: object, asked_at: float) -> None:
+    def _extended(self, tenure: HeldLock, told: object, asked_at: float) -> None:
         tenure.busy = False
         match told:
             case Granted(lease):
@@ -182,7 +184,7 @@ class LockCalls(RuleBasedStateMachine):
             case Lost():
                 self.tenures.check_lost(told, tenure.lease, tenure.process, asked_at)
                 tenure.over = True
-            case _:  # a shorter lease may have been granted; as `Tenure.extend` does
+            case _:  # a shorter lease may have been granted; as `HeldLock.extend` does
                 end = min(tenure.lease.deadline, tenure.believed)
                 tenure.lease = tenure.lease._replace(deadline=end)
         if self.calm and not tenure.over:

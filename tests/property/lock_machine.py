@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.property.lock_calls import LONG_BYTES, LockCalls
 from tests.simulation.faults import Fault
-from tests.simulation.tenures import Tenure
+from tests.simulation.tenures import HeldLock
 from tests.simulation.watch import PATIENCE_SECONDS
 from userlock import LockServiceUnavailable
 from userlock.lock.policy import OutagePolicy
@@ -121,7 +121,7 @@ class LockMachine(LockCalls):
                 self._extend(tenure, 0.0)
             self.world.pass_time(0.26)
 
-    def _degraded(self) -> list[Tenure]:
+    def _degraded(self) -> list[HeldLock]:
         return [tenure for tenure in self.tenures.idle() if tenure.lease.degraded]
 
     @rule(process=_numbers, lock_id=st.sampled_from(LOCKS))

@@ -84,7 +84,7 @@ class Game:
         assert isinstance(error, DeadlockDetected), f"{rival.name} was refused: {error}"
         circle = circle_from(self._world, self._rivals, rival)
         assert circle, f"{rival.name} is in no circle"
-        assert [lock_id for lock_id, _ in error.circle] == [each.waits_for for each in circle]
+        assert [lock_id for lock_id, _ in error.cycle] == [each.waits_for for each in circle]
         assert rival.waits_since == max(each.waits_since for each in circle), "the youngest"
         self.circles.append(circle)
 

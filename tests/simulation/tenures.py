@@ -15,7 +15,7 @@ _ACCIDENTS = ("forgotten", "broken")
 
 
 @dataclasses.dataclass
-class Tenure:
+class HeldLock:
     """One holding of a lock.
 
     Attributes:
@@ -42,12 +42,12 @@ class Tenures:
     """
 
     def __init__(self, watch: Watch) -> None:
-        self.all: list[Tenure] = []
+        self.all: list[HeldLock] = []
         self.complaints: list[str] = []
         self._watch = watch
         watch.relied_on = self.relied_on
 
-    def idle(self) -> list[Tenure]:
+    def idle(self) -> list[HeldLock]:
         """Those that can be released or extended now."""
         self.all = [tenure for tenure in self.all if not tenure.over]
         return [t for t in self.all if not t.busy and not t.process.dead and not t.process.paused]
@@ -60,7 +60,7 @@ class Tenures:
         """
         return any(t.lease.token == token and self._relies(t) for t in self.all)
 
-    def _relies(self, tenure: Tenure) -> bool:
+    def _relies(self, tenure: HeldLock) -> bool:
         ending = self._watch.endings.get(tenure.lease.token)
         return (
             not tenure.over
@@ -71,7 +71,7 @@ class Tenures:
 
     def check_exclusion(self) -> None:
         """No lock is held twice."""
-        holders: dict[str, Tenure] = {}
+        holders: dict[str, HeldLock] = {}
         for tenure in self.all:
             if self._relies(tenure):
                 other = holders.setdefault(tenure.lease.lock_id, tenure)

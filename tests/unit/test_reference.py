@@ -20,8 +20,8 @@ import userlock.testing
 from tests.documents import ROOT, Page
 from userlock import events
 from userlock.contrib import flask, wsgi
-from userlock.contrib.requests import Surroundings
-from userlock.events import Event, lines
+from userlock.contrib.request_scope import RequestScope
+from userlock.events import Event
 from userlock.settings import Settings
 from userlock.stores.datastore.url import parse_url as datastore_url
 from userlock.stores.memcache.url import parse_url as memcache_url
@@ -33,6 +33,11 @@ SHOWN = [
     name
     for page in REFERENCE
     for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+]
+ERRORS = [
+    name
+    for name, value in vars(userlock.errors).items()
+    if isinstance(value, type) and issubclass(value, userlock.UserLockError)
 ]
 CONTRIB = ("flask", "django", "wsgi", "inspector", "problems", "opentelemetry")
 
@@ -51,7 +56,7 @@ def public(module: str) -> Iterator[str]:
     "names",
     [
         pytest.param([f"userlock.{name}" for name in userlock.__all__], id="userlock"),
-        pytest.param([f"userlock.events.{name}" for name in events.__all__], id="events"),
+        pytest.param(list(public("userlock.events")), id="events"),
         pytest.param([f"userlock.stores.{name}" for name in userlock.stores.__all__], id="stores"),
         pytest.param(
             [f"userlock.testing.{name}" for name in userlock.testing.__all__], id="testing"
@@ -93,7 +98,7 @@ def bases_of(tree: str) -> dict[str, str]:
 def test_the_tree_of_errors_is_the_one_of_the_classes() -> None:
     drawn = Page("docs/reference/errors.md").blocks[0].text
     assert bases_of(drawn) == {
-        name: getattr(userlock, name).__bases__[0].__name__ for name in userlock.errors.__all__
+        name: getattr(userlock, name).__bases__[0].__name__ for name in ERRORS
     }
 
 
@@ -102,7 +107,7 @@ def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
     assert textwrap.indent(drawn, "    ") in (userlock.errors.__doc__ or "")
 
 
-@pytest.mark.parametrize("name", userlock.errors.__all__)
+@pytest.mark.parametrize("name", ERRORS)
 def test_each_attribute_of_an_error_is_documented(name: str) -> None:
     error = getattr(userlock, name)
     source = "".join(
@@ -143,13 +148,14 @@ def levels(kind: type[Event]) -> set[str]:
     names = {field.name for field in dataclasses.fields(kind)}
     choices: list[dict[str, Any]] = [{}]
     for name, values in {
-        "in_the_way": ("", "web-1/77"),
+        "blocked_by": ("", "web-1/77"),
         "count": (1, 2),
         "enforced": (True, False),
     }.items():
         if name in names:
             choices = [{**each, name: value} for each in choices for value in values]
-    return {logging.getLevelName(lines._LINES[kind](example(kind, **each))[0]) for each in choices}
+    lines = [example(kind, **each).log_line() for each in choices]
+    return {logging.getLevelName(line[0]) for line in lines if line is not None}
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
@@ -249,7 +255,7 @@ def test_further_options_of_the_service() -> None:
 def test_the_integrations_take_the_same_options() -> None:
     expected = parameters(flask.UserLock, "app", "inspector")
     assert parameters(wsgi.UserLockMiddleware, "app") == expected
-    of_django = parameters(Surroundings) | {"contention_status": 503}
+    of_django = parameters(RequestScope) | {"contention_status": 503}
     assert of_django == expected
 
 

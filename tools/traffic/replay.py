@@ -200,7 +200,7 @@ class _Note:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Acquired) and not self._told.said:
             self._told.said = True
-            self._told.refused = bool(event.in_the_way)
+            self._told.refused = bool(event.blocked_by)
 
 
 def _visit(

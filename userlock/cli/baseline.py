@@ -9,7 +9,7 @@ from typing import Any
 from userlock.baseline import DEFAULT_NAME, Baseline, BaselineError
 from userlock.cli.command import FINE, NO, USAGE, CommandError, Setting
 from userlock.cli.console import shown
-from userlock.cli.sightings import Sighting, Sightings
+from userlock.cli.site_log import Sighting, Sightings
 from userlock.sites import Project, Site
 from userlock.words import counted
 

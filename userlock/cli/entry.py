@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from userlock._version import __version__
-from userlock.cli import baseline, bench, breaking, doctor, holder, watch
+from userlock.cli import baseline, break_lock, doctor, holder, watch
 from userlock.cli.command import (
     BUG,
     INTERRUPTED,
@@ -29,7 +29,7 @@ from userlock.cli.command import (
 )
 from userlock.cli.console import Console, shown
 
-COMMANDS: tuple[ModuleType, ...] = (holder, breaking, watch, bench, doctor, baseline)
+COMMANDS: tuple[ModuleType, ...] = (holder, break_lock, watch, doctor, baseline)
 
 
 def main(

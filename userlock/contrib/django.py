@@ -23,7 +23,7 @@ except ImportError as error:  # pragma: no cover
     ) from error
 
 from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
-from userlock.contrib.requests import Surroundings, close, finish_writes, log
+from userlock.contrib.request_scope import RequestScope, close, finish_writes, log
 from userlock.errors import UserLockError, WriteViolation
 
 
@@ -45,7 +45,7 @@ class UserLockMiddleware:
         options = dict(getattr(settings, "USERLOCK", {}))
         try:
             self._contention_status = check_contention_status(options.pop("contention_status", 503))
-            self._surroundings = Surroundings(**options)
+            self._surroundings = RequestScope(**options)
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"USERLOCK: {error}") from error
 

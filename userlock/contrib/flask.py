@@ -21,7 +21,7 @@ except ImportError as error:  # pragma: no cover
 
 from userlock.contrib.inspector.pages import Authorise, Inspector
 from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
-from userlock.contrib.requests import Surroundings, close, finish_writes
+from userlock.contrib.request_scope import RequestScope, close, finish_writes
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.lock.lease import Priority
 from userlock.lock.service import LockService
@@ -89,7 +89,7 @@ class UserLock:
         if inspector is not None and not isinstance(inspector, Inspector):
             inspector = Inspector(inspector)
         self._inspector = inspector
-        self._surroundings = Surroundings(
+        self._surroundings = RequestScope(
             client=client,
             service=service,
             batch_prefixes=batch_prefixes,

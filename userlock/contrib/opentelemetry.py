@@ -34,12 +34,12 @@ the lock, and last from the call to its end, also where the lock was not to be
 had (their status is then an error). They are made when the wait is over, so what
 happens within it is not their child. Attributes: `userlock.outcome`,
 `userlock.priority`, `userlock.attempts`, `userlock.contended`, and
-`userlock.in_the_way`, which names the request and the process of the holder
+`userlock.blocked_by`, which names the request and the process of the holder
 that was waited for, as the log does.
 
 Personal data: a lock id is normally a user's, so spans say nothing of it
 unless `lock_id=` says how; `hashed(key)` gives what can be compared, but not
-guessed. A request's path can contain ids too: `in_the_way=False` leaves it out.
+guessed. A request's path can contain ids too: `blocked_by=False` leaves it out.
 
 Names follow OpenTelemetry's rules for naming and for metrics
 (https://opentelemetry.io/docs/specs/semconv/general/naming/, .../metrics/).
@@ -70,7 +70,6 @@ from userlock.events import (
     Event,
     LeaseLost,
     Listeners,
-    OutOfOrder,
     Released,
     StaleWrite,
     TimedOut,
@@ -110,7 +109,7 @@ def instrument(
     meter_provider: metrics.MeterProvider | None = None,
     tracer_provider: trace.TracerProvider | None = None,
     lock_id: Callable[[str], str] | None = None,
-    in_the_way: bool = True,
+    blocked_by: bool = True,
 ) -> OpenTelemetryListener:
     """Report what happens to locks from now on. Call it once: each call reports everything again.
 
@@ -120,7 +119,7 @@ def instrument(
         meter_provider: as `OpenTelemetryListener` takes it, like what follows.
         tracer_provider: where spans go.
         lock_id: how spans name a lock.
-        in_the_way: whether spans name the holder that was waited for.
+        blocked_by: whether spans name the holder that was waited for.
 
     Returns:
         The listener that was added.
@@ -129,7 +128,7 @@ def instrument(
         meter_provider=meter_provider,
         tracer_provider=tracer_provider,
         lock_id=lock_id,
-        in_the_way=in_the_way,
+        blocked_by=blocked_by,
     )
     (LISTENERS if listeners is None else listeners).add(listener)
     return listener
@@ -166,7 +165,7 @@ class OpenTelemetryListener:
         tracer_provider: where spans go; by default the global one.
         lock_id: what spans say for a lock id (`userlock.lock_id`); by default nothing. `hashed`
             makes such a function; `str` gives the id as it is.
-        in_the_way: whether spans name the holder that was waited for.
+        blocked_by: whether spans name the holder that was waited for.
         time_ns: the time, in nanoseconds since 1970.
     """
 
@@ -176,11 +175,11 @@ class OpenTelemetryListener:
         meter_provider: metrics.MeterProvider | None = None,
         tracer_provider: trace.TracerProvider | None = None,
         lock_id: Callable[[str], str] | None = None,
-        in_the_way: bool = True,
+        blocked_by: bool = True,
         time_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._lock_id = lock_id
-        self._in_the_way = in_the_way
+        self._blocked_by = blocked_by
         self._time_ns = time_ns
         self._tracer = trace.get_tracer(_NAME, __version__, tracer_provider)
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
@@ -209,9 +208,6 @@ class OpenTelemetryListener:
         )
         self._breaks = meter.create_counter(
             "userlock.breaks", unit="{break}", description="Leases that an operator ended."
-        )
-        self._inversions = meter.create_counter(
-            "userlock.inversions", unit="{inversion}", description="Locks taken out of order."
         )
         self._violations = meter.create_counter(
             "userlock.violations",
@@ -248,8 +244,6 @@ class OpenTelemetryListener:
                 self._confirmations.add(1, {"userlock.outcome": "conflict"})
             case Broken():
                 self._breaks.add(1)
-            case OutOfOrder():
-                self._inversions.add(1)
             case Violation():
                 self._violations.add(
                     1, {"error.type": _kind(event.error), "userlock.enforced": event.enforced}
@@ -266,13 +260,13 @@ class OpenTelemetryListener:
         common: _Attributes = {
             "userlock.outcome": outcome,
             "userlock.priority": event.priority,
-            "userlock.contended": bool(event.in_the_way),
+            "userlock.contended": bool(event.blocked_by),
         }
         self._acquisitions.add(1, common)
         self._waits.record(event.waited_seconds, common)
         described = {**common, **details}
-        if self._in_the_way and event.in_the_way:
-            described["userlock.in_the_way"] = event.in_the_way
+        if self._blocked_by and event.blocked_by:
+            described["userlock.blocked_by"] = event.blocked_by
         if self._lock_id is not None and event.lock_id is not None:
             # A lone surrogate could not be exported.
             name = self._lock_id(event.lock_id).encode("utf-8", "replace").decode()

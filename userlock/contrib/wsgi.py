@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
-from userlock.contrib.requests import Surroundings, close, finish_writes, log
+from userlock.contrib.request_scope import RequestScope, close, finish_writes, log
 from userlock.errors import UserLockError, WriteViolation
 from userlock.lock.service import LockService
 from userlock.settings import Enforcement
@@ -59,7 +59,7 @@ class UserLockMiddleware:
         contention_status: int = 503,
     ) -> None:
         self._app = app
-        self._surroundings = Surroundings(
+        self._surroundings = RequestScope(
             client=client,
             service=service,
             batch_prefixes=batch_prefixes,

@@ -47,7 +47,7 @@ class Acquisition:
         self._started = started
         self._attempts = 1
         self._holder: Holder | None = None
-        self._in_the_way = ""
+        self._blocked_by = ""
         self._seen: Record | None = None
         self._seen_at = started
         #: Before which and after which look the present holder got the lock, if we saw it change.
@@ -75,8 +75,8 @@ class Acquisition:
             return self.unavailable(trouble)
         except DeadlockDetected as error:
             self._leave()
-            circle = ", ".join(f"{lock_id!r} is held by {who}" for lock_id, who in error.circle)
-            self._service.listeners.emit(Deadlock(*self._told_in_vain(), circle))
+            cycle = ", ".join(f"{lock_id!r} is held by {who}" for lock_id, who in error.cycle)
+            self._service.listeners.emit(Deadlock(*self._facts_without_a_lease(), cycle))
             raise
         except BaseException:
             # The thread is being stopped (KeyboardInterrupt, a signal handler
@@ -132,7 +132,7 @@ class Acquisition:
         if service.outage is OutagePolicy.FAIL:
             if lease.unsettled:
                 service.remember_stray(lease)
-            service.listeners.emit(Unavailable(*self._told_in_vain(), reason))
+            service.listeners.emit(Unavailable(*self._facts_without_a_lease(), reason))
             raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason) from trouble
         service.listeners.emit(Degraded(self._claim.lock_id, reason))
         self._acquired(degraded=True)
@@ -148,7 +148,7 @@ class Acquisition:
                 self._service.remember_stray(lease)
             raise
         self._attempts += stand_in.attempts
-        self._in_the_way = self._in_the_way or stand_in.in_the_way
+        self._blocked_by = self._blocked_by or stand_in.blocked_by
         return other
 
     # --- waiting ----------------------------------------------------------------------------
@@ -254,10 +254,10 @@ class Acquisition:
             self._claim.lock_id, self._leases.join, self._claim, again=self._joined
         )
         if record is not None:
-            if not self._in_the_way:
+            if not self._blocked_by:
                 self._note_holder(record)
                 self._service.listeners.emit(
-                    Contended(self._claim.lock_id, self._claim.priority.value, self._in_the_way)
+                    Contended(self._claim.lock_id, self._claim.priority.value, self._blocked_by)
                 )
             if not self._joined:
                 self._joined = record.position_of(self._claim.token) is not None
@@ -334,17 +334,17 @@ class Acquisition:
     def _note_holder(self, record: Record) -> None:
         if record.free:
             others = [each for each in record.waiters() if each.token != self._claim.token]
-            self._in_the_way = (
+            self._blocked_by = (
                 f"{others[0].request or others[0].process} (next in line)"
                 if others
                 else "a holder that had just left"
             )
         else:
             self._holder = record.holder
-            self._in_the_way = record.holder.describe()
+            self._blocked_by = record.holder.describe()
 
     def _acquired(self, *, degraded: bool) -> None:
-        if not self._in_the_way and not self._service.listeners.watched():
+        if not self._blocked_by and not self._service.listeners.watched():
             return
         self._service.listeners.emit(
             Acquired(
@@ -352,7 +352,7 @@ class Acquisition:
                 self._claim.priority.value,
                 self._elapsed(),
                 self._attempts,
-                self._in_the_way,
+                self._blocked_by,
                 degraded,
             )
         )
@@ -360,16 +360,16 @@ class Acquisition:
     def _timed_out(self) -> LockTimeout:
         if self._seen is not None and not self._seen.free:
             self._holder = self._seen.holder
-        told = TimedOut(*self._told_in_vain())
+        told = TimedOut(*self._facts_without_a_lease())
         self._service.listeners.emit(told)
         return LockTimeout(
             lock_id=self._claim.lock_id, waited_seconds=told.waited_seconds, holder=self._holder
         )
 
-    def _told_in_vain(self) -> tuple[str, str, float, str]:
+    def _facts_without_a_lease(self) -> tuple[str, str, float, str]:
         """Return the facts about an attempt without a lease: lock, requester, wait, and reason."""
-        in_the_way = self._in_the_way if self._holder is None else self._holder.describe()
-        return self._claim.lock_id, self._claim.priority.value, self._elapsed(), in_the_way
+        blocked_by = self._blocked_by if self._holder is None else self._holder.describe()
+        return self._claim.lock_id, self._claim.priority.value, self._elapsed(), blocked_by
 
     def _lease_without_the_store(self, *, unsettled: bool) -> Lease:
         """Return a lease from now on, without the store's word for it."""

@@ -1,24 +1,18 @@
-"""Parts that the statements share: entries of a block, its call site, and decoration."""
+"""Parts that the statements share: entries of a block, and decoration."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
-from types import FrameType
 from typing import Generic, ParamSpec, TypeVar
 
-from userlock.lock.order import Taken
 from userlock.lock.tenure import running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
-
-WRAPPERS = {__file__, str(Path(__file__).with_name("verbs.py")), contextlib.__file__}
 
 
 class Entries(Generic[_T]):
@@ -48,20 +42,6 @@ class Entries(Generic[_T]):
         if not mine:
             del self._inside[me]
         return entry
-
-
-def place_of(frame: FrameType | None) -> Taken:
-    """Return the application's code that takes a lock, as cheap as can be: see `order.describe`.
-
-    `frame` is the one that called a statement of ours; it may be a wrapper of
-    ours, or `ExitStack.enter_context`.
-    """
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename not in WRAPPERS:
-            return code, frame.f_lasti
-        frame = frame.f_back
-    return None
 
 
 def decorated(

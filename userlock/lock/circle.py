@@ -165,7 +165,7 @@ class Circle:
     def _deadlock(self, circle: list[_Link]) -> DeadlockDetected:
         return DeadlockDetected(
             lock_id=self._claim.lock_id,
-            circle=tuple((link.lock_id, link.holder) for link in circle),
+            cycle=tuple((link.lock_id, link.holder) for link in circle),
         )
 
 

@@ -33,7 +33,7 @@ class StandIn:
 
     Attributes:
         attempts: how often the fallback store was asked.
-        in_the_way: who had the lock there at first, in words.
+        blocked_by: who had the lock there at first, in words.
         reason: why that store did not answer either.
     """
 
@@ -41,7 +41,7 @@ class StandIn:
         self._fallback = fallback
         self._listeners = listeners
         self.attempts = 0
-        self.in_the_way = ""
+        self.blocked_by = ""
         self.reason = ""
 
     def acquire(self, claim: Claim, wait_seconds: float) -> Lease | None:
@@ -73,7 +73,7 @@ class StandIn:
     def _hear(self, event: Event) -> None:
         match event:
             case Acquired():
-                self.attempts, self.in_the_way = event.attempts, event.in_the_way
+                self.attempts, self.blocked_by = event.attempts, event.blocked_by
             case Degraded() | Unavailable():
                 self.reason = event.reason
             case _:

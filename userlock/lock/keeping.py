@@ -17,7 +17,7 @@ The lock may be extended by hand, and released, at any moment meanwhile:
                               reads its lease
     extend by 60 s ───────────────────────────────────▶ 60 s to go
                               extend by 10 s ─────────▶ 10 s to go
-    believes in 60 s: so there is one at a time (`Tenure.extending`)
+    believes in 60 s: so there is one at a time (`HeldLock.extending`)
 
     release: nothing to say
     to a store that was
@@ -35,7 +35,7 @@ from userlock.events import Confirmed, Conflict, Extended
 from userlock.lock.lease import Granted, Held, Lost, Unavailable, describe_loss
 from userlock.lock.service import LockService
 from userlock.lock.store import BatchStore
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import HeldLock
 
 #: How often a degraded lease is asked for again, in seconds.
 _CONFIRM_SECONDS = 0.25
@@ -65,7 +65,7 @@ class Keeping:
             where it cannot.
     """
 
-    def __init__(self, tenure: Tenure, service: LockService, *, heartbeat: bool) -> None:
+    def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
         self._tenure = weakref.ref(tenure)
         self._service = service
         self.company = service if isinstance(service.store, BatchStore) else None
@@ -83,7 +83,7 @@ class Keeping:
             due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal(tenure)
             self._service.heart.look_after(self, due)
 
-    def extended(self, tenure: Tenure) -> None:
+    def extended(self, tenure: HeldLock) -> None:
         """The lease was given another end, by hand: it may have to be renewed sooner than before.
 
         A degraded one is looked after all the time anyway.
@@ -91,7 +91,7 @@ class Keeping:
         if self.heartbeat and not tenure.degraded:
             self._service.heart.look_after(self, self._renewal(tenure))
 
-    def _renewal(self, tenure: Tenure) -> float:
+    def _renewal(self, tenure: HeldLock) -> float:
         """Return when to renew the lease: two thirds of it before its end, as time for retries."""
         return tenure.lease.deadline - self._ttl_seconds * 2 / 3
 
@@ -115,7 +115,7 @@ class Keeping:
     def beat_with(self, others: Sequence[Keeping], now: float) -> list[float | None]:
         """Do the work that is due for several; see `SociableWard`. Renewals are sent together."""
         keepings = [self, *others]
-        renewing: dict[Keeping, Tenure] = {}
+        renewing: dict[Keeping, HeldLock] = {}
         try:
             for keeping in keepings:
                 tenure = keeping._to_renew(now)
@@ -138,7 +138,7 @@ class Keeping:
             for keeping in keepings
         ]
 
-    def _to_renew(self, now: float) -> Tenure | None:
+    def _to_renew(self, now: float) -> HeldLock | None:
         """Return the tenure, if a renewal is all that is due. Nobody else extends it then."""
         tenure = self._tenure()
         if tenure is None or not tenure.held or tenure.lost or not self.heartbeat:
@@ -150,7 +150,7 @@ class Keeping:
         tenure.extending.release()
         return None
 
-    def _tell(self, tenure: Tenure, settled: float | str | None) -> float | None:
+    def _tell(self, tenure: HeldLock, settled: float | str | None) -> float | None:
         """Say what became of a renewal, and when to come again."""
         if isinstance(settled, str):
             tenure.lose(settled)
@@ -166,7 +166,7 @@ class Keeping:
 
     # Each of these says when to come again, or never, or what became of the lease.
 
-    def _renew(self, tenure: Tenure, now: float) -> float | str | None:
+    def _renew(self, tenure: HeldLock, now: float) -> float | str | None:
         if not self.heartbeat:
             return None
         due = self._renewal(tenure)
@@ -174,7 +174,7 @@ class Keeping:
             return due  # extended by hand meanwhile
         return self._extend(tenure, now) or self._renewal(tenure)
 
-    def _extend(self, tenure: Tenure, now: float) -> float | str | None:
+    def _extend(self, tenure: HeldLock, now: float) -> float | str | None:
         """None if it was extended."""
         lease = tenure.lease
         if now >= lease.deadline:
@@ -184,7 +184,9 @@ class Keeping:
             self._say_extended(tenure)
         return settled
 
-    def _settle(self, tenure: Tenure, outcome: Granted | Lost | Unavailable) -> float | str | None:
+    def _settle(
+        self, tenure: HeldLock, outcome: Granted | Lost | Unavailable
+    ) -> float | str | None:
         match outcome:
             case Granted(new):
                 tenure.lease = new
@@ -198,11 +200,11 @@ class Keeping:
                 now = self._service.clock.now()
                 return min(now + self._soon(), max(now, tenure.lease.deadline))
 
-    def _say_extended(self, tenure: Tenure) -> None:
+    def _say_extended(self, tenure: HeldLock) -> None:
         if tenure.held and self._service.listeners.watched():
             self._service.listeners.emit(Extended(tenure.lock_id, self._ttl_seconds))
 
-    def _ran_out(self, tenure: Tenure) -> str:
+    def _ran_out(self, tenure: HeldLock) -> str:
         how = f"its lease of {tenure.lease.ttl_seconds:g} s ran out"
         if tenure.conflict:
             return f"{how}; it was taken while the lease store did not answer, and was another's"
@@ -211,7 +213,7 @@ class Keeping:
     def _because(self) -> str:
         return f"; it could not be renewed, because {self._trouble}" if self._trouble else ""
 
-    def _confirm(self, tenure: Tenure, now: float) -> float | str | None:
+    def _confirm(self, tenure: HeldLock, now: float) -> float | str | None:
         lease = tenure.lease
         if now >= lease.deadline:
             return self._ran_out(tenure) if self.heartbeat else None
@@ -235,7 +237,7 @@ class Keeping:
                 why = _no_answer(unavailable.reason)
                 return self._not_confirmed(tenure, unavailable.sent, why)
 
-    def _not_confirmed(self, tenure: Tenure, sent: bool, why: str) -> float | str | None:
+    def _not_confirmed(self, tenure: HeldLock, sent: bool, why: str) -> float | str | None:
         if sent and not tenure.lease.unsettled:
             # It may have been stored all the same: there is something to give back.
             tenure.lease = tenure.lease._replace(unsettled=True)

@@ -35,7 +35,7 @@ from userlock.lock.lease import (
     claim_of,
 )
 from userlock.lock.record import Record, done, joining
-from userlock.lock.store import LeaseStore, QuietStore, Stored, StoreUnavailable
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.lock.upkeep import MOST_SWAPS, say_done
 
 _new_tuple = tuple.__new__
@@ -44,16 +44,11 @@ _new_tuple = tuple.__new__
 class Leases:
     """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above."""
 
-    def __init__(self, store: LeaseStore, clock: Clock, *, quiet_release: bool = False) -> None:
+    def __init__(self, store: LeaseStore, clock: Clock) -> None:
         self.store = store
         self._clock = clock
         #: Told of a lease that nobody wants any more, and that may yet be granted.
         self.late: Callable[[Lease], object] = lambda _: None
-        if quiet_release and not isinstance(store, QuietStore):
-            raise ValueError(
-                f"{type(store).__name__} cannot release quietly; memcached can (quiet_release=True)"
-            )
-        self._quiet_store = store if quiet_release and isinstance(store, QuietStore) else None
 
     # --- taking -----------------------------------------------------------------------------
 
@@ -246,18 +241,12 @@ class Leases:
         """Give the lock to whoever waits, or to nobody.
 
         One round trip when nobody came to wait, or when others were waiting
-        from the start; two when somebody came meanwhile. None when releases
-        are quiet; whether the lease was still ours is not found out then.
+        from the start; two when somebody came meanwhile.
         """
         sent = False
         try:
             if lease.version is not None and not lease.contended:
-                quiet = self._quiet_store
                 sent = True
-                if quiet is not None and quiet.finish(
-                    lease.lock_id, lease.version, done(lease.token)
-                ):
-                    return RELEASED
                 if self.store.remove(lease.lock_id, lease.version):
                     return RELEASED
                 sent = False  # it was refused

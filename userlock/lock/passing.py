@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 from userlock.errors import LockNotHeld
 from userlock.lock.store import StoreUnavailable
-from userlock.lock.tenure import Tenure, participants
+from userlock.lock.tenure import HeldLock, participants
 
 if TYPE_CHECKING:
     from userlock.lock.scope import LockScope
 
 
 def let_people_pass(
-    tenure: Tenure, innermost: LockScope | None, *, wait_timeout: float | None
-) -> Tenure:
-    """See `Tenure.yield_to_waiters`.
+    tenure: HeldLock, innermost: LockScope | None, *, wait_timeout: float | None
+) -> HeldLock:
+    """See `HeldLock.yield_to_waiters`.
 
     Args:
         tenure: one of a scope's, or one that it has succeeded.
@@ -55,7 +55,7 @@ def let_people_pass(
     return _pass([tenure, *sorted(later, key=lambda each: each.lock_id)], wait_timeout=wait_timeout)
 
 
-def _people_wait_for(tenure: Tenure) -> bool:
+def _people_wait_for(tenure: HeldLock) -> bool:
     """Return whether an interactive request waits for the lock; False if the store is silent."""
     service, lock_id = tenure.scope.service, tenure.lock_id
     try:
@@ -65,11 +65,11 @@ def _people_wait_for(tenure: Tenure) -> bool:
     return record is not None and record.waits_for_a_person
 
 
-def _has_to_stay(tenure: Tenure) -> bool:
+def _has_to_stay(tenure: HeldLock) -> bool:
     return any(participant.holds(tenure) for participant in participants)
 
 
-def _taken_after(tenure: Tenure, innermost: LockScope | None) -> Iterator[Tenure]:
+def _taken_after(tenure: HeldLock, innermost: LockScope | None) -> Iterator[HeldLock]:
     """Return the locks that the holder has taken since."""
     scope = tenure.scope
     later = list(scope.held.values())
@@ -83,7 +83,7 @@ def _taken_after(tenure: Tenure, innermost: LockScope | None) -> Iterator[Tenure
             yield from _like(tenure, list(each.held.values()))
 
 
-def _like(tenure: Tenure, others: list[Tenure]) -> Iterator[Tenure]:
+def _like(tenure: HeldLock, others: list[HeldLock]) -> Iterator[HeldLock]:
     """Return those of the same thread, from the same service."""
     for other in others:
         same_service = other.scope.service is tenure.scope.service
@@ -91,13 +91,13 @@ def _like(tenure: Tenure, others: list[Tenure]) -> Iterator[Tenure]:
             yield other
 
 
-def _pass(tenures: list[Tenure], *, wait_timeout: float | None) -> Tenure:
+def _pass(tenures: list[HeldLock], *, wait_timeout: float | None) -> HeldLock:
     """Release them, the last first, and take them back; the first one's successor."""
     for tenure in tenures:
         tenure.scope._finish_writes(tenure, failing=False)
     for tenure in reversed(tenures):
         tenure.scope._release_now(tenure, ending=False)
-    new: list[Tenure] = []
+    new: list[HeldLock] = []
     try:
         for tenure in tenures:
             new.append(_take_back(tenure, wait_timeout))
@@ -108,7 +108,7 @@ def _pass(tenures: list[Tenure], *, wait_timeout: float | None) -> Tenure:
     return new[0]
 
 
-def _take_back(tenure: Tenure, wait_timeout: float | None) -> Tenure:
+def _take_back(tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
     lease, keeping = tenure.lease, tenure._keeping
     heartbeat = keeping is not None and keeping.heartbeat
     new = tenure.scope.acquire(
@@ -117,7 +117,6 @@ def _take_back(tenure: Tenure, wait_timeout: float | None) -> Tenure:
         lock_timeout=keeping._ttl_seconds if keeping is not None else lease.ttl_seconds,
         priority=lease.priority,
         heartbeat=heartbeat,
-        taken=tenure.taken_by,
     )
     # Whoever is inside leaves it as often as before, and is told what it asked to be told.
     new._depth, new.owner = tenure._depth, tenure.owner

@@ -15,16 +15,15 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from userlock.errors import LockNotHeld, NoScope, NoService
 from userlock.lock.holding import Holding
 from userlock.lock.keeping import Keeping, check_heartbeat
-from userlock.lock.lease import Lease, Priority, check_lock_id
-from userlock.lock.order import Taken
+from userlock.lock.lease import Priority, check_lock_id
 from userlock.lock.passing import let_people_pass
 from userlock.lock.service import LockService, check_service
-from userlock.lock.tenure import Tenure, participants, running_code
+from userlock.lock.tenure import HeldLock, participants, running_code
 from userlock.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class LockScope:
         self.batch_work = priority is Priority.BATCH
         self.request = request
         self.implicit = implicit
-        self._held: dict[str, Tenure] = {}
+        self._held: dict[str, HeldLock] = {}
         self.closed = False
         #: How many `with global_lock` blocks are inside; an implicit scope ends with the last.
         self.blocks = 0
@@ -70,7 +69,7 @@ class LockScope:
         self._mutex = threading.Lock()
 
     @property
-    def held(self) -> Mapping[str, Tenure]:
+    def held(self) -> Mapping[str, HeldLock]:
         """The locks held now, the latest last: a picture that later changes leave as it is."""
         if self._pid != _pid:
             return self._held  # another thread may have had the mutex at the fork
@@ -97,16 +96,12 @@ class LockScope:
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
-        taken: Taken = None,
-    ) -> Tenure:
+    ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
         Another thread or task that shares the scope waits for it like anybody.
-        `taken` is where in the code, for reports.
         """
-        return self.take(
-            check_lock_id(lock_id), wait_timeout, lock_timeout, priority, heartbeat, taken
-        )
+        return self.take(check_lock_id(lock_id), wait_timeout, lock_timeout, priority, heartbeat)
 
     def take(
         self,
@@ -115,8 +110,7 @@ class LockScope:
         lock_timeout: float | None,
         priority: Priority | str | None,
         heartbeat: bool | None,
-        taken: Taken,
-    ) -> Tenure:
+    ) -> HeldLock:
         """`acquire` for the statements, which have checked the lock id."""
         if self.closed:
             raise NoScope(f"lock {lock_id!r} cannot be taken in a scope that has ended")
@@ -144,13 +138,9 @@ class LockScope:
             priority=priority,
             request=self.request,
             # Whoever does not wait closes no circle.
-            holding=self._holding(lock_id, taken)
-            if wait_timeout != 0 and (self._held or self.outer)
-            else (),
+            holding=Holding(self) if wait_timeout != 0 and (self._held or self.outer) else (),
         )
-        tenure = Tenure(self, lease, taken)
-        if wait_timeout == 0:
-            tenure._in_order_graph = False
+        tenure = HeldLock(self, lease)
         with self._mutex:
             if self._shown:
                 self._leave_picture()
@@ -159,7 +149,7 @@ class LockScope:
             Keeping(tenure, service, heartbeat=heartbeat).begin()
         return tenure
 
-    def _begin_heartbeat(self, tenure: Tenure) -> None:
+    def _begin_heartbeat(self, tenure: HeldLock) -> None:
         """For a lock that was taken without, and is entered again with one."""
         keeping = tenure._keeping
         if keeping is None:
@@ -169,14 +159,10 @@ class LockScope:
             keeping.heartbeat = True
             keeping.extended(tenure)
 
-    def _holding(self, lock_id: str, taken: Taken) -> Iterable[Lease]:
-        """Return the locks that stay held, here and in outer scopes, while code waits."""
-        return Holding(self).noting(lock_id, taken)
-
-    def yield_to_waiters(self, tenure: Tenure, *, wait_timeout: float | None = None) -> Tenure:
+    def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
         """Let a waiting person pass, if there is one, and take the lock back.
 
-        See `Tenure.yield_to_waiters`.
+        See `HeldLock.yield_to_waiters`.
         """
         return let_people_pass(tenure, current_scope(), wait_timeout=wait_timeout)
 
@@ -196,7 +182,7 @@ class LockScope:
             )
         self.leave(tenure)
 
-    def leave(self, tenure: Tenure, *, failing: bool = False) -> None:
+    def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
         """Leave a tenure once. Nothing happens when it has been released already.
 
         Args:
@@ -212,7 +198,7 @@ class LockScope:
         if tenure._depth == 0:
             self._leave(tenure, failing=failing)
 
-    def _leave(self, tenure: Tenure, *, failing: bool) -> None:
+    def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
         if self._pid != _pid:
             self._release_now(tenure)
             return
@@ -229,7 +215,7 @@ class LockScope:
                 tenure._postponed = False
                 self._release_now(tenure)
 
-    def _finish_writes(self, tenure: Tenure, *, failing: bool) -> None:
+    def _finish_writes(self, tenure: HeldLock, *, failing: bool) -> None:
         for participant in participants:
             try:
                 participant.leaving(tenure)
@@ -238,7 +224,7 @@ class LockScope:
                     raise
                 log.exception("a write under lock %r failed as well", tenure.lock_id)
 
-    def _postponed(self, tenure: Tenure) -> None:
+    def _postponed(self, tenure: HeldLock) -> None:
         """The release that a participant put off. Left alone if the lock was entered again."""
         if tenure._depth == 0 and not tenure._released:
             self._release_now(tenure)
@@ -248,7 +234,7 @@ class LockScope:
         """Return whether this is a forked child, which must not touch its parent's leases."""
         return self._pid != _pid
 
-    def _release_now(self, tenure: Tenure, *, ending: bool = True) -> None:
+    def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
         tenure._released = True
         tenure.notes.clear()  # objects that were read under it keep the tenure itself
         if self._pid != _pid:
@@ -288,7 +274,7 @@ class LockScope:
             for tenure in self.held.values():
                 stack.callback(self._close_one, tenure, failing)
 
-    def _close_one(self, tenure: Tenure, failing: bool) -> None:
+    def _close_one(self, tenure: HeldLock, failing: bool) -> None:
         if not tenure._postponed or tenure._depth > 0:
             tenure._depth = 0
             self._leave(tenure, failing=failing)

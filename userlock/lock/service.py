@@ -44,7 +44,6 @@ from userlock.lock.lease import (
 from userlock.lock.lease import Released as StoreReleased
 from userlock.lock.leases import Leases
 from userlock.lock.operators import ForOperators
-from userlock.lock.order import OrderGraph
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.queue import HoldTimes
 from userlock.lock.registry import open_store
@@ -70,8 +69,6 @@ class LockService(ForOperators):
             does not answer. What it grants excludes those who ask it too, and is asked for again
             here when the store answers; if it does not answer either, `outage` says what then.
             This one's listeners are told of it, once.
-        quiet_release: release without waiting for the answer, which saves a round trip; whether
-            the lease was still ours is not found out then. memcached only.
         listeners: who is told what happens; by default the process-wide list.
         clock: for the time, and for waiting.
         random: for jitter.
@@ -85,7 +82,6 @@ class LockService(ForOperators):
         policy: LockPolicy | None = None,
         outage: OutagePolicy | str = OutagePolicy.OPTIMISTIC,
         fallback: LockService | None = None,
-        quiet_release: bool = False,
         listeners: Listeners | None = None,
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
@@ -114,9 +110,8 @@ class LockService(ForOperators):
         self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
         #: Whether the store can only be used by threads that serve a request.
         self.requests_only: bool = getattr(store, "requests_only", False)
-        self.leases = Leases(store, clock, quiet_release=quiet_release)
+        self.leases = Leases(store, clock)
         self.hold_times = HoldTimes()
-        self.order = OrderGraph()
         self._access = Access(self.leases, clock, None if self.requests_only else heart)
         self.ask = self._access.ask
 
@@ -128,7 +123,6 @@ class LockService(ForOperators):
         policy: LockPolicy | None = None,
         outage: OutagePolicy | str = OutagePolicy.OPTIMISTIC,
         fallback: str | None = None,
-        quiet_release: bool = False,
     ) -> LockService:
         """Return a service over the store that a URL names.
 
@@ -152,7 +146,6 @@ class LockService(ForOperators):
             policy=policy,
             outage=outage,
             fallback=other,
-            quiet_release=quiet_release,
         )
 
     # --- acquire ----------------------------------------------------------------------------

@@ -133,19 +133,6 @@ class LeaseStore(Protocol):
         ...
 
 
-@runtime_checkable
-class QuietStore(LeaseStore, Protocol):
-    """A store that can end a record without waiting for an answer."""
-
-    def finish(self, lock_id: str, version: object, line: bytes) -> bool:
-        """Remove the record if it is still of that version, else append `line`.
-
-        Returns without knowing whether it was done. False, and nothing is
-        sent, where it would take a round trip to do it safely.
-        """
-        ...
-
-
 class Swap(NamedTuple):
     """One of many changes; as the arguments of `LeaseStore.swap`."""
 

@@ -9,7 +9,7 @@ import asyncio
 import collections
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from userlock.errors import LockNotHeld, LockServiceUnavailable
@@ -23,7 +23,6 @@ from userlock.lock.lease import (
     check_seconds,
     describe_loss,
 )
-from userlock.lock.order import Taken
 
 if TYPE_CHECKING:
     from userlock.lock.keeping import Keeping
@@ -44,7 +43,7 @@ def running_code() -> tuple[int, int]:
     return threading.get_ident(), task
 
 
-class Tenure:
+class HeldLock:
     """One uninterrupted holding of one lock by one scope.
 
     What `with global_lock(…) as lock` gives.
@@ -61,15 +60,11 @@ class Tenure:
     conflict = ""
     _keeping: Keeping | None = None
     #: The tenure in which the lock was taken back after it had been yielded.
-    _successor: Tenure | None = None
-    #: Whether the order graph knows after which locks it was taken; see `holding`.
-    _in_order_graph = True
-    #: The highest lock id from each place, of it and what was held before it; see `holding`.
-    _highest: Mapping[Taken, str] | None = None
+    _successor: HeldLock | None = None
     _postponed = False
     _released = False
 
-    def __init__(self, scope: LockScope, lease: Lease, taken_by: Taken = None) -> None:
+    def __init__(self, scope: LockScope, lease: Lease) -> None:
         self.lock_id = lease.lock_id
         self.scope = scope
         #: The lease that backs it now.
@@ -79,8 +74,6 @@ class Tenure:
         self._since = lease.deadline - lease.ttl_seconds
         #: Which thread and task entered it; only that one enters it again without waiting.
         self.owner = running_code()
-        #: The code that took it, as a code object and an instruction in it.
-        self.taken_by = taken_by
         self._depth = 1
 
     @property
@@ -176,7 +169,7 @@ class Tenure:
             f"lock {self.lock_id!r} cannot be extended, it {why}", lock_id=self.lock_id
         )
 
-    def yield_to_waiters(self, *, wait_timeout: float | None = None) -> Tenure:
+    def yield_to_waiters(self, *, wait_timeout: float | None = None) -> HeldLock:
         """A checkpoint for long batch work: let a waiting person pass, and take the lock back.
 
         Costs one round trip when nobody waits. When an interactive request
@@ -206,7 +199,7 @@ class Tenure:
         """
         return self.scope.yield_to_waiters(self, wait_timeout=wait_timeout)
 
-    def on_lost(self, callback: Callable[[Tenure], object]) -> None:
+    def on_lost(self, callback: Callable[[HeldLock], object]) -> None:
         """Call `callback(tenure)`, once, when the lease turns out lost while it is held.
 
         From the thread that finds out, which may be the heartbeat's: it must be
@@ -239,8 +232,8 @@ class Tenure:
         return self.__dict__.setdefault("_ended_by", me) is me
 
     @property
-    def _callbacks(self) -> collections.deque[Callable[[Tenure], object]]:
-        callbacks: collections.deque[Callable[[Tenure], object]]
+    def _callbacks(self) -> collections.deque[Callable[[HeldLock], object]]:
+        callbacks: collections.deque[Callable[[HeldLock], object]]
         callbacks = self.__dict__.setdefault("_loss_callbacks", collections.deque())
         return callbacks
 
@@ -266,13 +259,13 @@ class Tenure:
             if self.ran_out
             else "held"
         )
-        return f"<Tenure of {self.lock_id!r}: {state}>"
+        return f"<HeldLock of {self.lock_id!r}: {state}>"
 
 
 class Participant(Protocol):
     """A participant in the release of locks. The model layer is one."""
 
-    def leaving(self, tenure: Tenure) -> None:
+    def leaving(self, tenure: HeldLock) -> None:
         """The lock is about to be released: finish what was begun under it.
 
         What this raises reaches the code that leaves the lock, after the
@@ -280,11 +273,11 @@ class Participant(Protocol):
         """
         ...
 
-    def holds(self, tenure: Tenure) -> bool:
+    def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock has to stay held for now."""
         ...
 
-    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:
+    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
         """Keep the lock for now, and call `release` later. Only called when `holds` says so.
 
         A lock that is entered again meanwhile is left again, and postponed again;

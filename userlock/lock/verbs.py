@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope
-from userlock.lock.blocks import WRAPPERS, Entries, decorated, place_of
+from userlock.lock.blocks import Entries, decorated
 from userlock.lock.lease import (
     Holder,
     Priority,
@@ -29,7 +28,7 @@ from userlock.lock.scope import (
     leave_scope,
 )
 from userlock.lock.service import LockService
-from userlock.lock.tenure import Tenure, running_code
+from userlock.lock.tenure import HeldLock, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -85,9 +84,9 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         if heartbeat is not None and not isinstance(heartbeat, bool):
             raise TypeError(f"heartbeat must be True, False or None, not {heartbeat!r:.100}")
         self.heartbeat = heartbeat
-        self._entries: Entries[Tenure] = Entries()
+        self._entries: Entries[HeldLock] = Entries()
 
-    def __enter__(self) -> Tenure:
+    def __enter__(self) -> HeldLock:
         # Some of what is called elsewhere is spelled out here: each lock comes this way.
         scope = current.get()
         if scope is None or scope.closed:
@@ -96,9 +95,6 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         if scope is None:
             scope = opened = LockScope(default_service(), defaults.settings, implicit=True)
             enter_scope(opened)
-        frame = sys._getframe(1)
-        code = frame.f_code
-        taken = (code, frame.f_lasti) if code.co_filename not in WRAPPERS else place_of(frame)
         try:
             tenure = scope.take(
                 self.lock_id,
@@ -106,7 +102,6 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
                 self.lock_timeout,
                 self.priority,
                 self.heartbeat,
-                taken,
             )
         except BaseException:
             if opened is not None:
@@ -183,7 +178,7 @@ class global_locks:  # noqa: N801 (as above)
         self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
         self._entries: Entries[contextlib.ExitStack] = Entries()
 
-    def __enter__(self) -> tuple[Tenure, ...]:
+    def __enter__(self) -> tuple[HeldLock, ...]:
         scope = current_scope()
         service = default_service() if scope is None else scope.service
         priority = self.priority or (Priority.INTERACTIVE if scope is None else scope.priority)
@@ -225,14 +220,14 @@ class global_locks:  # noqa: N801 (as above)
 class _AcquiredLock:
     """The lock that `acquire_lock` returns: for a `with`, or for `release_lock` later."""
 
-    def __init__(self, tenure: Tenure) -> None:
+    def __init__(self, tenure: HeldLock) -> None:
         self.tenure = tenure
 
     def extend(self, seconds: float) -> None:
-        """Let the lease run for `seconds` from now; errors as in `Tenure.extend`."""
+        """Let the lease run for `seconds` from now; errors as in `HeldLock.extend`."""
         self.tenure.extend(seconds)
 
-    def __enter__(self) -> Tenure:
+    def __enter__(self) -> HeldLock:
         return self.tenure
 
     def __exit__(
@@ -274,7 +269,6 @@ def acquire_lock(
         lock_timeout=lock_timeout,
         priority=priority,
         heartbeat=heartbeat,
-        taken=place_of(sys._getframe(1)),
     )
     return _AcquiredLock(tenure)
 
@@ -308,7 +302,7 @@ def with_extension(
 
     Args:
         lock_id: what to lock.
-        operator: gets `extend`, which raises as `Tenure.extend` does.
+        operator: gets `extend`, which raises as `HeldLock.extend` does.
         lock_timeout: length of the lease until the first extension, in seconds.
         wait_timeout: as in `global_lock`.
         priority: as there.

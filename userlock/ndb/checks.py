@@ -13,31 +13,31 @@ from typing import Any
 
 from userlock.callsite import CallSite
 from userlock.errors import (
-    AbstractWritten,
-    BatchOnlyWritten,
+    AbstractModelWritten,
+    BatchOnlyModelWritten,
     CreatedWithoutLock,
     DeletedWithoutLock,
-    InternalStomp,
+    ImmutableEntityRewritten,
     LeaseRanOut,
     LeaseWasLost,
     LockIdChanged,
     LockIdError,
     LockIdMissing,
-    NeverWrittenWritten,
     NotInTransaction,
     PartialEntityPut,
     PutAfterRelease,
     PutWithoutLock,
+    ReadOnlyModelWritten,
     ReadUnderEarlierTenure,
     ReadWithoutLock,
-    StructuredOnlyWritten,
-    WriteOnceRewritten,
+    StaleObjectPut,
+    StructuredModelWritten,
     WriteViolation,
     WrongTransaction,
 )
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import HeldLock
 from userlock.ndb.context import current_attempt, current_transaction, in_transaction
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
@@ -51,7 +51,7 @@ Finding = tuple[type[WriteViolation], str]
 
 def check_put(
     entity: Any, stamp: Stamp | None, put_at: CallSite | None, now: Moment
-) -> tuple[str | None, tuple[Tenure, ...]]:
+) -> tuple[str | None, tuple[HeldLock, ...]]:
     """Check a put of an entity under the user's lock, before it begins.
 
     Args:
@@ -96,7 +96,7 @@ def check_put(
 
 
 def _finding(
-    entity: Any, lock_id: str, stamp: Stamp | None, held: Mapping[str, Tenure]
+    entity: Any, lock_id: str, stamp: Stamp | None, held: Mapping[str, HeldLock]
 ) -> Finding | None:
     tenure = held.get(lock_id)
     if stamp is None:
@@ -122,7 +122,7 @@ def _finding(
 _MOST_NAMED = 5
 
 
-def _others(held: Mapping[str, Tenure]) -> str:
+def _others(held: Mapping[str, HeldLock]) -> str:
     """Name the locks that are held instead: often the mistake is the wrong one."""
     if not held:
         return ""
@@ -160,7 +160,7 @@ def _finding_of_move(
     return None
 
 
-def _ran_out(tenure: Tenure) -> Finding | None:
+def _ran_out(tenure: HeldLock) -> Finding | None:
     if tenure.lost:
         return LeaseWasLost, tenure.lost
     if not tenure.ran_out:
@@ -225,7 +225,7 @@ def _report_put(
 
 def check_delete(
     cls: Any, ndb_key: Any, stamp: Stamp | None, deleted_at: CallSite | None, now: Moment
-) -> tuple[str | None, Tenure | None]:
+) -> tuple[str | None, HeldLock | None]:
     """Check a delete that is about to begin.
 
     Args:
@@ -265,7 +265,7 @@ def check_delete(
 
 def _finding_of_delete(
     cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
-) -> tuple[str | None, Tenure | None, Finding | None]:
+) -> tuple[str | None, HeldLock | None, Finding | None]:
     """Return the lock of what is being deleted, its tenure, and what is wrong."""
     try:
         lock_id = lock_id_of_key(cls, ndb_key) or _lock_id_as_read(stamp, now.held)
@@ -280,7 +280,7 @@ def _finding_of_delete(
     )
 
 
-def _lock_id_as_read(stamp: Stamp | None, held: Mapping[str, Tenure]) -> str | None:
+def _lock_id_as_read(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> str | None:
     """Return the lock id that an entity had when it was read (or put) under what is held still."""
     if stamp is None or not any(held.get(each) is tenure for each, tenure in stamp.held.items()):
         return None
@@ -305,7 +305,7 @@ def finding_of_delete(policy: WritePolicy) -> Finding | None:
     return None if find is None else find()
 
 
-def stomp(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> Finding | None:
+def stomp(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
     """Return the violation of putting an older object after a newer one of the same entity.
 
     Under a tenure, else in the running transaction.
@@ -313,7 +313,7 @@ def stomp(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> Finding | 
     newer = newer_put(entity, stamp, tenure)
     if newer is None:
         return None
-    return InternalStomp, f"the newer object was put at {newer.place or 'a place not captured'}"
+    return StaleObjectPut, f"the newer object was put at {newer.place or 'a place not captured'}"
 
 
 def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
@@ -330,39 +330,39 @@ def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
 
 def _written_again(entity: Any, stamp: Stamp | None) -> Finding | None:
     again = stamp is not None or put_in_running_transaction(entity)
-    return (WriteOnceRewritten, "") if again else None
+    return (ImmutableEntityRewritten, "") if again else None
 
 
 def _not_from_batch() -> Finding | None:
     scope = current_scope()
     if scope is None:
-        return BatchOnlyWritten, "there is no scope here"
+        return BatchOnlyModelWritten, "there is no scope here"
     if scope.batch_work:
         return None
     name = scope.request or "this scope"
     if scope.priority is Priority.BATCH:
-        return BatchOnlyWritten, (
+        return BatchOnlyModelWritten, (
             f"{name} is batch by a header that anybody can send: name its path in batch_prefixes, "
             f"or the header in trusted_headers if nobody but the queue can send it"
         )
-    return BatchOnlyWritten, f"{name} is interactive"
+    return BatchOnlyModelWritten, f"{name} is interactive"
 
 
 _OF_PUT: Mapping[WritePolicy, Callable[[Any, Stamp | None], Finding | None]] = {
     WritePolicy.IN_TRANSACTION: _not_in_its_transaction,
     WritePolicy.WRITE_ONCE: _written_again,
-    WritePolicy.NEVER_WRITTEN: lambda entity, stamp: (NeverWrittenWritten, ""),
+    WritePolicy.NEVER_WRITTEN: lambda entity, stamp: (ReadOnlyModelWritten, ""),
     WritePolicy.BATCH_ONLY: lambda entity, stamp: _not_from_batch(),
-    WritePolicy.ABSTRACT: lambda entity, stamp: (AbstractWritten, ""),
-    WritePolicy.STRUCTURED_ONLY: lambda entity, stamp: (StructuredOnlyWritten, ""),
+    WritePolicy.ABSTRACT: lambda entity, stamp: (AbstractModelWritten, ""),
+    WritePolicy.STRUCTURED_ONLY: lambda entity, stamp: (StructuredModelWritten, ""),
 }
 
 _OF_DELETE: Mapping[WritePolicy, Callable[[], Finding | None]] = {
     WritePolicy.IN_TRANSACTION: lambda: None if in_transaction() else (NotInTransaction, ""),
-    WritePolicy.NEVER_WRITTEN: lambda: (NeverWrittenWritten, ""),
+    WritePolicy.NEVER_WRITTEN: lambda: (ReadOnlyModelWritten, ""),
     WritePolicy.BATCH_ONLY: _not_from_batch,
-    WritePolicy.ABSTRACT: lambda: (AbstractWritten, ""),
-    WritePolicy.STRUCTURED_ONLY: lambda: (StructuredOnlyWritten, ""),
+    WritePolicy.ABSTRACT: lambda: (AbstractModelWritten, ""),
+    WritePolicy.STRUCTURED_ONLY: lambda: (StructuredModelWritten, ""),
 }
 
 

@@ -44,7 +44,7 @@ from userlock.errors import (
     WriteViolation,
 )
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import HeldLock
 from userlock.ndb import capabilities
 from userlock.ndb.commits import Landed, Outcome, Refused
 from userlock.ndb.context import (
@@ -104,7 +104,7 @@ class Ticket(abc.ABC):
         key: Any,
         lock_id: str | None,
         stamp: Stamp | None,
-        tenures: tuple[Tenure, ...],
+        tenures: tuple[HeldLock, ...],
         at: CallSite | None,
         now: Moment,
     ) -> None:
@@ -237,7 +237,7 @@ class Ticket(abc.ABC):
             if tenure.held:
                 self._check_lease(tenure, "its transaction was about to be run again")
 
-    def _check_lease(self, tenure: Tenure, when: str) -> None:
+    def _check_lease(self, tenure: HeldLock, when: str) -> None:
         if tenure.lost:
             report(self._violation(LeaseWasLost, tenure.lost))
         elif tenure.ran_out:
@@ -356,7 +356,7 @@ class PutTicket(Ticket):
         entity: Any,
         lock_id: str | None,
         stamp: Stamp | None,
-        tenures: tuple[Tenure, ...],
+        tenures: tuple[HeldLock, ...],
         put_at: CallSite | None,
         now: Moment,
         *,
@@ -425,7 +425,7 @@ class PutTicket(Ticket):
 
     def begun(self, future: Any) -> None:
         transaction = self.begun_in.transaction
-        where: tuple[Tenure | None, ...] = self._tenures
+        where: tuple[HeldLock | None, ...] = self._tenures
         if transaction is not None:
             where = (*where, None)
         if error_of(future) is not None:
@@ -488,7 +488,7 @@ class DeleteTicket(Ticket):
         cls: Any,
         lock_id: str | None,
         stamp: Stamp | None,
-        tenure: Tenure | None,
+        tenure: HeldLock | None,
         deleted_at: CallSite | None,
         now: Moment,
     ) -> None:
@@ -531,7 +531,7 @@ class DeleteTicket(Ticket):
 
 
 def _stamp_under(
-    tenure: Tenure | None, stamp: Stamp | None, transaction: bytes | None
+    tenure: HeldLock | None, stamp: Stamp | None, transaction: bytes | None
 ) -> Stamp | None:
     """Return what is known of an entity, if it was read under this tenure or in the transaction."""
     if stamp is None or tenure is None or stamp.held.get(tenure.lock_id) is tenure:

@@ -16,7 +16,7 @@ from google.cloud.ndb import polymodel, tasklets
 from google.cloud.ndb.exceptions import ContextError
 
 from userlock.callsite import CallSite, here
-from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, InternalStomp
+from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
 from userlock.lock.tenure import register_participant
@@ -31,11 +31,9 @@ from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of, projection_of
 from userlock.ndb.policies import WritePolicy, settle_policy
 from userlock.ndb.provenance import ATTRIBUTES, DELETED, Origin, restamp, stamp_of
-from userlock.ndb.staleness import watch_uses
 from userlock.ndb.transactions import DatastoreParticipant, wait_for_key, watch_over
 from userlock.ndb.watched import watch
 from userlock.ndb.writing import Writing, writing
-from userlock.settings import Reaction
 
 
 class Model(ndb.Model):
@@ -163,8 +161,6 @@ class Model(ndb.Model):
         current.ticket = PutTicket(
             self, lock_id, stamp, tenures, put_at, now, inserts=current.inserts
         )
-        if now.settings.stale_objects is not Reaction.OFF:
-            watch_uses(Model)  # of the objects that are out of date from now on
 
     # --- copies -----------------------------------------------------------------------------
 
@@ -208,7 +204,7 @@ def _with_what_exists(creator: _Creator, future: Any) -> Any:
     """Give the entity that somebody else has created between ndb's look-up and its put."""
     try:
         entity = yield future
-    except (EntityExistsError, InternalStomp) as error:
+    except (EntityExistsError, StaleObjectPut) as error:
         if error.key != creator.key:
             raise  # another one, that a hook has put
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)

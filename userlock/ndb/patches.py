@@ -350,27 +350,6 @@ def _is_event_loop(found: Any) -> bool:
 
 # --- attributes -----------------------------------------------------------------------------
 
-_watched = False
-
-
-def watch_attributes(tracked: type, used: Callable[[Any], None]) -> None:
-    """From now on, call `used(entity)` before a property of a tracked entity is read.
-
-    Once per process; what this costs is paid from the first call on.
-    """
-    global _watched
-    if _watched:
-        return
-    _watched = True
-    get = ndb_model.Property.__get__
-
-    def watched_get(self: Any, entity: Any, unused_cls: Any = None) -> Any:
-        if isinstance(entity, tracked) and not isinstance(self, ndb_model.ModelKey):
-            used(entity)
-        return get(self, entity, unused_cls)
-
-    ndb_model.Property.__get__ = watched_get
-
 
 def name_early(cls: type, attributes: Iterable[str]) -> None:
     """Let the objects of a class share these attributes' names, before there is any object.

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from userlock.callsite import CallSite
 from userlock.lock.scope import current_scope
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import HeldLock
 from userlock.ndb.context import current_attempt, current_transaction
 from userlock.ndb.patches import is_complete, same_key
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
 sequence = itertools.count(1)
 
-NO_LOCKS: Mapping[str, Tenure] = {}
+NO_LOCKS: Mapping[str, HeldLock] = {}
 
 #: The version of an entity that was deleted through an object that is still around.
 DELETED = -1
@@ -33,7 +33,7 @@ DELETED = -1
 class Origin(NamedTuple):
     """The locks and transaction of a reader, and the time of the look-up or query."""
 
-    held: Mapping[str, Tenure]
+    held: Mapping[str, HeldLock]
     transaction: bytes | None
     order: int
 
@@ -60,7 +60,7 @@ class Stamp(NamedTuple):
     version: int
     place: CallSite | None
     lock_id: object
-    held: Mapping[str, Tenure]
+    held: Mapping[str, HeldLock]
     transaction: bytes | None
     order: int
 
@@ -117,7 +117,7 @@ def restamp(
     version: int,
     place: CallSite | None = None,
     *,
-    held: Mapping[str, Tenure] = NO_LOCKS,
+    held: Mapping[str, HeldLock] = NO_LOCKS,
     lock_id: object = None,
 ) -> None:
     """Stamp an entity object that stands for another version from now on: put, deleted, unpickled.
@@ -203,7 +203,7 @@ class LastPut:
         return self.under_way
 
 
-def last_puts(tenure: Tenure | None) -> dict[Any, LastPut]:
+def last_puts(tenure: HeldLock | None) -> dict[Any, LastPut]:
     """Return the latest put of each entity, by key: of a tenure, or of the running transaction."""
     if tenure is None:
         return current_attempt().puts
@@ -213,7 +213,7 @@ def last_puts(tenure: Tenure | None) -> dict[Any, LastPut]:
     return puts  # type: ignore[return-value]
 
 
-def newer_put(entity: Any, stamp: Stamp | None, tenure: Tenure | None) -> LastPut | None:
+def newer_put(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> LastPut | None:
     """Return the put of another object that makes this one the older one, if there is one."""
     last = last_puts(tenure).get(entity._key)
     if last is None or last.is_by(entity) or not last.counts:

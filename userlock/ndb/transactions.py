@@ -25,7 +25,7 @@ from google.cloud.ndb import exceptions, tasklets
 from userlock.errors import UserLockError
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import HeldLock
 from userlock.ndb.context import (
     current_attempt,
     current_context,
@@ -193,14 +193,14 @@ def wait_for_all(context: Any) -> None:
 # --- pending writes of a lock ---------------------------------------------------------------
 
 
-def _pending(tenure: Tenure) -> dict[int, PendingWrite]:
+def _pending(tenure: HeldLock) -> dict[int, PendingWrite]:
     pending = tenure.notes.get("pending")
     if pending is None:
         pending = tenure.notes["pending"] = {}
     return pending  # type: ignore[return-value]
 
 
-def note_pending(write: Any, tenures: Iterable[Tenure]) -> list[dict[int, Any]]:
+def note_pending(write: Any, tenures: Iterable[HeldLock]) -> list[dict[int, Any]]:
     """Remember a write until it has landed, or somebody has been told that it has not.
 
     Args:
@@ -229,7 +229,7 @@ class _Operation:
 
     _numbers = itertools.count(-1, -1)  # tickets have the others
 
-    def __init__(self, future: Any, context: Any, tenures: Iterable[Tenure]) -> None:
+    def __init__(self, future: Any, context: Any, tenures: Iterable[HeldLock]) -> None:
         self.number = next(self._numbers)
         self.future: Any = future
         self.begun_in = context
@@ -253,7 +253,7 @@ class _Operation:
         return None if self.future is None else untold_error(self.future)
 
 
-def watch_over(future: Any, tenures: Iterable[Tenure] = ()) -> Any:
+def watch_over(future: Any, tenures: Iterable[HeldLock] = ()) -> Any:
     """Have an operation's `UserLockError` raised, unless the application asks for it.
 
     When its locks are left, or else its outermost ndb context.
@@ -291,7 +291,7 @@ def _raise_untold(pending: dict[int, PendingWrite], where: str) -> None:
 class DatastoreParticipant:
     """The model layer's say when locks are left. Implements `lock.tenure.Participant`."""
 
-    def leaving(self, tenure: Tenure) -> None:
+    def leaving(self, tenure: HeldLock) -> None:
         """Wait for the writes that were begun under the lock.
 
         Raises:
@@ -309,11 +309,11 @@ class DatastoreParticipant:
                 )
         _raise_untold(pending, f"under lock {tenure.lock_id!r}")
 
-    def holds(self, tenure: Tenure) -> bool:
+    def holds(self, tenure: HeldLock) -> bool:
         """Inside a transaction the lock stays until it is over."""
         return in_transaction()
 
-    def postpone(self, tenure: Tenure, release: Callable[[], None]) -> None:
+    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
         """Inside a transaction: release when this attempt of it is over.
 
         And when all has landed that was begun under the lock outside of it meanwhile.

@@ -13,7 +13,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from userlock.lock.service import LockService
-    from userlock.lock.tenure import Tenure
+    from userlock.lock.tenure import HeldLock
     from userlock.testing.faults import LockFaults
 
 
@@ -51,7 +51,7 @@ def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
 
 
 @pytest.fixture
-def held_lock(userlock_service: LockService) -> Callable[..., AbstractContextManager[Tenure]]:
+def held_lock(userlock_service: LockService) -> Callable[..., AbstractContextManager[HeldLock]]:
     """`with held_lock(user_id):` holds a user's lock, as the caller of a function would."""
     from userlock.testing.locks import held_lock
 

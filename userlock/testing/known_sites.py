@@ -19,7 +19,7 @@ from userlock.baseline import Baseline
 from userlock.errors import WriteViolation
 from userlock.events import Event, Violation
 from userlock.sites import Project, Site, facts_of
-from userlock.testing.arranging import TestCode
+from userlock.testing.test_code import TestCode
 
 #: Where an error ends up that a test expects by a call: `pytest.raises(error, function)`.
 _TEST_TOOLS = ("/_pytest/", "/unittest/")

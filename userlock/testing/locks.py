@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import HeldLock
 from userlock.lock.verbs import global_lock
 from userlock.ndb.enforcement import suppress
 
@@ -15,7 +15,7 @@ from userlock.ndb.enforcement import suppress
 @contextlib.contextmanager
 def held_lock(
     lock_id: str | int, *, service: LockService | None = None, lock_timeout: float | None = None
-) -> Iterator[Tenure]:
+) -> Iterator[HeldLock]:
     """Hold a user's lock for a block, as the caller of the code under test would.
 
     For functions that are called directly. A request that the block sends

@@ -5,7 +5,7 @@
     --userlock-report=FILE       write a report of them, for `userlock baseline`
 
 In the configuration, `userlock_baseline` names the file for every run, and
-`userlock_test_code` says where test code is (see `userlock.testing.arranging`);
+`userlock_test_code` says where test code is (see `userlock.testing.test_code`);
 empty, it has test code checked like any other. Two markers:
 
     @pytest.mark.userlock_strict           for tests that are about locks: test code is checked
@@ -30,7 +30,6 @@ from userlock.errors import WriteViolation
 from userlock.events import LISTENERS
 from userlock.reports import REPORTS
 from userlock.sites import Project
-from userlock.testing.arranging import USUAL, TestCode
 from userlock.testing.baseline_run import BaselineRun
 from userlock.testing.fixtures import (
     allow_unlocked,
@@ -40,6 +39,7 @@ from userlock.testing.fixtures import (
     userlock_service,
 )
 from userlock.testing.known_sites import KnownSites
+from userlock.testing.test_code import USUAL, TestCode
 
 __all__ = ["allow_unlocked", "held_lock", "userlock_clock", "userlock_faults", "userlock_service"]
 

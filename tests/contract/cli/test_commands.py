@@ -84,12 +84,6 @@ def test_doctor(scene: Scene) -> None:
     assert left["locks"] == [], "it leaves nothing behind"
 
 
-def test_bench(scene: Scene) -> None:
-    code, out, err, _ = scene.cli.run("bench", "--seconds", "0.5")
-    assert (code, err) == (0, "")
-    assert "hand-off" in out
-
-
 def test_a_foreign_value_under_our_key(on_memcached: Scene) -> None:
     on_memcached.service.store.create("ann", b"\x1b[2J\xff\x07", 60)
     for arguments in (("holder", "ann"), ("watch", "--once", "--all", "--json")):

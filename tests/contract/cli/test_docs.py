@@ -9,7 +9,7 @@ import emulator
 from tests.contract.cli.conftest import Scene
 from tests.contract.cli.process import Cli, Outcome
 from tests.documents import Block
-from tests.unit.cli.test_docs import BENCH, DOCTOR, DOCTOR_OF_DATASTORE
+from tests.unit.cli.test_docs import DOCTOR, DOCTOR_OF_DATASTORE
 
 
 def run(cli: Cli, block: Block, *more: str) -> tuple[Outcome, str]:
@@ -41,12 +41,3 @@ def test_doctor_of_datastore(datastore: emulator.Emulator) -> None:
     assert len(told) == 3
     out = " ".join(outcome.out.split())  # a pipe has no width to be folded to
     assert all(" ".join(each.split()) in out for each in told)
-
-
-def test_bench(on_memcached: Scene) -> None:
-    outcome, shown = run(on_memcached.cli, BENCH, "--seconds", "0.5")
-
-    def words(text: str) -> list[str]:
-        return re.sub(r"[\d.,]+|\S+://\S+", " ", text).split()
-
-    assert words(outcome.out) == words(shown)

@@ -90,4 +90,4 @@ def check_policy_message(error: userlock.WriteViolation, entity: Any) -> None:
     assert f"write policy: {type(entity)._write_policy}" in message
     assert error.policy == str(type(entity)._write_policy)
     assert "/tests/contract/ndb/" in str(error.put_at)
-    assert "To mend it: " in message
+    assert "To fix it: " in message

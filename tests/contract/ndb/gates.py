@@ -67,7 +67,7 @@ def check_refusal(error: userlock.WriteNotFenced, key: Any, *, deleting: bool = 
     assert str(error.put_at) in message
     assert f"{key!r} was not {'deleted' if deleting else 'put'}: " in message
     assert "past `put` and `delete` of its model" in message
-    assert "  To mend it: write it with `entity.put()`, `key.delete()`" in message
+    assert "  To fix it: write it with `entity.put()`, `key.delete()`" in message
 
 
 # --- ways to the wire that pass by the model -----------------------------------------------

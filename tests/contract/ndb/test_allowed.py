@@ -108,7 +108,7 @@ class TestWhatIsAllowed:
                 Learner(id="bob", points=1).put()
                 Learner(id="bob", points=2).put()
 
-        with pytest.raises(userlock.InternalStomp):
+        with pytest.raises(userlock.StaleObjectPut):
             ndb.transaction(create_twice)
 
     def test_after_a_transaction_that_failed_another_object_may_be_put(self) -> None:
@@ -173,7 +173,7 @@ class TestWhatIsAllowed:
 
         with userlock.global_lock("ann"):
             Signed(id="ann", signature="Ann").put()
-            with pytest.raises(userlock.InternalStomp):
+            with pytest.raises(userlock.StaleObjectPut):
                 ndb.transaction(put_both)
 
     def test_what_a_transaction_rolled_back_is_not_read_from_the_cache(self) -> None:

@@ -216,7 +216,7 @@ class TestRefused:
         assert write.__name__ in str(error.put_at)
         verb = "deleted" if write in DELETES else "put"
         assert re.search(rf"was not {verb}: .*{reason}", str(error))
-        assert re.search(rf"  To mend it: .*{remedy}", str(error))
+        assert re.search(rf"  To fix it: .*{remedy}", str(error))
         assert stored() == 0, "nothing was written"
 
     @pytest.mark.parametrize("write", [*PUTS, *DELETES])

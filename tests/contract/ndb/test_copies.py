@@ -46,7 +46,7 @@ class TestCopies:
             learner.put()
             other.put()
 
-        with userlock.global_lock("ann"), pytest.raises(userlock.InternalStomp):
+        with userlock.global_lock("ann"), pytest.raises(userlock.StaleObjectPut):
             put_both()
 
     def test_entities_can_be_pickled_and_count_as_read_without_the_lock(

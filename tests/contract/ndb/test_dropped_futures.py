@@ -10,7 +10,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.actions import Elsewhere, change, stored_points
 from tests.contract.ndb.models import Learner
-from userlock.contrib.requests import finish_writes
+from userlock.contrib.request_scope import finish_writes
 
 
 @pytest.fixture

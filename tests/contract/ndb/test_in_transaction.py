@@ -130,7 +130,7 @@ def test_two_objects_of_one_entity(course: Course) -> None:
             found.seats += 1
             found.put()
 
-    with pytest.raises(userlock.InternalStomp):
+    with pytest.raises(userlock.StaleObjectPut):
         ndb.transaction(twice)
     assert course.key.get(use_cache=False).seats == 0
 

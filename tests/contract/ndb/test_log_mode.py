@@ -11,7 +11,7 @@ import userlock
 from tests.contract.ndb import helper
 from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner, Note
-from userlock.events import BlindOverwrite, Event, StaleObject, Violation
+from userlock.events import BlindOverwrite, Event, Violation
 from userlock.reports import REPORTS
 
 pytestmark = pytest.mark.usefixtures("context", "_logging")
@@ -173,13 +173,3 @@ class TestWarnings:
         assert [event.count for event in events if type(event) is BlindOverwrite] == [1, 2, 3]
         (seen,) = userlock.violations()
         assert (seen.violation, seen.kind, seen.count) == ("EntityExistsError", "TestedLearner", 3)
-
-    def test_stale_objects(self, caplog: pytest.LogCaptureFixture, events: list[Event]) -> None:
-        userlock.configure(stale_objects="warn")
-        for _ in range(3):
-            with userlock.global_lock("ann"):
-                older = read_ann()
-                read_ann().put()
-                assert older.points == 0
-        assert len(caplog.records) == 1
-        assert [event.count for event in events if type(event) is StaleObject] == [1, 2, 3]

@@ -150,7 +150,7 @@ class TestDefinition:
 
         with userlock.global_lock("ann"):
             Derived(user_id="ann").put()
-        with pytest.raises(userlock.AbstractWritten):
+        with pytest.raises(userlock.AbstractModelWritten):
             Base(user_id="ann").put()
 
     def test_a_subclass_inherits_the_rule(self, context: Any) -> None:

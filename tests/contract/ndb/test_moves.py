@@ -193,7 +193,7 @@ class TestRefused:
             newer.owner = "bob"
             newer.put()
             older.title = "Would move it back"
-            with pytest.raises(userlock.InternalStomp):
+            with pytest.raises(userlock.StaleObjectPut):
                 older.put()
 
 

@@ -18,7 +18,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.events import LISTENERS, Event
-from userlock.lock.tenure import Tenure
+from userlock.lock.tenure import HeldLock
 from userlock.ndb import transactions
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.stores import MemoryStore
@@ -167,7 +167,7 @@ class TestNotRunAgainForUs:
             give_back(*args, **kwargs)
             raise google_errors.Aborted("contention, says a release")
 
-        def postpone(self: Any, tenure: Tenure, release: Callable[[], None]) -> None:
+        def postpone(self: Any, tenure: HeldLock, release: Callable[[], None]) -> None:
             ndb.get_context().call_on_transaction_complete(release)
 
         monkeypatch.setattr(service, "release", fail)

@@ -77,14 +77,14 @@ class TestWriteOnce:
         receipt = Receipt(id="r1", cents=5)
         receipt.put()
         receipt.cents = 6
-        with pytest.raises(userlock.WriteOnceRewritten) as caught:
+        with pytest.raises(userlock.ImmutableEntityRewritten) as caught:
             put(receipt)
         check_policy_message(caught.value, receipt)
         assert receipt.key.get(use_cache=False).cents == 5
 
     def test_read_and_put(self, put: Put) -> None:
         receipt = arranged(Receipt(id="r1"))
-        with pytest.raises(userlock.WriteOnceRewritten):
+        with pytest.raises(userlock.ImmutableEntityRewritten):
             put(receipt)
 
     def test_put_twice_in_a_transaction(self) -> None:
@@ -93,7 +93,7 @@ class TestWriteOnce:
             receipt.put()
             receipt.put()
 
-        with pytest.raises(userlock.WriteOnceRewritten):
+        with pytest.raises(userlock.ImmutableEntityRewritten):
             ndb.transaction(twice)
 
     def test_two_objects_of_one_key_in_a_transaction(self) -> None:
@@ -101,7 +101,7 @@ class TestWriteOnce:
             Receipt(id="r1").put()
             Receipt(id="r1").put()
 
-        with pytest.raises(userlock.InternalStomp):
+        with pytest.raises(userlock.StaleObjectPut):
             ndb.transaction(twice)
 
     def test_after_a_put_that_ndb_refuses_in_a_transaction(self) -> None:
@@ -143,13 +143,13 @@ class TestWriteOnce:
 class TestNeverWritten:
     def test_puts(self, put: Put) -> None:
         for entity in (arranged(Imported(id="i1")), Imported(id="i2"), Imported()):
-            with pytest.raises(userlock.NeverWrittenWritten) as caught:
+            with pytest.raises(userlock.ReadOnlyModelWritten) as caught:
                 put(entity)
             check_policy_message(caught.value, entity)
         assert Imported.query().count() == 1
 
     def test_deletes(self, delete: Put) -> None:
-        with pytest.raises(userlock.NeverWrittenWritten):
+        with pytest.raises(userlock.ReadOnlyModelWritten):
             delete(arranged(Imported(id="i1")))
         assert Imported.query().count() == 1
 
@@ -166,7 +166,9 @@ class TestBatchOnly:
     def test_in_a_request(self, put: Put) -> None:
         with (
             userlock.scope(request="POST /badges"),
-            pytest.raises(userlock.BatchOnlyWritten, match="POST /badges is interactive") as caught,
+            pytest.raises(
+                userlock.BatchOnlyModelWritten, match="POST /badges is interactive"
+            ) as caught,
         ):
             put(Badge(id="b1"))
         check_policy_message(caught.value, Badge(id="b1"))
@@ -175,14 +177,15 @@ class TestBatchOnly:
         with userlock.scope(priority="batch", request="POST /badges") as scope:
             scope.batch_work = False  # as integrations do where a header alone says so
             with pytest.raises(
-                userlock.BatchOnlyWritten, match="POST /badges is batch by a header that anybody"
+                userlock.BatchOnlyModelWritten,
+                match="POST /badges is batch by a header that anybody",
             ) as caught:
                 put(Badge(id="b1"))
             for option in ("batch_prefixes", "trusted_headers"):
                 assert option in str(caught.value)
-            with userlock.global_lock("ann"), pytest.raises(userlock.BatchOnlyWritten):
+            with userlock.global_lock("ann"), pytest.raises(userlock.BatchOnlyModelWritten):
                 put(Badge(id="b1"))
-            with userlock.scope(), pytest.raises(userlock.BatchOnlyWritten):
+            with userlock.scope(), pytest.raises(userlock.BatchOnlyModelWritten):
                 put(Badge(id="b1"))
             with userlock.scope(priority="batch"):  # the code's own word
                 put(Badge(id="b1"))
@@ -202,14 +205,14 @@ class TestBatchOnly:
         with (
             userlock.scope(),
             userlock.global_lock("ann", priority="batch"),
-            pytest.raises(userlock.BatchOnlyWritten),
+            pytest.raises(userlock.BatchOnlyModelWritten),
         ):
             put(Badge(id="b1"))
 
     def test_outside_any_scope(self, put: Put, delete: Put) -> None:
-        with pytest.raises(userlock.BatchOnlyWritten, match="there is no scope here"):
+        with pytest.raises(userlock.BatchOnlyModelWritten, match="there is no scope here"):
             put(Badge(id="b1"))
-        with pytest.raises(userlock.BatchOnlyWritten):
+        with pytest.raises(userlock.BatchOnlyModelWritten):
             delete(arranged(Badge(id="b1")))
 
     def test_two_batch_jobs_are_kept_apart_by_fencing(self, elsewhere: Elsewhere) -> None:
@@ -241,17 +244,17 @@ class TestBatchOnly:
 
 class TestNoEntities:
     def test_abstract(self, put: Put) -> None:
-        with pytest.raises(userlock.AbstractWritten):
+        with pytest.raises(userlock.AbstractModelWritten):
             put(Base(id="b"))
-        with pytest.raises(userlock.AbstractWritten):
+        with pytest.raises(userlock.AbstractModelWritten):
             ndb.Key(Base, "b").delete()
-        with pytest.raises(userlock.AbstractWritten):
+        with pytest.raises(userlock.AbstractModelWritten):
             put(userlock.UserModel())
 
     def test_structured_only(self, put: Put) -> None:
-        with pytest.raises(userlock.StructuredOnlyWritten):
+        with pytest.raises(userlock.StructuredModelWritten):
             put(Address(city="Berlin"))
-        with pytest.raises(userlock.StructuredOnlyWritten):
+        with pytest.raises(userlock.StructuredModelWritten):
             ndb.Key(Address, "b").delete()
 
     def test_as_values_they_are_no_puts(self, put: Put) -> None:
@@ -323,7 +326,7 @@ class TestModes:
         put(Imported(id="i1"))
         assert Imported.get_by_id("i1", use_cache=False) is not None
         (violation,) = [event for event in events if isinstance(event, Violation)]
-        assert isinstance(violation.error, userlock.NeverWrittenWritten)
+        assert isinstance(violation.error, userlock.ReadOnlyModelWritten)
         assert not violation.enforced
 
     def test_off_and_suppressed(self, put: Put, delete: Put) -> None:

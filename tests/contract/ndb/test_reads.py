@@ -48,7 +48,7 @@ def test_what_was_asked_for_before_another_object_was_put_is_the_older_one() -> 
         first.get_result()  # the answer is there for both, but nobody has taken the other's
         newer.put()
         older = asked.get_result()
-        with pytest.raises(userlock.InternalStomp):
+        with pytest.raises(userlock.StaleObjectPut):
             older.put()
 
 

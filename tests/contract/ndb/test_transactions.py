@@ -276,7 +276,7 @@ def test_a_second_object_read_in_the_transaction_after_a_put_is_a_stomp() -> Non
                 learner.points += 1
                 learner.put()
 
-    with pytest.raises(userlock.InternalStomp):
+    with pytest.raises(userlock.StaleObjectPut):
         login_twice()
     assert stored_points() == 0
 

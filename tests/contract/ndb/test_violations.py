@@ -52,7 +52,7 @@ def check_message(
     assert "test_violations.py" in str(error.put_at)
     assert put_in in str(error.put_at)
     assert f"put at: {error.put_at}" in message or f"deleted at: {error.put_at}" in message
-    assert "To mend it: " in message
+    assert "To fix it: " in message
 
 
 def read_ann() -> Learner:
@@ -114,7 +114,7 @@ class TestEachViolation:
             newer = read_ann()
             add_points_and_put(newer)
             older.name = "Anna"
-            with pytest.raises(userlock.InternalStomp) as caught:
+            with pytest.raises(userlock.StaleObjectPut) as caught:
                 add_points_and_put(older)
         check_message(caught.value, read_in="read_ann", put_in="add_points_and_put")
         assert "the newer object was put at" in str(caught.value)

@@ -151,7 +151,7 @@ class TestWhatIsSwallowed:
             [
                 "This test passes, but new put sites are not covered by their lock:",
                 FINISH,
-                "*To mend it:*",
+                "*To fix it:*",
                 f"new    {FINISH}",
             ]
         )

@@ -46,7 +46,7 @@ class TestArranging:
                 with userlock.global_lock("ann"):
                     ann = learners.load("ann")
                     Learner(id="ann", points=9).put()    # somebody else
-                    with pytest.raises(userlock.InternalStomp):
+                    with pytest.raises(userlock.StaleObjectPut):
                         points.award(ann)
 
             def test_what_a_test_has_read():

@@ -116,16 +116,3 @@ def test_what_a_broken_connection_may_still_do_is_said(
             with proxy.fault(command, Fault.CUT_BEFORE), pytest.raises(StoreUnavailable) as caught:
                 store.create("ann", b"held", 60)
     assert (caught.value.sent, caught.value.slow) == (True, via_proxy)
-
-
-def test_behind_a_proxy_no_release_is_quiet(memcached: Memcached) -> None:
-    """Nothing that goes by the number alone is safe there; the rest: faults/test_quiet_release."""
-    with contextlib.closing(
-        MemcacheStore(memcached.address, prefix=uuid.uuid4().hex, via_proxy=True)
-    ) as store:
-        version = store.create("ann", b"held", 60)
-        assert version is not None
-        assert not store.finish("ann", version, b"\n= 4f01")
-        stored = store.read("ann")
-        assert stored is not None
-        assert stored.record == b"held"

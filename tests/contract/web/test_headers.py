@@ -20,7 +20,7 @@ from werkzeug.datastructures import Headers
 import userlock
 from tests.contract.web.djangos import django_client
 from userlock.contrib.flask import UserLock
-from userlock.contrib.requests import APP_ENGINE_HEADERS, BATCH_HEADERS, Surroundings
+from userlock.contrib.request_scope import APP_ENGINE_HEADERS, BATCH_HEADERS, RequestScope
 from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.lock.lease import Priority
 
@@ -34,7 +34,7 @@ _names = st.sampled_from([*BATCH_HEADERS, *_LOOK_ALIKES]).flatmap(
 _values = st.sampled_from(["", "interactive", "batch", "u=0", "true", "false", "0", "default"])
 headers = st.lists(st.tuples(_names, _values), max_size=6).map(Headers)
 
-SURROUNDINGS = Surroundings(batch_prefixes=["/tasks/"])
+SURROUNDINGS = RequestScope(batch_prefixes=["/tasks/"])
 
 
 @given(headers)
@@ -193,11 +193,11 @@ class TestBatchOnly:
 
 
 def test_a_header_of_the_apps_own_that_is_trusted_makes_it_wait_as_well() -> None:
-    surroundings = Surroundings(trusted_headers=["X-Points-Nightly"])
+    surroundings = RequestScope(trusted_headers=["X-Points-Nightly"])
     found = surroundings.priority_of("/report", Headers({"x-points-nightly": "1"}).__contains__)
     assert found is Priority.BATCH
 
 
 def test_one_string_of_headers_is_refused() -> None:
     with pytest.raises(TypeError, match="trusted_headers must be a list of names"):
-        Surroundings(trusted_headers="X-CloudTasks-QueueName")
+        RequestScope(trusted_headers="X-CloudTasks-QueueName")

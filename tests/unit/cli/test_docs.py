@@ -27,7 +27,6 @@ WATCH = PAGE.take("console", "watch")
 #: Run by `tests/contract/cli/test_docs.py`, on a real memcached and an emulator.
 DOCTOR = PAGE.take("console", "doctor\n")
 DOCTOR_OF_DATASTORE = PAGE.take("console", "doctor --datastore")
-BENCH = PAGE.take("console", "bench")
 CHECK = PAGE.take("console", "baseline check")
 WRITE = PAGE.take("console", "baseline write")
 

@@ -25,9 +25,9 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "say what to do: holder, break, watch, bench, doctor, baseline (see userlock --help)"),
+        ([], "say what to do: holder, break, watch, doctor, baseline (see userlock --help)"),
         (["holdr", "ann"], "there is no 'holdr'; did you mean holder?"),
-        (["frobnicate"], "There are: holder, break, watch, bench, doctor"),
+        (["frobnicate"], "There are: holder, break, watch, doctor"),
         (["holder"], "userlock holder: the following arguments are required: ID"),
         (["holder", "a", "b"], "unrecognized arguments: b"),
         (["holder", "ann", "--jsn"], "unrecognized arguments: --jsn"),

@@ -10,7 +10,7 @@ import pytest
 import userlock
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
-from userlock import LockService, Tenure
+from userlock import HeldLock, LockService
 from userlock.events import Event, Listeners, log_event
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
@@ -47,7 +47,7 @@ def scope(service: LockService) -> Iterator[LockScope]:
 
 
 @pytest.fixture
-def tenure(scope: LockScope) -> Tenure:
+def tenure(scope: LockScope) -> HeldLock:
     """A lock with a heartbeat, unless a file says otherwise."""
     return scope.acquire("ann", heartbeat=True)
 

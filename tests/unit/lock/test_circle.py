@@ -27,7 +27,7 @@ ONE_LOOK = 0.037
 @pytest.fixture
 def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the protection under test."""
-    monkeypatch.setattr(LockScope, "_holding", lambda *args: ())
+    monkeypatch.setattr("userlock.lock.scope.Holding", lambda *args: ())
 
 
 class TestCircles:
@@ -59,8 +59,8 @@ class TestCircles:
         error = rivals[-1].error
         assert isinstance(error, DeadlockDetected)
         assert error.lock_id == "a"
-        assert [lock_id for lock_id, _ in error.circle] == ["a", "b", "c"]
-        assert [holder.split(" ")[0] for _, holder in error.circle] == [
+        assert [lock_id for lock_id, _ in error.cycle] == ["a", "b", "c"]
+        assert [holder.split(" ")[0] for _, holder in error.cycle] == [
             "host/a",
             "host/b",
             "host/c",
@@ -69,7 +69,7 @@ class TestCircles:
         assert "global_locks" in str(error)
         (deadlock,) = [event for event in events if isinstance(event, Deadlock)]
         assert deadlock.lock_id == "a"
-        assert "'c' is held by host/c" in deadlock.circle
+        assert "'c' is held by host/c" in deadlock.cycle
 
     def test_others_in_line_do_not_matter(self, world: World) -> None:
         """Some wait for the same locks, and hold nothing; the youngest is behind them."""
@@ -90,7 +90,7 @@ class TestCircles:
         run(world, one, two)
         assert one.served
         assert isinstance(two.error, DeadlockDetected)
-        assert [lock_id for lock_id, _ in two.error.circle] == ["a", "b"]
+        assert [lock_id for lock_id, _ in two.error.cycle] == ["a", "b"]
 
     def test_two_circles_at_once(self, world: World) -> None:
         rivals = [*chain(world, "ab"), *chain(world, "cd")]
@@ -177,7 +177,7 @@ class TestOneThread:
             with pytest.raises(DeadlockDetected) as caught, userlock.global_lock("a"):
                 pass
         assert clock.sleeps == []
-        assert [lock_id for lock_id, _ in caught.value.circle] == ["a"]
+        assert [lock_id for lock_id, _ in caught.value.cycle] == ["a"]
         asked.subtract(store.asked)
         assert asked["append"] >= -3, "stands in line, leaves it; and the release"
 

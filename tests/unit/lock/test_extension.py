@@ -8,7 +8,7 @@ import pytest
 
 import userlock
 from tests.leases import record_of
-from userlock import LockNotHeld, LockService, LockServiceUnavailable, LockTimeout, Tenure
+from userlock import HeldLock, LockNotHeld, LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Event, Extended, LeaseLost
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
@@ -16,7 +16,7 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def tenure(scope: LockScope) -> Tenure:
+def tenure(scope: LockScope) -> HeldLock:
     return scope.acquire("ann", lock_timeout=10)
 
 
@@ -27,7 +27,7 @@ class TestExtend:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
         seconds: float,
     ) -> None:
@@ -42,13 +42,13 @@ class TestExtend:
         assert tenure.ran_out
         assert record_of(store, "ann").lapsed
 
-    def test_it_is_one_round_trip(self, store: MemoryStore, tenure: Tenure) -> None:
+    def test_it_is_one_round_trip(self, store: MemoryStore, tenure: HeldLock) -> None:
         before = store.asked.total()
         tenure.extend(5)
         assert store.asked.total() == before + 1
 
     def test_those_in_line_keep_their_places(
-        self, service: LockService, clock: ManualClock, tenure: Tenure
+        self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
         claims = [make_claim("ann") for _ in range(3)]
         for claim in claims:
@@ -58,25 +58,27 @@ class TestExtend:
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
 
     @pytest.mark.parametrize("seconds", ["5", None, True, 1j])
-    def test_what_is_no_number_of_seconds_is_refused(self, tenure: Tenure, seconds: object) -> None:
+    def test_what_is_no_number_of_seconds_is_refused(
+        self, tenure: HeldLock, seconds: object
+    ) -> None:
         with pytest.raises(TypeError, match="seconds must be a number"):
             tenure.extend(seconds)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 30 * 86400])
-    def test_so_is_what_makes_no_sense(self, tenure: Tenure, seconds: float) -> None:
+    def test_so_is_what_makes_no_sense(self, tenure: HeldLock, seconds: float) -> None:
         with pytest.raises(ValueError, match="seconds must be at least"):
             tenure.extend(seconds)
         assert tenure.remaining_seconds == 10
 
 
 class TestErrors:
-    def test_a_released_lock(self, scope: LockScope, tenure: Tenure) -> None:
+    def test_a_released_lock(self, scope: LockScope, tenure: HeldLock) -> None:
         scope.release("ann")
         with pytest.raises(LockNotHeld, match="'ann' cannot be extended, it has been released"):
             tenure.extend(5)
 
     def test_a_lease_that_ran_out(
-        self, clock: ManualClock, store: MemoryStore, tenure: Tenure, events: list[Event]
+        self, clock: ManualClock, store: MemoryStore, tenure: HeldLock, events: list[Event]
     ) -> None:
         clock.advance(10.1)
         asked = store.asked.total()
@@ -88,7 +90,7 @@ class TestErrors:
         assert store.asked.total() == asked
 
     def test_a_store_that_does_not_answer_leaves_the_lease_as_it_was(
-        self, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.go_down("connection refused")
         with pytest.raises(LockServiceUnavailable, match="connection refused") as caught:
@@ -106,7 +108,7 @@ class TestErrors:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         monkeypatch: pytest.MonkeyPatch,
         error: type[BaseException] | None,
     ) -> None:
@@ -133,7 +135,7 @@ class TestErrors:
         assert record_of(store, "ann").lapsed
 
     def test_one_that_was_never_sent_changes_nothing(
-        self, store: MemoryStore, tenure: Tenure
+        self, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.go_down("connection refused", sent=False)
         with pytest.raises(LockServiceUnavailable):
@@ -141,7 +143,7 @@ class TestErrors:
         assert tenure.remaining_seconds == 10
 
     def test_a_longer_one_whose_reply_is_lost_can_be_extended_again(
-        self, clock: ManualClock, store: MemoryStore, scope: LockScope, tenure: Tenure
+        self, clock: ManualClock, store: MemoryStore, scope: LockScope, tenure: HeldLock
     ) -> None:
         store.lose_reply("swap")
         with pytest.raises(LockServiceUnavailable):

@@ -9,7 +9,7 @@ import pytest
 import userlock
 from tests.leases import dead_person, record_of
 from tests.unit.lock.pulse import live
-from userlock import LockService, LockServiceUnavailable, Tenure
+from userlock import HeldLock, LockService, LockServiceUnavailable
 from userlock.events import (
     Acquired,
     Broken,
@@ -34,7 +34,7 @@ def kinds(events: list[Event]) -> list[type[Event]]:
 
 
 @pytest.fixture
-def tenure(scope: LockScope, store: MemoryStore) -> Tenure:
+def tenure(scope: LockScope, store: MemoryStore) -> HeldLock:
     """Taken while the store is down; it stays down."""
     store.go_down("connection refused", sent=False)
     tenure = scope.acquire("ann")
@@ -63,7 +63,7 @@ def service(
 
 
 @pytest.fixture
-def beating(store: MemoryStore, scope: LockScope) -> Tenure:
+def beating(store: MemoryStore, scope: LockScope) -> HeldLock:
     store.go_down("connection refused", sent=False)
     return scope.acquire("ann", heartbeat=True)
 
@@ -75,14 +75,14 @@ def test_an_address_is_no_service(store: MemoryStore) -> None:
 
 
 def test_its_lease_is_given_back_too(
-    store: MemoryStore, other: MemoryStore, tenure: Tenure
+    store: MemoryStore, other: MemoryStore, tenure: HeldLock
 ) -> None:
     assert not record_of(other, "ann").free
     tenure.scope.release("ann")
     assert other.read("ann") is None
 
 
-def test_its_lease_excludes(service: LockService, tenure: Tenure) -> None:
+def test_its_lease_excludes(service: LockService, tenure: HeldLock) -> None:
     with pytest.raises(userlock.LockTimeout):
         service.acquire("ann", wait_timeout=1)
 
@@ -92,7 +92,7 @@ def test_when_the_store_answers_again_the_lock_is_held_in_both(
     clock: ManualClock,
     store: MemoryStore,
     other: MemoryStore,
-    tenure: Tenure,
+    tenure: HeldLock,
     events: list[Event],
 ) -> None:
     live(service, clock, 5)
@@ -108,7 +108,7 @@ def test_when_the_store_answers_again_the_lock_is_held_in_both(
 
 
 def test_a_heartbeat_renews_its_lease(
-    service: LockService, clock: ManualClock, other: MemoryStore, beating: Tenure
+    service: LockService, clock: ManualClock, other: MemoryStore, beating: HeldLock
 ) -> None:
     live(service, clock, 100)
     assert not beating.ran_out
@@ -118,7 +118,7 @@ def test_a_heartbeat_renews_its_lease(
 
 
 def test_an_extension_by_hand_too(
-    service: LockService, clock: ManualClock, other: MemoryStore, tenure: Tenure
+    service: LockService, clock: ManualClock, other: MemoryStore, tenure: HeldLock
 ) -> None:
     tenure.extend(200)
     clock.advance(199)
@@ -130,7 +130,7 @@ def test_a_lease_that_is_lost_there_is_lost(
     service: LockService,
     clock: ManualClock,
     other: MemoryStore,
-    beating: Tenure,
+    beating: HeldLock,
     events: list[Event],
 ) -> None:
     assert service.fallback is not None
@@ -142,7 +142,7 @@ def test_a_lease_that_is_lost_there_is_lost(
 
 
 def test_when_it_does_not_answer_either_the_policy_decides(
-    service: LockService, clock: ManualClock, other: MemoryStore, beating: Tenure
+    service: LockService, clock: ManualClock, other: MemoryStore, beating: HeldLock
 ) -> None:
     other.go_down("down as well")
     if service.outage is userlock.OutagePolicy.FAIL:
@@ -177,7 +177,7 @@ class TestTold:
         degraded, acquired, _ = events
         assert degraded == Degraded("ann", "connection refused", fallback=True)
         assert isinstance(acquired, Acquired)
-        assert (acquired.lock_id, acquired.degraded, acquired.in_the_way) == ("ann", True, "")
+        assert (acquired.lock_id, acquired.degraded, acquired.blocked_by) == ("ann", True, "")
         assert kinds(events) == [Degraded, Acquired, Released]
         assert caplog.messages[0] == (
             "lock 'ann' degraded: taken in the fallback store, the lease store does not answer "
@@ -204,11 +204,11 @@ class TestTold:
         assert kinds(events) == [Contended, Released, Degraded, Acquired]
         acquired = events[-1]
         assert isinstance(acquired, Acquired)
-        assert acquired.in_the_way.startswith("POST /theirs")
+        assert acquired.blocked_by.startswith("POST /theirs")
         assert acquired.waited_seconds == pytest.approx(2, abs=0.1)
         assert acquired.attempts > 2
         assert "lock 'ann' acquired after 20" in caplog.messages[-1]
-        assert "in the way: POST /theirs" in caplog.messages[-1]
+        assert "blocked by: POST /theirs" in caplog.messages[-1]
 
     def test_one_that_does_not_become_free_there(
         self, service: LockService, store: MemoryStore, events: list[Event]
@@ -256,13 +256,13 @@ class TestTold:
 class TestHolder:
     """Who has the lock, while only the fallback knows."""
 
-    def test_inside_a_block_that_it_granted(self, tenure: Tenure) -> None:
+    def test_inside_a_block_that_it_granted(self, tenure: HeldLock) -> None:
         found = userlock.holder("ann")
         assert found is not None
         assert found.request == "POST /mine"
         assert userlock.waiters("ann") == []
 
-    def test_who_waits_there(self, service: LockService, tenure: Tenure) -> None:
+    def test_who_waits_there(self, service: LockService, tenure: HeldLock) -> None:
         assert service.fallback is not None
         token = dead_person(service.fallback, "ann")
         assert [waiter.token for waiter in userlock.waiters("ann")] == [token]
@@ -277,7 +277,7 @@ class TestHolder:
                 ask("ann")
 
     def test_nor_does_a_fallback_that_does_not_answer_either(
-        self, tenure: Tenure, other: MemoryStore
+        self, tenure: HeldLock, other: MemoryStore
     ) -> None:
         other.go_down("down as well")
         with pytest.raises(LockServiceUnavailable, match="connection refused"):
@@ -288,7 +288,7 @@ class TestBreaking:
     """A holder hangs, while only the fallback knows that it has the lock."""
 
     def test_whoever_has_it_there(
-        self, service: LockService, clock: ManualClock, beating: Tenure, events: list[Event]
+        self, service: LockService, clock: ManualClock, beating: HeldLock, events: list[Event]
     ) -> None:
         events.clear()
         broken = service.break_lock("ann", by="Jo")

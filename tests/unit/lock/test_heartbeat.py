@@ -9,7 +9,7 @@ import pytest
 import userlock
 from tests.leases import record_of
 from tests.unit.lock.pulse import LEASE, live, told
-from userlock import LockService, LockTimeout, Tenure
+from userlock import HeldLock, LockService, LockTimeout
 from userlock.events import Event, Extended, Released
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
@@ -22,7 +22,7 @@ def is_held(service: LockService) -> bool:
 
 class TestRenewal:
     def test_it_comes_when_a_third_of_the_lease_has_passed(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         start = clock.now()
         assert tenure.remaining_seconds == LEASE
@@ -37,7 +37,7 @@ class TestRenewal:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         scope: LockScope,
         events: list[Event],
     ) -> None:
@@ -63,7 +63,7 @@ class TestRenewal:
         assert "lease of 10 s ran out; it is now held by POST /next" in lost.how
 
     def test_each_is_told(
-        self, service: LockService, clock: ManualClock, tenure: Tenure, events: list[Event]
+        self, service: LockService, clock: ManualClock, tenure: HeldLock, events: list[Event]
     ) -> None:
         live(service, clock, LEASE + 0.1)
         extended = [event for event in events if isinstance(event, Extended)]
@@ -92,7 +92,7 @@ class TestRenewal:
         assert not is_held(service)
 
     def test_those_in_line_keep_their_places(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         claims = [make_claim("ann", request=f"GET /{number}") for number in range(3)]
         for claim in claims:
@@ -109,7 +109,7 @@ class TestRenewal:
         assert (record.free, record.position_of(claims[0].token)) == (True, 0)
 
     def test_whoever_waits_gets_it_at_the_release(
-        self, service: LockService, clock: ManualClock, tenure: Tenure
+        self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
         """The heart beats while somebody waits."""
         for tick in range(1, 40):
@@ -138,7 +138,7 @@ class TestFailures:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
         sent: bool,
     ) -> None:
@@ -158,7 +158,7 @@ class TestFailures:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         scope: LockScope,
         events: list[Event],
         lost: str,
@@ -178,7 +178,7 @@ class TestFailures:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         scope: LockScope,
         events: list[Event],
         slow: bool,
@@ -189,7 +189,7 @@ class TestFailures:
                 for _ in range(50):
                     store.before(verb, lambda: clock.advance(0.3))
         store.go_down("connection refused", slow=slow)
-        seen: list[tuple[Tenure, str]] = []
+        seen: list[tuple[HeldLock, str]] = []
         tenure.on_lost(lambda tenure: seen.append((tenure, tenure.lost)))
         live(service, clock, LEASE - 1)
         assert not tenure.lost
@@ -208,7 +208,7 @@ class TestFailures:
         assert not any(isinstance(event, Released) for event in events)
 
     def test_a_lease_is_not_revived(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         """The process was stopped; the record is still there for a moment."""
         clock.advance(LEASE + 0.1)
@@ -219,7 +219,7 @@ class TestFailures:
         service.acquire("ann", wait_timeout=1)
 
     def test_what_is_found_out_from_the_clock_is_no_answer_of_the_store(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         """A lease that is over by now must not make the breaker think that all is well."""
         clock.advance(LEASE - 0.1)
@@ -242,7 +242,7 @@ def test_a_store_for_requests_only_can_have_no_heartbeat(
 
 
 def test_a_lock_with_a_heartbeat_excludes_like_any(
-    service: LockService, clock: ManualClock, tenure: Tenure
+    service: LockService, clock: ManualClock, tenure: HeldLock
 ) -> None:
     with pytest.raises(LockTimeout, match="POST /mine"):
         service.acquire("ann", wait_timeout=5)

@@ -9,7 +9,7 @@ import pytest
 
 import userlock
 from tests.unit.lock.pulse import LEASE, live, told
-from userlock import LockService, Tenure
+from userlock import HeldLock, LockService
 from userlock.events import Event
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
@@ -61,7 +61,7 @@ class TestLoss:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         scope: LockScope,
         events: list[Event],
         caplog: pytest.LogCaptureFixture,
@@ -76,7 +76,7 @@ class TestLoss:
         live(service, clock, LEASE / 3)
         assert tenure.lost.startswith(how)
         assert seen == [tenure.lost]
-        assert repr(tenure) == "<Tenure of 'ann': lost>"
+        assert repr(tenure) == "<HeldLock of 'ann': lost>"
         with caplog.at_level(logging.WARNING):
             live(service, clock, 2 * LEASE)
             scope.release("ann")
@@ -87,7 +87,7 @@ class TestLoss:
         self,
         service: LockService,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         scope: LockScope,
         events: list[Event],
         accident: Accident,
@@ -105,7 +105,7 @@ class TestLoss:
         self,
         service: LockService,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         scope: LockScope,
         events: list[Event],
         accident: Accident,
@@ -123,14 +123,14 @@ class TestErrorsOfOthers:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         scope: LockScope,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        def fail(tenure: Tenure) -> None:
+        def fail(tenure: HeldLock) -> None:
             raise RuntimeError("the callback is broken")
 
-        seen: list[Tenure] = []
+        seen: list[HeldLock] = []
         tenure.on_lost(fail)
         tenure.on_lost(seen.append)
         other = scope.acquire("bob", heartbeat=True)
@@ -142,7 +142,7 @@ class TestErrorsOfOthers:
         assert not other.lost
 
     def test_nor_does_a_listener(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         def fail(event: Event) -> None:
             raise RuntimeError("the listener is broken")
@@ -156,7 +156,7 @@ class TestErrorsOfOthers:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         def fail() -> None:
@@ -169,16 +169,16 @@ class TestErrorsOfOthers:
 
     @pytest.mark.parametrize("wrong", [None, "print", 5, ("a", "b")])
     def test_what_cannot_be_called_is_refused_at_once(
-        self, service: LockService, clock: ManualClock, tenure: Tenure, wrong: object
+        self, service: LockService, clock: ManualClock, tenure: HeldLock, wrong: object
     ) -> None:
         """Not logged, one day, from a thread that knows nothing of who gave it."""
         with pytest.raises(TypeError, match="callback must be callable, not"):
             tenure.on_lost(wrong)  # type: ignore[arg-type]
 
     def test_a_callback_may_do_with_the_lock_what_it_likes(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
-        def act(tenure: Tenure) -> None:
+        def act(tenure: HeldLock) -> None:
             with pytest.raises(userlock.LockNotHeld):
                 tenure.extend(5)
             tenure.scope.release("ann")
@@ -189,18 +189,18 @@ class TestErrorsOfOthers:
         assert not tenure.held
 
     def test_a_callback_for_what_is_lost_already_is_called_at_once(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.evict("ann")
         live(service, clock, LEASE)
-        seen: list[Tenure] = []
+        seen: list[HeldLock] = []
         tenure.on_lost(seen.append)
         assert seen == [tenure]
 
     def test_one_that_is_given_while_the_loss_is_told_is_called_once(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
-        seen: list[Tenure] = []
+        seen: list[HeldLock] = []
         tenure.on_lost(lambda tenure: tenure.on_lost(seen.append))
         store.evict("ann")
         live(service, clock, LEASE)

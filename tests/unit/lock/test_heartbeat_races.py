@@ -11,7 +11,7 @@ import pytest
 import userlock
 from tests.leases import record_of
 from tests.unit.lock.pulse import LEASE, live
-from userlock import LockService, Tenure
+from userlock import HeldLock, LockService
 from userlock.events import Event, Extended, LeaseLost, Released
 from userlock.lock.lease import Granted, Lease, Lost
 from userlock.stores import MemoryStore
@@ -19,7 +19,7 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture(params=["nobody waits", "somebody waits", "somebody comes meanwhile"])
-def line(request: pytest.FixtureRequest, service: LockService, tenure: Tenure) -> str:
+def line(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock) -> str:
     """Who else is there when it happens."""
     how: str = request.param
     if how != "nobody waits":
@@ -35,7 +35,7 @@ class TestRelease:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
         line: str,
     ) -> None:
@@ -50,7 +50,7 @@ class TestRelease:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
         line: str,
     ) -> None:
@@ -72,7 +72,7 @@ class TestRelease:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
         line: str,
         trouble: str,
@@ -103,7 +103,7 @@ class TestRelease:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
     ) -> None:
         """The renewal has seen that it is gone; the release comes before it has said so."""
@@ -118,7 +118,7 @@ class TestRelease:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
     ) -> None:
         """Another thread releases between two lines of `lose`: one of them tells, not both."""
@@ -169,7 +169,7 @@ class TestExtensionByHand:
 
     @pytest.mark.usefixtures("meeting")
     def test_the_renewal_lets_it_finish(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         """Both would be granted; the holder must not believe in the longer of the two."""
         clock.advance(LEASE / 2)
@@ -184,11 +184,11 @@ class TestExtensionByHand:
         self,
         service: LockService,
         clock: ManualClock,
-        tenure: Tenure,
+        tenure: HeldLock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: nobody lets the other finish."""
-        monkeypatch.setattr(Tenure, "extending", property(lambda _: threading.Lock()))
+        monkeypatch.setattr(HeldLock, "extending", property(lambda _: threading.Lock()))
         clock.advance(LEASE / 2)
         tenure.extend(60)
         clock.advance(30)
@@ -196,7 +196,7 @@ class TestExtensionByHand:
         assert service.holder("ann") is None
 
     def test_a_longer_lease_is_renewed_when_it_needs_to_be(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         tenure.extend(60)
         swaps = store.asked["swap"]
@@ -208,7 +208,7 @@ class TestExtensionByHand:
         assert tenure.remaining_seconds <= LEASE
 
     def test_a_shorter_one_too(
-        self, service: LockService, clock: ManualClock, tenure: Tenure
+        self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
         """It is over before the renewal that was planned for the longer one."""
         tenure.extend(1)
@@ -218,7 +218,7 @@ class TestExtensionByHand:
         assert not tenure.ran_out
 
     def test_a_shorter_one_whose_reply_is_lost_too(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.lose_reply("swap")
         with pytest.raises(userlock.LockServiceUnavailable):
@@ -229,7 +229,7 @@ class TestExtensionByHand:
         assert not record_of(store, "ann").free
 
     def test_again_and_again_leaves_one_renewal_planned(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         for _ in range(100):
             tenure.extend(LEASE)
@@ -240,7 +240,7 @@ class TestExtensionByHand:
 
 class TestFork:
     def test_the_child_extends_nothing_and_loses_nothing_of_its_parent(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         read, write = os.pipe()
         child = os.fork()

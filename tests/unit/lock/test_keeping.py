@@ -9,7 +9,7 @@ import pytest
 import userlock
 from tests.leases import dead_person, record_of
 from tests.unit.lock.pulse import live
-from userlock import LockService, Tenure
+from userlock import HeldLock, LockService
 from userlock.events import Confirmed, Conflict, Event, LeaseLost, Released
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
@@ -19,7 +19,7 @@ _E = TypeVar("_E", bound=Event)
 
 
 @pytest.fixture
-def tenure(scope: LockScope, store: MemoryStore) -> Tenure:
+def tenure(scope: LockScope, store: MemoryStore) -> HeldLock:
     """Taken while the store is down; it stays down."""
     store.go_down("connection refused", sent=False)
     tenure = scope.acquire("ann")
@@ -37,7 +37,7 @@ class TestConfirmed:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
     ) -> None:
         live(service, clock, 5)
@@ -56,7 +56,7 @@ class TestConfirmed:
         assert of(Released, events)[-1].outcome == "released"
 
     def test_without_a_heart_it_is_not(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         """The negative control: a site that asks only at the next acquire lets others in."""
         store.come_back()
@@ -77,7 +77,7 @@ class TestConfirmed:
         assert not record_of(store, "ann").free
 
     def test_a_lock_without_one_is_not_renewed_by_it(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.come_back()
         live(service, clock, 1)
@@ -121,7 +121,7 @@ class TestConfirmed:
         assert service.holder("ann") is None
 
     def test_what_somebody_left_there_is_taken_over(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.come_back()
         lease = service.acquire("ann", lock_timeout=0.1)
@@ -136,7 +136,7 @@ def test_a_store_that_refuses_every_change_does_not_keep_the_heart(
     service: LockService,
     clock: ManualClock,
     store: MemoryStore,
-    tenure: Tenure,
+    tenure: HeldLock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is asked again, as long as the lock is held; other locks are looked after in between."""
@@ -165,7 +165,7 @@ class TestConflict:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
     ) -> None:
         store.come_back()
@@ -182,7 +182,7 @@ class TestConflict:
         assert not record_of(store, "ann").free
 
     def test_those_who_stand_in_line_go_first(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.come_back()
         other = service.acquire("ann")
@@ -201,7 +201,7 @@ class TestConflict:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
     ) -> None:
         store.come_back()
@@ -247,7 +247,7 @@ class TestStillDown:
         assert not tenure.lost
 
     def test_without_one_it_ends_with_its_lease(
-        self, service: LockService, clock: ManualClock, tenure: Tenure
+        self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
         """The negative control."""
         live(service, clock, 60)
@@ -265,7 +265,7 @@ class TestStillDown:
         assert tenure.lost == "its lease of 10 s ran out"
 
     def test_it_is_extended_by_hand_as_it_began(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: Tenure
+        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         """Also between the store's return and the confirmation."""
         live(service, clock, 30)
@@ -291,7 +291,7 @@ class TestNothingIsLeftBehind:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         events: list[Event],
         verb: str,
     ) -> None:
@@ -312,7 +312,7 @@ class TestNothingIsLeftBehind:
         service: LockService,
         clock: ManualClock,
         store: MemoryStore,
-        tenure: Tenure,
+        tenure: HeldLock,
         how: str,
         release: str,
     ) -> None:

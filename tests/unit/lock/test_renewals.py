@@ -9,7 +9,7 @@ import pytest
 import userlock
 from tests.leases import record_of
 from tests.unit.lock.pulse import LEASE, live, told
-from userlock import LockService, Tenure
+from userlock import HeldLock, LockService
 from userlock.clock import Clock
 from userlock.events import Event, Extended, Listeners
 from userlock.lock.lease import Granted, Lost, Unavailable
@@ -58,7 +58,7 @@ def store(clock: ManualClock) -> Packets:
     return Packets(clock=clock)
 
 
-def held(scope: LockScope, names: Sequence[str] = NAMES) -> list[Tenure]:
+def held(scope: LockScope, names: Sequence[str] = NAMES) -> list[HeldLock]:
     return [scope.acquire(name, heartbeat=True) for name in names]
 
 
@@ -123,47 +123,47 @@ class TestTogether:
             assert all(tenure.remaining_seconds > LEASE / 2 for tenure in tenures)
 
 
-Accident = Callable[[Packets, LockService, Tenure], object]
+Accident = Callable[[Packets, LockService, HeldLock], object]
 
 
-def _evicted(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _evicted(store: Packets, service: LockService, tenure: HeldLock) -> None:
     store.evict(tenure.lock_id)
 
 
-def _taken(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _taken(store: Packets, service: LockService, tenure: HeldLock) -> None:
     store.evict(tenure.lock_id)
     service.acquire(tenure.lock_id, request="GET /theirs")
 
 
-def _broken(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _broken(store: Packets, service: LockService, tenure: HeldLock) -> None:
     service.break_lock(tenure.lock_id, by="Jo")
 
 
-def _waited_for(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _waited_for(store: Packets, service: LockService, tenure: HeldLock) -> None:
     assert service.leases.join(make_claim(tenure.lock_id)) is not None
 
 
-def _released(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _released(store: Packets, service: LockService, tenure: HeldLock) -> None:
     tenure.scope.release(tenure.lock_id)
 
 
-def _released_meanwhile(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _released_meanwhile(store: Packets, service: LockService, tenure: HeldLock) -> None:
     store.before("swap", lambda: tenure.scope.release(tenure.lock_id))
 
 
-def _extended(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _extended(store: Packets, service: LockService, tenure: HeldLock) -> None:
     tenure.extend(100)
 
 
-def _reply_lost(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _reply_lost(store: Packets, service: LockService, tenure: HeldLock) -> None:
     store.lose_reply("swap")
 
 
-def _command_lost(store: Packets, service: LockService, tenure: Tenure) -> None:
+def _command_lost(store: Packets, service: LockService, tenure: HeldLock) -> None:
     store.lose_command("swap")
 
 
-def _nothing(store: Packets, service: LockService, tenure: Tenure) -> None: ...
+def _nothing(store: Packets, service: LockService, tenure: HeldLock) -> None: ...
 
 
 ACCIDENTS: list[Accident] = [

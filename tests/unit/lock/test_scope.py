@@ -126,7 +126,7 @@ class TestGlobalLock:
             clock.advance(3)
             assert (lock.held_seconds, lock.ran_out) == (5, True)
             assert lock.remaining_seconds == 0
-            assert repr(lock) == "<Tenure of 'ann': ran out>"
+            assert repr(lock) == "<HeldLock of 'ann': ran out>"
 
 
 class TestOddEndings:

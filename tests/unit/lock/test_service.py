@@ -42,9 +42,9 @@ def test_it_waits_until_the_holder_leaves(
     assert 3.0 <= clock.now() - started < 3.05
     assert service.holder("ann") is not None
     contended = next(event for event in events if isinstance(event, Contended))
-    assert "POST /first" in contended.in_the_way
+    assert "POST /first" in contended.blocked_by
     acquired = [event for event in events if isinstance(event, Acquired)][-1]
-    assert "POST /first" in acquired.in_the_way
+    assert "POST /first" in acquired.blocked_by
     assert acquired.waited_seconds == pytest.approx(3.0, abs=0.05)
     service.release(second)
 

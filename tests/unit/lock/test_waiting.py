@@ -101,7 +101,7 @@ class TestBeginning:
         clock.after(1.0, lambda: service.release(holder))
         service.acquire("ann")
         (contended,) = (event for event in events if isinstance(event, Contended))
-        assert "POST /first" in contended.in_the_way
+        assert "POST /first" in contended.blocked_by
         acquired = [event for event in events if isinstance(event, Acquired)][-1]
         assert acquired.attempts == len(clock.sleeps) + 2, "the first try, the line, the looks"
 
@@ -114,9 +114,9 @@ class TestBeginning:
         with pytest.raises(LockTimeout):
             service.acquire("ann", wait_timeout=0.1)
         (contended,) = (event for event in events if isinstance(event, Contended))
-        assert contended.in_the_way == "GET /second (next in line)"
+        assert contended.blocked_by == "GET /second (next in line)"
         (timed_out,) = (event for event in events if isinstance(event, TimedOut))
-        assert timed_out.in_the_way == "GET /second (next in line)"
+        assert timed_out.blocked_by == "GET /second (next in line)"
 
     def test_those_behind_do_not_look_in_step(
         self, store: MemoryStore, clock: ManualClock, others: Leases

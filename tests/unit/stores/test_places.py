@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from userlock.stores.places import Place, Places
+from userlock.stores.connection_limit import Place, Places
 
 Given = str | Place
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from userlock.testing.arranging import TestCode
+from userlock.testing.test_code import TestCode
 
 
 def test_it_comes_without_ndb() -> None:

@@ -100,8 +100,8 @@ class Tally:
     def listen(self, event: Event) -> None:
         """For `Listeners.add`."""
         match event:
-            case Acquired(lock_id=str(lock_id), waited_seconds=waited, in_the_way=in_the_way):
-                self._waited(lock_id, waited if in_the_way else 0.0, granted=True)
+            case Acquired(lock_id=str(lock_id), waited_seconds=waited, blocked_by=blocked_by):
+                self._waited(lock_id, waited if blocked_by else 0.0, granted=True)
             case TimedOut(lock_id=str(lock_id), waited_seconds=waited):
                 self._waited(lock_id, waited, granted=False)
             case Degraded(reason=reason):

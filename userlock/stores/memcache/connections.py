@@ -25,10 +25,10 @@ from pymemcache.client.base import Client
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.stores.address import Address
+from userlock.stores.connection_limit import Place, Places
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
 from userlock.stores.memcache.server_time import ServerTime
 from userlock.stores.memcache.wire import Connection, is_a_break
-from userlock.stores.places import Place, Places
 
 _META: Dialect = Meta()
 _TEXT: Dialect = Text()

@@ -253,30 +253,6 @@ class MemcacheStore(ForOperators):
         self._connections.give_back(connection)
         return self._stored(item, key)
 
-    def finish(self, lock_id: str, version: object, line: bytes) -> bool:
-        """Remove the record if it is still of that version, else append `line`; no answer.
-
-        One packet, and no round trip: whether it arrived is not known. False,
-        and nothing is sent, where that cannot be done safely (another
-        connection than the one the version is from, the text protocol).
-        """
-        key = self._keys.lock(lock_id)
-        connection = None
-        try:
-            connection = self._connections.take()
-            quiet = isinstance(version, _Version) and self._trusts(connection, version)
-            if quiet and connection.meta:
-                assert isinstance(version, _Version)
-                connection.send_unanswered(
-                    b"md %b C%d q\r\nms %b %d MA q\r\n%b\r\n"
-                    % (key, version.cas, key, len(line), line)
-                )
-        except BaseException as error:
-            self._broken(connection, error)
-            raise
-        self._connections.give_back(connection)
-        return quiet and connection.meta
-
     def close(self) -> None:
         self._connections.drop_idle()
 

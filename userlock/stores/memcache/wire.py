@@ -19,7 +19,7 @@ from typing import Any
 
 from pymemcache.exceptions import MemcacheError
 
-from userlock.stores.places import Place
+from userlock.stores.connection_limit import Place
 
 #: What a command may fail with when the server, or the way there, is in trouble.
 TROUBLE = (OSError, MemcacheError)
@@ -47,10 +47,7 @@ class Connection:
         time: what time it is at the server; set by the pool.
     """
 
-    __slots__ = (
-        *("_buffer", "_owed", "_poll", "_sock", "client"),
-        *("dialect", "made", "meta", "place", "time"),
-    )
+    __slots__ = ("_buffer", "_poll", "_sock", "client", "dialect", "made", "meta", "place", "time")
 
     dialect: Any
     place: Place | None
@@ -68,7 +65,6 @@ class Connection:
         self.meta = spoken if protocol is None else protocol == "meta"
         self._sock = client.sock
         self._buffer = b""
-        self._owed = False
         self._poll: Callable[[int], object] | None = None
 
     @property
@@ -82,14 +78,7 @@ class Connection:
             poll = select.poll()  # unlike select.select, for any file number
             poll.register(self._sock, select.POLLIN)
             self._poll = poll.poll
-        if self._owed and self._poll(0):
-            # What quiet commands answered; after it the end may have come.
-            try:
-                self._drain()
-                self.finish()
-            except (*TROUBLE, Refused):
-                return True
-        return not self._owed and bool(self._poll(0))
+        return bool(self._poll(0))
 
     def close(self) -> None:
         """Close it. It cannot be used again."""
@@ -108,8 +97,6 @@ class Connection:
         """
         sock = self._sock
         sock.sendall(wire)
-        if self._owed:
-            return self._line_after_owed()
         reply: bytes = sock.recv(_LINE_BYTES)
         if reply[-2:] != b"\r\n":
             self._buffer = reply
@@ -123,15 +110,6 @@ class Connection:
     def send(self, wire: bytes) -> None:
         """Send commands; `read_line` and `read_bytes` give their replies."""
         self._sock.sendall(wire)
-        if self._owed:
-            self._drain()
-
-    def send_unanswered(self, wire: bytes) -> None:
-        """Send quiet commands. Whatever they answer is read before the next reply."""
-        if self._owed:
-            self._drain()
-        self._sock.sendall(wire + b"mn\r\n")
-        self._owed = True
 
     def read_line(self) -> bytes:
         """Return the next line, without its end."""
@@ -162,19 +140,6 @@ class Connection:
         if not chunk:
             raise ConnectionResetError("the server closed the connection")
         self._buffer += chunk
-
-    def _drain(self) -> None:
-        """Read past what the last quiet commands answered."""
-        while self.read_line() != b"MN":
-            pass
-        self._owed = False
-
-    def _line_after_owed(self) -> bytes:
-        self._drain()
-        reply = self.read_line() + b"\r\n"
-        self.finish()
-        check(reply)
-        return reply
 
 
 def is_a_break(error: BaseException) -> bool:

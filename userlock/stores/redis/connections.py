@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from userlock.stores.address import Address
-from userlock.stores.places import Place, Places
+from userlock.stores.connection_limit import Place, Places
 
 #: For finding and connecting to the server, and for its reply, in seconds.
 CONNECT_TIMEOUT = 0.1

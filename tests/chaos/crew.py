@@ -1,0 +1,183 @@
+"""The processes of a trial. One that is killed leaves what it has noted, and another comes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.chaos.findings import Finding, Kind
+from tests.chaos.harms import PROCESS_KILLED, PROCESS_STOPPED
+from tests.chaos.record import Recorder
+from tests.chaos.worker import Config
+
+_ROOT = Path(__file__).parents[2]
+#: Of their wall clocks, one after the other.
+_SKEWS = (1.0, 0.0, -1.0, 0.5)
+#: Of what a process has said last.
+_SAID_CHARACTERS = 4000
+
+
+class _Member:
+    """One process."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._said = Path(config.out) / f"{config.name}.err"
+        with self._said.open("w") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.worker", json.dumps(vars(config))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                cwd=_ROOT,
+                text=True,
+            )
+
+    def wait_until_ready(self) -> None:
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline() == "ready\n"
+        assert ready, f"a process did not start:\n{self.said()}"
+
+    def go(self, seconds: float) -> None:
+        """Let it begin; it is ready."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.close()
+
+    def said(self) -> str:
+        return self._said.read_text(errors="replace")[-_SAID_CHARACTERS:]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class Crew:
+    """Several processes, each with programs of its own. Use `gathered`. Thread-safe.
+
+    Attributes:
+        notes: the files with the notes of all, of those that were killed as well.
+    """
+
+    def __init__(self, config: Config, stack: ExitStack) -> None:
+        self.notes: list[Path] = []
+        self._config = config
+        self._stack = stack
+        self._members: list[_Member] = []
+        self._mutex = threading.Lock()
+
+    def enlist(self, mix: str, threads: int, outage: str) -> _Member:
+        """One more, that will soon be ready to begin. See `Config`."""
+        with self._mutex:
+            config = dataclasses.replace(
+                self._config,
+                name=f"{mix.replace(', ', '-').replace(' ', '-')}-{len(self.notes)}",
+                mix=mix,
+                threads=threads,
+                outage=outage,
+                skew=_SKEWS[len(self.notes) % len(_SKEWS)],
+            )
+            self.notes.append(config.notes)
+            member = _Member(config)
+            self._stack.callback(member.close)
+            self._members.append(member)
+        return member
+
+    def wait_until_ready(self) -> None:
+        """Wait for those who have just been enlisted."""
+        for member in self._members:
+            member.wait_until_ready()
+
+    def go(self, seconds: float) -> None:
+        """Let all of them begin: they begin new operations for so long."""
+        for member in self._members:
+            member.go(seconds)
+
+    def kill(self, whom: float, recorder: Recorder, until: float) -> None:
+        """Kill one of them; another takes its place, and goes on until then (`time.monotonic`).
+
+        The first is let live: what it leaks has the whole time to show.
+
+        Args:
+            whom: which, as a share of them, from 0 to below 1.
+            recorder: is told.
+            until: when the other ends.
+        """
+        with self._mutex:
+            member = self._members.pop(1 + int(whom * (len(self._members) - 1)))
+        config = member.config
+        with recorder.span(PROCESS_KILLED, who=config.name):
+            member.close()
+        new = self.enlist(config.mix, config.threads, config.outage)
+        new.wait_until_ready()
+        new.go(max(0.0, until - time.monotonic()))
+
+    def stop(self, whom: float, recorder: Recorder, seconds: float) -> None:
+        """Let one of them stand still for so long; any of them. See `kill`."""
+        with self._mutex:
+            member = self._members[int(whom * len(self._members))]
+        with recorder.span(PROCESS_STOPPED, who=member.config.name):
+            os.kill(member.process.pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(member.process.pid, signal.SIGCONT)
+
+    def finish(self, patience: float) -> list[Finding]:
+        """Wait for those who are left; which of them did not end as they should.
+
+        Args:
+            patience: for how long to wait, in seconds.
+        """
+        deadline = time.monotonic() + patience
+        findings = []
+        for member in self._members:
+            wrong = how_it_ended(member.process, deadline - time.monotonic())
+            if wrong is not None:
+                kind, how = wrong
+                findings.append(Finding(kind, member.config.name, f"{how}\n{member.said()}"))
+        return findings
+
+
+def how_it_ended(process: subprocess.Popen[str], patience: float) -> tuple[Kind, str] | None:
+    """What is wrong with the end of a process; it has ended then.
+
+    Args:
+        process: is to end by itself, with exit code 0.
+        patience: for how long to wait for that, in seconds; a moment at least.
+    """
+    try:
+        code = process.wait(max(0.1, patience))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # it says where it stands
+        process.wait()
+        return Kind.STUCK, "it stood at"
+    return None if code == 0 else (Kind.CRASHED, f"exit code {code}")
+
+
+@contextlib.contextmanager
+def gathered(config: Config, members: Sequence[tuple[str, int, str]]) -> Iterator[Crew]:
+    """A crew that is ready to begin; none of it is left afterwards.
+
+    Args:
+        config: of each, but for what is its own. Its `out` is the folder for their notes.
+        members: of each the mix of its programs, its threads and its outage policy.
+    """
+    with ExitStack() as stack:
+        crew = Crew(config, stack)
+        for mix, threads, outage in members:
+            crew.enlist(mix, threads, outage)
+        crew.wait_until_ready()
+        yield crew

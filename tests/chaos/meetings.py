@@ -1,0 +1,78 @@
+"""What the faults met: a fault that meets nothing proves nothing.
+
+A process that is killed or stopped holds locks at that moment, waits for some,
+or does neither; a server that is lost has leases, lines and writes under way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tests.chaos.harms import EMULATOR_KILLED, PROCESS_KILLED, PROCESS_STOPPED
+from tests.chaos.history import Asked, History, Span
+
+OUTLIVED = "leases outlived by their holders"
+
+
+def meetings(history: History, losses: Sequence[Span]) -> Counter[str]:
+    """How many leases, waits and writes were met, by what.
+
+    Args:
+        history: what has happened.
+        losses: when the store lost records: all, or that of one lock.
+    """
+    attempts = list(history.attempts.values())
+    tenures = [asked for asked in attempts if asked.granted is not None]
+    met = Counter(_of_processes(history.spans, attempts))
+    met[OUTLIVED] = sum(
+        asked.released is not None and asked.deadline < asked.released for asked in tenures
+    )
+    met["leases lost by the store while they were held"] = sum(
+        asked.held_from is not None and _is_hit(asked, asked.held_from, asked.held_until, losses)
+        for asked in tenures
+    )
+    met["waits in a line that the store lost"] = sum(
+        asked.stood is not None and _is_hit(asked, asked.stood, _ended(asked), losses)
+        for asked in attempts
+    )
+    kills = [span for span in history.spans if span.kind == EMULATOR_KILLED]
+    met["writes under way when the emulator was killed"] = sum(
+        write.told is not None and write.made <= span.began <= write.told
+        for span in kills
+        for write in history.writes.values()
+    )
+    return met
+
+
+def _of_processes(spans: Sequence[Span], attempts: Sequence[Asked]) -> Iterator[str]:
+    for span in spans:
+        if span.kind not in (PROCESS_KILLED, PROCESS_STOPPED):
+            continue
+        for asked in attempts:
+            if asked.who != span.who:
+                continue
+            who = "batch" if asked.batch else "people"
+            if _is_held(asked, span.began):
+                yield f"{span.kind}: {who} that held a lock"
+                if span.kind == PROCESS_STOPPED and asked.deadline < span.ended:
+                    yield f"{span.kind}: {who} that held a lock, until it was over"
+            elif asked.stood is not None and asked.stood <= span.began <= _ended(asked):
+                yield f"{span.kind}: {who} that stood in line"
+
+
+def _is_held(asked: Asked, at: float) -> bool:
+    return asked.granted is not None and asked.granted <= at < asked.held_until
+
+
+def _ended(asked: Asked) -> float:
+    """When it ended as a wait; at the latest when it was to."""
+    return asked.began + asked.timeout if asked.ended is None else asked.ended
+
+
+def _is_hit(asked: Asked, began: float, ended: float, losses: Sequence[Span]) -> bool:
+    """Whether a loss was between these moments, from its beginning to its end."""
+    return any(
+        loss.lock in (None, asked.lock_id) and began <= loss.began and loss.ended <= ended
+        for loss in losses
+    )

@@ -1,0 +1,226 @@
+"""Operations, carried out against real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+from pymemcache.client.base import Client as MemcacheClient
+
+import userlock
+from tests.chaos import corners
+from tests.chaos.programs import Accident, Guard, Operation, Way
+from tests.chaos.record import Recorder
+from tests.chaos.request import CACHE_TROUBLE, LEASE_SECONDS, Request
+from userlock.lock.scope import current, current_scope
+
+_PAST_LEASE_SECONDS = 1.2
+#: With the time by which memcached may be late.
+_PAST_RECORD_SECONDS = LEASE_SECONDS + 5.0
+_AFTER_ERROR_SECONDS = 0.05
+
+#: Within that time a server that was stopped goes on, and does what it was asked meanwhile.
+_LATE_SECONDS = 6.0
+
+
+class Worker:
+    """Carries out operations, one after the other. Implements `request.RequestScope`.
+
+    Args:
+        client: for Datastore.
+        service: for locks.
+        memcached: two clients of the server of the locks, which is also ndb's global cache: for
+            this thread, and for one that works beside it.
+        recorder: is told of each write, and of what is read under locks.
+        fencing: whether writes are fenced.
+    """
+
+    def __init__(
+        self,
+        client: ndb.Client,
+        service: userlock.LockService,
+        memcached: tuple[MemcacheClient, MemcacheClient],
+        recorder: Recorder,
+        *,
+        fencing: bool,
+    ) -> None:
+        self._client = client
+        self._service = service
+        self._memcached = memcached[0]
+        self._cache, self._cache_beside = map(ndb.MemcacheCache, memcached)
+        self._recorder = recorder
+        self._fencing = fencing
+
+    def carry_out(self, operation: Operation) -> None:
+        """Carry out one operation. Errors that may come are noted; others are raised."""
+        logs = operation.guard in (Guard.LOGGED_LOCK, Guard.LOGGED)
+        settings = userlock.Settings(
+            enforcement=userlock.Enforcement.LOG if logs else userlock.Enforcement.RAISE,
+            fencing=self._fencing,
+        )
+        ended = "done"
+        with (
+            self._client.context(global_cache=self._cache),
+            userlock.scope(
+                self._service,
+                settings=settings,
+                priority="batch" if operation.batch else "interactive",
+            ),
+        ):
+            request = Request(operation, self._recorder, self)
+            try:
+                with request.suppressed():
+                    _run(request)
+            except (userlock.LockError, google_errors.GoogleAPIError, *CACHE_TROUBLE) as error:
+                # Before a write: it was not allowed to begin, or could not read.
+                ended = type(error).__name__
+        if ended != "done":
+            time.sleep(_AFTER_ERROR_SECONDS)  # nobody comes back at once
+        kind = f"{operation.way.name}{' in a transaction' if operation.in_transaction else ''}"
+        self._recorder.note("operation", name=operation.name, kind=kind, ended=ended)
+
+    @contextlib.contextmanager
+    def beside(self, action: Callable[[], None]) -> Iterator[None]:
+        """Another thread does that meanwhile, in an ndb context of its own, and the same scope."""
+        scope = current_scope()
+
+        def act() -> None:
+            current.set(scope)
+            with self._client.context(global_cache=self._cache_beside):
+                action()
+
+        with ThreadPoolExecutor(1) as threads:
+            acting = threads.submit(act)
+            yield
+            acting.result()
+
+    def befall(self, accident: Accident, user: str) -> None:
+        """Let something happen, or nothing."""
+        if accident is Accident.PAST_LEASE:
+            time.sleep(_PAST_LEASE_SECONDS)
+        elif accident is Accident.PAST_RECORD:
+            time.sleep(_PAST_RECORD_SECONDS)
+        elif accident in (Accident.BROKEN, Accident.EVICTED):
+            self._lose(accident, user)
+
+    def _lose(self, accident: Accident, user: str) -> None:
+        """A lease is lost; or may be later, where the server has stopped and goes on."""
+        kind, lock = ("broken", user) if accident is Accident.BROKEN else ("flushed", None)
+        with self._recorder.span(kind, lock=lock):
+            try:
+                if accident is Accident.BROKEN:
+                    self._service.break_lock(user)
+                else:
+                    self._memcached.flush_all(noreply=False)
+            except (userlock.LockError, *CACHE_TROUBLE):
+                self._recorder.note("late", kind=kind, lock=lock, lasts=_LATE_SECONDS)
+
+
+def _run(request: Request) -> None:
+    operation = request.operation
+    way = WAYS[operation.way]
+    if operation.way in (Way.LOCK_INSIDE, Way.DROPPED):  # they take the lock themselves
+        way(request)
+        return
+    with request.locked():
+        if operation.in_transaction:
+            request.transact(lambda: way(request))
+        else:
+            way(request)
+
+
+def _put(request: Request) -> None:
+    for name, entity in request.read():
+        changed, write = request.changed(name, entity)
+        request.told(write, changed.put)
+
+
+def _put_twice(request: Request) -> None:
+    for name, entity in request.read():
+        changed, write = request.changed(name, entity)
+        if request.told(write, changed.put):
+            _, again = request.changed(name, changed)
+            request.told(again, changed.put)
+
+
+def _put_together(request: Request) -> None:
+    """Each of the batch is told of its own."""
+    waiting = []
+    for name, entity in request.read():
+        changed, write = request.changed(name, entity)
+        waiting.append(request.begun(write, changed.put_async))
+    for wait in waiting:
+        wait()
+
+
+def _delete(request: Request) -> None:
+    for name, entity in request.read():
+        if entity is not None:
+            gone = request.write(name, entity.last, deletes=True)
+            request.told(gone, entity.key.delete)
+
+
+def _put_and_yield(request: Request) -> None:
+    """A long job: each step reads anew, and people may pass in between."""
+    operation = request.operation
+    for name in operation.entities:
+        for tenure in request.tenures:
+            tenure.yield_to_waiters(wait_timeout=operation.wait)
+        entity = request.read_one(name)
+        time.sleep(operation.pause)
+        changed, write = request.changed(name, entity)
+        request.told(write, changed.put)
+
+
+def _put_entry(request: Request) -> None:
+    entry, write = request.entry()
+    request.told(write, entry.put)
+
+
+# --- in transactions ------------------------------------------------------------------------
+
+
+def _change_under_lock(request: Request) -> None:
+    def step() -> None:
+        with request.locked():
+            _put(request)
+
+    request.transact(step)
+
+
+def _change_what_was_read_before(request: Request) -> None:
+    found = request.read()
+
+    def step() -> None:
+        # Another attempt begins with what was read, not with what the first has made of it.
+        for name, entity in found:
+            changed, write = request.changed(name, copy.deepcopy(entity))
+            request.told(write, changed.put)
+
+    request.transact(step)
+
+
+def _change_and_enter(request: Request) -> None:
+    _put(request)
+    _put_entry(request)
+
+
+WAYS: Mapping[Way, Callable[[Request], None]] = {
+    Way.PUT: _put,
+    Way.BATCH: _put_together,
+    Way.TWICE: _put_twice,
+    Way.DELETE: _delete,
+    Way.ENTRY: _put_entry,
+    Way.JOB: _put_and_yield,
+    Way.TRANSACTION: lambda request: request.transact(lambda: _put(request)),
+    Way.LOCK_INSIDE: _change_under_lock,
+    Way.READ_BEFORE: _change_what_was_read_before,
+    Way.DELETE_IN_TRANSACTION: lambda request: request.transact(lambda: _delete(request)),
+    Way.ENTRY_IN_TRANSACTION: lambda request: request.transact(lambda: _change_and_enter(request)),
+    **corners.WAYS,
+}

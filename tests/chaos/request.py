@@ -1,0 +1,407 @@
+"""One operation that is under way: what it reads and writes, each noted before and after."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+from pymemcache.exceptions import MemcacheError
+
+import userlock
+from tests.chaos.models import Entry, key_of, model_of, user_key
+from tests.chaos.programs import Accident, Guard, Operation, Read, Way
+from tests.chaos.record import Outcome, Recorder, Write
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.scope import current_scope
+
+LEASE_SECONDS = 1.0
+_TRIES = 5
+
+_LOCKED = (Guard.LOCK, Guard.HEARTBEAT, Guard.EXTENSION, Guard.LOGGED_LOCK, Guard.PARTLY)
+#: Only told of, or not even looked for, where the lock is not held.
+_UNCHECKED = (Guard.LOGGED_LOCK, Guard.LOGGED, Guard.SUPPRESSED)
+#: The best that was told of several puts of one change counts.
+_BEST_FIRST = (Outcome.ACCEPTED, Outcome.UNKNOWN, Outcome.REFUSED)
+
+#: What ndb lets through when its global cache does not answer. It asks before it writes, and after.
+CACHE_TROUBLE = (OSError, MemcacheError, ndb.MemcacheCache.KeyNotSet)
+
+Found = tuple[str, Any]
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """Return the outcome that an error of a put, a delete or a transaction stands for.
+
+    Raises:
+        BaseException: the error, if it is none that may come.
+    """
+    if error is None:
+        return Outcome.ACCEPTED
+    if isinstance(error, userlock.StaleWriteError):
+        return Outcome.UNKNOWN if error.may_have_landed else Outcome.REFUSED
+    if isinstance(error, userlock.CommitInDoubt):
+        return Outcome.UNKNOWN
+    if isinstance(error, (userlock.WriteViolation, userlock.LockError, google_errors.Aborted)):
+        return Outcome.REFUSED
+    if isinstance(error, (google_errors.GoogleAPIError, *CACHE_TROUBLE)):
+        return Outcome.UNKNOWN
+    raise error
+
+
+def error_of(action: Callable[[], object]) -> Exception | None:
+    """The error that it raises, if it does."""
+    try:
+        action()
+    except Exception as error:
+        return error
+    return None
+
+
+def _user_of(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _tenure_of(user: str) -> userlock.HeldLock | None:
+    """The tenure under which the running code reads or writes what is a user's, if any."""
+    scope = current_scope()
+    return None if scope is None else scope.held.get(user)
+
+
+class RequestScope(Protocol):
+    """The parts of its worker that a request needs."""
+
+    def befall(self, accident: Accident, user: str) -> None:
+        """Let something happen to the locks, to a user's, or to time."""
+
+    def beside(self, action: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Another thread, with the same locks, does that meanwhile, and has done it at the end."""
+
+
+class Request:
+    """See the module.
+
+    Args:
+        operation: what is to be done.
+        recorder: is told of each write, and of what is read under locks.
+        surroundings: who carries it out.
+
+    Attributes:
+        operation, recorder, surroundings: as above.
+        tenures: of the locks that were taken.
+    """
+
+    def __init__(
+        self, operation: Operation, recorder: Recorder, surroundings: RequestScope
+    ) -> None:
+        self.operation = operation
+        self.surroundings = surroundings
+        self.tenures: Sequence[userlock.HeldLock] = ()
+        self.recorder = recorder
+        self._numbers = itertools.count(1)
+        #: Of a transaction: which attempt it is, and its writes.
+        self._attempt: str | None = None
+        self._attempted: list[Write] = []
+
+    @contextlib.contextmanager
+    def suppressed(self) -> Iterator[None]:
+        """Nothing is checked, if that is the guard."""
+        if self.operation.guard is Guard.SUPPRESSED:
+            with userlock.suppress("the trial writes without the lock, too"):
+                yield
+        else:
+            yield
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Take the locks that the program is to hold."""
+        operation = self.operation
+        if operation.guard not in _LOCKED:
+            yield
+            return
+        if operation.read is Read.EARLIER:
+            for name in operation.entities:
+                key_of(name).get()
+            time.sleep(operation.pause)
+        partly = operation.guard is Guard.PARTLY
+        with userlock.global_locks(
+            operation.users[:1] if partly else operation.users,
+            wait_timeout=operation.wait,
+            lock_timeout=LEASE_SECONDS,
+            heartbeat=operation.guard is Guard.HEARTBEAT,
+        ) as tenures:
+            if operation.guard is Guard.EXTENSION:
+                for tenure in tenures:
+                    tenure.extend(2 * LEASE_SECONDS)
+            self.tenures = tenures
+            yield
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def read(self) -> list[Found]:
+        """Each of the operation's entities, None where there is none."""
+        found = [(name, self.read_one(name)) for name in self.operation.entities]
+        self.pause()
+        if self.operation.read is Read.AGAIN:
+            found = [(name, self.read_one(name)) for name, _ in found]
+        return found
+
+    def pause(self) -> None:
+        """Do what the program does between the read and the write."""
+        if self.operation.accident is not Accident.NOTHING:
+            time.sleep(self.operation.pause)
+        self.surroundings.befall(self.operation.accident, self.operation.users[0])
+
+    def read_one(self, name: str) -> Any:
+        """An entity, or None."""
+        note = self._sight(name)
+        return note(self._fetched(name))
+
+    @ndb.tasklet
+    def read_one_async(self, name: str) -> Any:
+        """The same in a tasklet, by a look-up."""
+        note = self._sight(name)
+        entity = yield key_of(name).get_async()
+        return note(entity)
+
+    def _sight(self, name: str) -> Callable[[Any], Any]:
+        """An entity is about to be read. Returns what notes that it was, and gives it back."""
+        tenure = _tenure_of(_user_of(name))
+        began = SYSTEM_CLOCK.now()
+
+        def note(entity: Any) -> Any:
+            # A transaction may show what there was when it began, before a lock inside it.
+            if tenure is not None and self.operation.way is not Way.LOCK_INSIDE:
+                found = None if entity is None else entity.last
+                token = tenure.lease.token
+                self.recorder.note("read", entity=name, found=found, token=token, began=began)
+            return entity
+
+        return note
+
+    def _fetched(self, name: str) -> Any:
+        key = key_of(name)
+        if self.operation.read is Read.QUERY:
+            user = user_key(_user_of(name))
+            entities = model_of(name).query(ancestor=user).fetch()
+            return next((each for each in entities if each.key == key), None)
+        return key.get(use_cache=self.operation.read is not Read.UNCACHED)
+
+    # --- writing ----------------------------------------------------------------------------
+
+    def write(
+        self,
+        name: str | None,
+        before: str | None,
+        *,
+        deletes: bool = False,
+        suppressed: bool = False,
+        past: bool = False,
+    ) -> Write:
+        """Note a write that is about to be sent.
+
+        Args:
+            name: of the entity; None for a new one of its own.
+            before: the write that it builds on.
+            deletes: whether it deletes the entity.
+            suppressed: whether it is made in a block of its own in which nothing is checked.
+            past: whether it goes past the library.
+        """
+        tenure = None if name is None else _tenure_of(_user_of(name))
+        write = Write(
+            f"{self.operation.name}.{next(self._numbers)}",
+            self.operation.name,
+            name,
+            before=before,
+            deletes=deletes,
+            together=self._attempt,
+            token=None if tenure is None else tenure.lease.token,
+            forbidden=past or (not suppressed and self.forbids(name)),
+        )
+        self.recorder.about_to(write)
+        if self._attempt is not None:
+            self._attempted.append(write)
+        return write
+
+    def forbids(self, name: str | None) -> bool:
+        """Return whether a write of this entity must be refused now, for its lock is not held."""
+        user = self.operation.users[0] if name is None else _user_of(name)
+        return self.operation.guard not in _UNCHECKED and _tenure_of(user) is None
+
+    def changed(self, name: str, entity: Any, **facts: bool) -> tuple[Any, Write]:
+        """An entity that counts one more, made if there is none; and its write (see `write`)."""
+        write = self.write(name, None if entity is None else entity.last, **facts)
+        if entity is None:
+            entity = model_of(name)(key=key_of(name))
+        entity.count += 1
+        entity.last = write.id
+        return entity, write
+
+    def entry(self) -> tuple[Any, Write]:
+        """A new entity of its own, and its write."""
+        write = self.write(None, None)
+        return Entry(parent=user_key(self.operation.users[0]), write=write.id), write
+
+    def told(self, write: Write, action: Callable[[], object]) -> bool:
+        """Do it, and note what was told. In a transaction, which is told as a whole, just do it.
+
+        Returns:
+            Whether one may go on from there.
+        """
+        if self._attempt is not None:
+            action()
+            return True
+        return self.ended(write, error_of(action))
+
+    def ended(self, write: Write, error: Exception | None) -> bool:
+        """Note what was told. Returns whether it was accepted."""
+        past = self.operation.way is Way.PAST and isinstance(error, userlock.WriteNotFenced)
+        self.recorder.ended(write, Outcome.REFUSED if past else outcome_of(error), error)
+        return write.outcome is Outcome.ACCEPTED
+
+    def begun(self, write: Write, begin: Callable[[], Any]) -> Callable[[], bool]:
+        """Begin it. Returns what waits for it, and does then what `told` does."""
+        if self._attempt is not None:
+            future = begin()
+            return lambda: self.told(write, future.get_result)
+        try:
+            future = begin()
+        except userlock.WriteViolation as violation:
+            self.ended(write, violation)
+            return lambda: False
+        return lambda: self.told(write, future.get_result)
+
+    def changes(self, name: str, entity: Any) -> Changes:
+        """Changes of an entity, which may be None."""
+        return Changes(self, name, entity)
+
+    # --- in transactions --------------------------------------------------------------------
+
+    @property
+    def transacting(self) -> bool:
+        """Return whether it is in a transaction now."""
+        return self._attempt is not None
+
+    def transact(self, step: Callable[[], None]) -> None:
+        """Run it in a transaction, and note what was told of its last attempt.
+
+        Those before it were not applied, or it would not have been run again.
+        """
+        numbers = itertools.count(1)
+
+        def attempt() -> None:
+            for write in self._attempted:
+                self.recorder.ended(write, Outcome.REFUSED)
+            self._attempted.clear()
+            self._attempt = f"{self.operation.name}/{next(numbers)}"
+            step()
+
+        error = error_of(lambda: in_transaction(attempt))
+        self._attempt = None
+        for write in self._attempted:
+            self.ended(write, error)
+
+
+def in_transaction(action: Callable[[], object]) -> None:
+    """Do it in a transaction, several times if need be."""
+    ndb.transaction(action, retries=_TRIES)
+
+
+class Changes:
+    """Changes of one object, each on top of the last, and puts of the object.
+
+    A put sends all that was changed before its message was made. So a change is
+    accepted if any put that carried it is, whatever was told of the others.
+
+    Args:
+        request: that makes them.
+        name: of the entity.
+        entity: as it was read; None if there is none yet.
+
+    Attributes:
+        entity: the object; None before the first change of what was not there.
+    """
+
+    def __init__(self, request: Request, name: str, entity: Any) -> None:
+        self.name = name
+        self.entity = entity
+        self._request = request
+        self._changes: list[Write] = []
+        #: Of each put how many changes it carried, and its error.
+        self._puts: list[tuple[int, Exception | None]] = []
+
+    def change(self) -> None:
+        """One more."""
+        self.entity, write = self._request.changed(self.name, self.entity)
+        self._changes.append(write)
+
+    def begin(self) -> Callable[[], None]:
+        """Begin a put. Returns what waits for it; what it was told counts from then on.
+
+        In a transaction it is waited for at once: ndb's global cache refuses a second one of an
+        entity that comes in the same turn.
+        """
+        if self._request.transacting:
+            self.entity.put()
+            return lambda: None
+        try:
+            future = self.entity.put_async()
+        except userlock.WriteViolation as violation:
+            self._refused(violation)
+            return lambda: None
+        return self._waits_for(future)
+
+    def _refused(self, violation: userlock.WriteViolation) -> None:
+        self._puts.append((len(self._changes), violation))
+
+    def _waits_for(self, future: Any) -> Callable[[], None]:
+        carried = len(self._changes)
+
+        def wait() -> None:
+            self._put(carried, future.get_result)
+
+        return wait
+
+    def put(self, put: Callable[[], object] | None = None) -> None:
+        """Put it, by default as ndb does, with all changes up to that moment; and wait."""
+        self._put(None, put or self.entity.put)
+
+    def _put(self, carried: int | None, action: Callable[[], object]) -> None:
+        if self._request.transacting:
+            action()
+            return
+        error = error_of(action)
+        # Its hook may have changed more.
+        self._puts.append((len(self._changes) if carried is None else carried, error))
+
+    def settle(self) -> None:
+        """Note what was told of each change. In a transaction, that is told of the whole."""
+        if self._request.transacting:
+            return
+        for number, write in enumerate(self._changes):
+            told = [(outcome_of(error), error) for carried, error in self._puts if carried > number]
+            best = min(told, key=lambda each: _BEST_FIRST.index(each[0]), default=None)
+            self._request.recorder.ended(write, *(best or (Outcome.REFUSED, None)))
+
+    @property
+    def landed(self) -> bool:
+        """Return whether the last change was accepted, or will be with its transaction."""
+        last = [error for carried, error in self._puts if carried == len(self._changes)]
+        return self._request.transacting or None in last
+
+
+def begin_all(every: Sequence[Changes]) -> list[Callable[[], None]]:
+    """Begin puts of several objects in one call. See `Changes.begin`."""
+    try:
+        futures = ndb.put_multi_async([changes.entity for changes in every])
+    except userlock.WriteViolation as violation:
+        if every[0]._request.transacting:
+            raise
+        for changes in every:
+            changes._refused(violation)
+        return []
+    return [changes._waits_for(each) for changes, each in zip(every, futures, strict=True)]

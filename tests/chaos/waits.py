@@ -1,0 +1,105 @@
+"""Whether those who waited were served in order, and told in time."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from tests.chaos.findings import Finding, Kind
+from tests.chaos.history import Asked, Span
+from tests.history import overtakings
+
+#: How much longer than its time-out an attempt may take: the store's time-outs, as docs/protocol.md
+#: states them, and something for a busy machine. In seconds.
+LATE_SECONDS = 1.5 + 1.0
+
+
+class Waits:
+    """The attempts at all locks.
+
+    Args:
+        attempts: all of them.
+        troubles: when the store lost something, or was hard to reach. Order is not kept then.
+        stops: when processes stood still, or had been killed.
+
+    Attributes:
+        looked_at: how many waits went undisturbed, so that nobody may have passed them.
+        longest: by how much the latest one was told later than its time-out, in seconds.
+    """
+
+    def __init__(
+        self, attempts: Sequence[Asked], troubles: Sequence[Span], stops: Sequence[Span]
+    ) -> None:
+        self.looked_at = 0
+        self.longest = 0.0
+        self._attempts = attempts
+        self._troubles = troubles
+        self._stops = stops
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong."""
+        for lock_id, group in itertools.groupby(sorted(self._attempts, key=_lock), _lock):
+            mine = [self._as_seen(asked) for asked in group]
+            self.looked_at += sum(a.stood is not None and not a.excused for a in mine)
+            for passing, passed in overtakings(mine, ages_after=None):
+                yield Finding(
+                    Kind.OVERTAKEN,
+                    passed.id,
+                    f"{passing} had {lock_id} from {passing.granted:.4f} before {passed}",
+                    lock_id,
+                    passing.granted,
+                )
+        for asked in self._attempts:
+            yield from self._late(asked)
+
+    def _as_seen(self, asked: Asked) -> Asked:
+        """The attempt as far as order goes: without the store's word it was not granted."""
+        ended = asked.ended
+        excused = asked.excused or ended is None or self._disturbed(asked, ended)
+        if asked.degraded:
+            return dataclasses.replace(asked, granted=None, gave_up=ended, excused=excused)
+        return dataclasses.replace(asked, excused=excused)
+
+    def _disturbed(self, asked: Asked, ended: float) -> bool:
+        return any(
+            span.lock in (None, asked.lock_id) and span.meets(asked.began, ended)
+            for span in self._troubles
+        ) or any(span.who == asked.who and span.meets(asked.began, ended) for span in self._stops)
+
+    def _late(self, asked: Asked) -> Iterator[Finding]:
+        ended = asked.ended
+        if ended is None:
+            return  # its process was killed, or is told of by itself
+        stood_still = _covered(
+            [
+                (max(span.began, asked.began), min(span.ended, ended))
+                for span in self._stops
+                if span.who in (None, asked.who) and span.meets(asked.began, ended)
+            ]
+        )
+        over = asked.waited - asked.timeout - max(stood_still, asked.overslept)
+        self.longest = max(self.longest, over)
+        if over > LATE_SECONDS:
+            yield Finding(
+                Kind.LATE,
+                asked.id,
+                f"waited for {asked.waited:.3f} s of {asked.timeout:g} for {asked.lock_id}, of "
+                f"which its process stood still for {stood_still:.3f}",
+                asked.lock_id,
+                ended,
+            )
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """How long some of these were under way."""
+    covered, until = 0.0, -math.inf
+    for began, ended in sorted(spans):
+        covered += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return covered
+
+
+def _lock(asked: Asked) -> str:
+    return asked.lock_id

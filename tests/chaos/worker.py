@@ -1,0 +1,184 @@
+"""One process of the trial: `python -m tests.chaos.worker CONFIG` (JSON).
+
+Says "ready" on its standard output, and begins when it reads for how many
+seconds it is to begin new operations. Stuck, it says where when it gets SIGABRT.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import itertools
+import json
+import logging
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from google.cloud import ndb
+from pymemcache.client.base import Client as MemcacheClient
+
+from tests.chaos.gauges import gauged
+from tests.chaos.mutations import Mutation, apply
+from tests.chaos.operations import Worker
+from tests.chaos.programs import MIXES, program
+from tests.chaos.record import LOOK_SECONDS, Recorder
+from tests.chaos.watched import WallClockOffset, WatchedService
+from tests.waiting import wait_until
+from userlock.clock import SYSTEM_CLOCK
+from userlock.ndb import capabilities, commits
+
+_SECONDS_BETWEEN_GAUGES = 2.0
+_CACHE_SECONDS = 0.5
+#: Within that time the emulator has answered a dozen requests in a row, whatever happens to it.
+_EMULATOR_SECONDS = 60.0
+#: For how long the heart looks after what could not be given back; longer than a command may take.
+_OWES_SECONDS = 20.0
+
+
+@dataclasses.dataclass(kw_only=True)
+class Config:
+    """What a process is told.
+
+    Attributes:
+        seed: of all programs.
+        name: no other process has it.
+        mix: which of `MIXES` its programs are of.
+        threads: how many, each with a program of its own.
+        url: of the lease store.
+        outage: what to do when it does not answer.
+        memcached: host and port of the same server, for ndb's global cache.
+        ports: those on which connections are counted: memcached's, and what stands before it.
+        out: the folder for notes.
+        mutation: what is taken out of the library.
+        skew: how many times as wrong its wall clock is as it is said to be.
+    """
+
+    seed: str
+    name: str = ""
+    mix: str = "people"
+    threads: int = 1
+    url: str
+    outage: str = "optimistic"
+    memcached: tuple[str, int]
+    ports: tuple[int, ...]
+    out: str
+    mutation: str = Mutation.NONE.value
+    skew: float = 1.0
+
+    @property
+    def notes(self) -> Path:
+        """The file with what the process notes."""
+        return Path(self.out) / f"{self.name}.jsonl"
+
+    @property
+    def wall_clock(self) -> Path:
+        """The file that says by how much the wall clock is wrong, for all processes."""
+        return Path(self.out) / "wall-clock-offset"
+
+
+class _Process:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._recorder = Recorder(config.notes)
+        self._service = WatchedService(
+            config.url,
+            outage=config.outage,
+            name=config.name,
+            recorder=self._recorder,
+            offset=WallClockOffset(config.wall_clock, config.skew),
+        )
+        self._client = ndb.Client()
+        #: Of each thread, and of one that works beside it.
+        self._caches = [(self._new_cache(), self._new_cache()) for _ in range(config.threads)]
+
+    def _new_cache(self) -> MemcacheClient:
+        return MemcacheClient(tuple(self._config.memcached), timeout=_CACHE_SECONDS)
+
+    def prepare(self) -> None:
+        """Have the emulator asked whether it fences: while it does not answer, nothing is sent."""
+        wait_until(lambda: capabilities.honours_base_version(self._client), _EMULATOR_SECONDS)
+
+    def run(self, seconds: float) -> None:
+        """Begin new operations for so long, and leave nothing behind."""
+        end = time.monotonic() + seconds
+        self._gauge("before")
+        with ThreadPoolExecutor(self._config.threads) as threads:
+            working = [
+                threads.submit(self._work, number, caches, end)
+                for number, caches in enumerate(self._caches)
+            ]
+            self._look_on(working, seconds)
+            for each in working:
+                each.result()
+        owing_until = time.monotonic() + _OWES_SECONDS
+        while self._service.owes and time.monotonic() < owing_until:
+            time.sleep(0.1)
+        self._service.close()
+        for cache in itertools.chain(*self._caches):
+            cache.close()
+        self._gauge("after", objects=True)
+        self._recorder.close()
+
+    def _look_on(self, working: Sequence[Future[None]], seconds: float) -> None:
+        """Note what the process uses, and when it was not let run."""
+        begun = last = SYSTEM_CLOCK.now()
+        warm, gauged_at = begun + seconds / 3, begun
+        while not all(each.done() for each in working):
+            time.sleep(LOOK_SECONDS)
+            now = SYSTEM_CLOCK.now()
+            if now - last > 2 * LOOK_SECONDS:
+                self._recorder.note("starved", who=self._config.name, began=last + LOOK_SECONDS)
+            if now - gauged_at > _SECONDS_BETWEEN_GAUGES:
+                gauged_at = now
+                self._gauge("warm" if warm <= now else "meanwhile", objects=warm <= now)
+                warm = math.inf if warm <= now else warm
+            last = SYSTEM_CLOCK.now()
+
+    def _work(self, number: int, caches: tuple[MemcacheClient, MemcacheClient], end: float) -> None:
+        worker = Worker(
+            self._client,
+            self._service,
+            caches,
+            self._recorder,
+            fencing=self._config.mutation != Mutation.FENCING.value,
+        )
+        performer = f"{self._config.name}.{number}"
+        for operation in program(self._config.seed, performer, MIXES[self._config.mix]):
+            if time.monotonic() > end:
+                break
+            worker.carry_out(operation)
+
+    def _gauge(self, when: str, *, objects: bool = False) -> None:
+        facts = gauged(tuple(self._config.ports), objects=objects)
+        self._recorder.note("gauge", who=self._config.name, when=when, **facts)
+
+
+def main() -> None:
+    config = Config(**json.loads(sys.argv[1]))
+    faulthandler.enable()
+    logging.getLogger("userlock").setLevel(logging.CRITICAL)  # it does what it should not
+    # ndb's, of its global cache: it is flushed, stopped and killed now and then.
+    warnings.filterwarnings("ignore", "Attempt to remove a lock that doesn't exist")
+    warnings.filterwarnings("ignore", "Error connecting to global cache")
+    # There are many faults: what is tried again is tried again soon.
+    ndb._retry._DEFAULT_INITIAL_DELAY = 0.01
+    ndb._retry._DEFAULT_MAXIMUM_DELAY = 0.05
+    commits.RESEND_DELAYS = (0.01, 0.02, 0.04)
+    apply(Mutation(config.mutation))
+    process = _Process(config)
+    process.prepare()
+    print("ready", flush=True)
+    process.run(float(sys.stdin.readline()))
+    # Nothing is left but the heart, as has been noted. gRPC's own end may take a minute and more
+    # while its server is away, and is not what is tried here.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The trial in its short form, and that it finds what it is there to find.
+
+    make chaos DURATION=3600 SEED=7
+
+The short form takes five minutes: a good three with the library as it is, and one and a half with
+one of its rules taken out.
+
+Programs and faults come of the seed; how they interleave is up to the machine.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.chaos.findings import Kind
+from tests.chaos.harms import FAULTS, Harm
+from tests.chaos.meetings import OUTLIVED
+from tests.chaos.mutations import Mutation
+from tests.chaos.network import Trouble
+from tests.chaos.processes import Result, run
+from tests.chaos.report import Report, excerpt
+from tests.servers import real
+
+pytestmark = pytest.mark.slow
+
+SEED = str(random.randrange(10**6))
+#: On a machine that is so busy that hardly two processes run at once, one run may show nothing.
+_TIMES = 3
+#: Of so many faults of Datastore the rarest kinds are a dozen, and chance leaves none out.
+_MANY = 200
+
+
+@pytest.fixture(autouse=True)
+def _memcached() -> None:
+    real("memcached", "memcached")
+
+
+def said(result: Result, seed: str) -> str:
+    report = Report(seed)
+    report.add(result)
+    lines = [report.brief()]
+    for finding in result.verdict.findings[:3]:
+        lines += ["", str(finding), *excerpt(result, finding)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("concurrency_mode", "seconds"), [("optimistic", 95.0), ("pessimistic", 40.0)]
+)
+def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float) -> None:
+    result = run(tmp_path, seed=SEED, seconds=seconds, concurrency_mode=concurrency_mode)
+    print(f"\n{concurrency_mode}, SEED={SEED}\n{said(result, SEED)}")
+    assert result.verdict.findings == [], f"SEED={SEED}\n{said(result, SEED)}"
+    # It has had something to tell apart, on a machine that is as busy as may be.
+    figures, met = result.verdict.figures, result.verdict.met
+    assert figures["writes accepted"] > seconds
+    assert figures["writes refused"] > seconds / 10
+    assert 0 < figures["writes unknown"] < figures["writes"] / 3
+    assert figures["hand-overs checked for exclusion"] > seconds / 5
+    assert figures["reads compared with earlier writes"] > 0
+    # And the faults have hit something.
+    assert any(met[trouble.value] for trouble in Trouble)
+    hits = sum(met[fault] for fault in FAULTS)
+    assert hits > seconds / 10
+    if hits > _MANY:
+        assert all(met[fault] for fault in FAULTS)
+        assert figures.get("of the unknown: had landed")
+        assert met[OUTLIVED] > 0
+
+
+class Control(NamedTuple):
+    """A rule that is taken out, the finding that follows, and the programs and seconds it takes."""
+
+    mutation: Mutation
+    kind: Kind
+    members: list[tuple[str, int, str]]
+    seconds: float = 9.0
+    harms: frozenset[Harm] = frozenset()
+
+
+_WITHOUT_LOCK = ("writes without the lock", 2, "optimistic")
+
+CONTROLS = [
+    Control(
+        Mutation.FENCING,
+        Kind.LOST,
+        [("people", 2, "optimistic")] * 3,
+        8.0,
+        frozenset({Harm.DATASTORE}),
+    ),
+    Control(Mutation.TICKETS, Kind.LOST, [_WITHOUT_LOCK] * 2, 4.0),
+    Control(Mutation.GATE, Kind.LOST, [_WITHOUT_LOCK] * 2, 4.0),
+    Control(Mutation.INSERTS, Kind.LOST, [("creations and deletes", 2, "optimistic")] * 2, 6.0),
+    Control(
+        Mutation.SUPPRESSED_APART, Kind.UNCHECKED, [("blocks in tasklets", 1, "optimistic")], 3.0
+    ),
+    Control(Mutation.CHECKED_RELEASE, Kind.OVERLAP, [("beyond their leases", 4, "optimistic")] * 2),
+    Control(Mutation.FRESH_READS, Kind.OUTDATED, [("read before the lock", 2, "optimistic")] * 2),
+    Control(
+        Mutation.HELD_TO_COMMIT,
+        Kind.OUTDATED,
+        [("locks in transactions", 2, "optimistic")] * 2,
+        harms=frozenset({Harm.DATASTORE}),
+    ),
+    Control(
+        Mutation.BATCH_STANDS_BACK,
+        Kind.OVERTAKEN,
+        [("one lock", 2, "optimistic"), ("one lock, batch", 2, "optimistic")],
+    ),
+]
+
+
+def test_the_controls_with_nothing_taken_out(tmp_path: Path) -> None:
+    """What they find is not there in the library as it is: all of their programs at once."""
+    every = dict.fromkeys(member for control in CONTROLS[1:] for member in control.members)
+    result = run(
+        tmp_path, seed=SEED, seconds=15.0, members=list(every), harms=frozenset({Harm.DATASTORE})
+    )
+    print(f"\nnothing taken out, SEED={SEED}\n{said(result, SEED)}")
+    assert result.verdict.findings == [], f"SEED={SEED}\n{said(result, SEED)}"
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.mutation.name.lower())
+def test_what_is_taken_out_is_found(tmp_path: Path, control: Control) -> None:
+    """The negative controls: the same trial, and the library without one of its rules.
+
+    With another seed if need be.
+    """
+    for number in range(_TIMES):
+        seed = f"{SEED}/{number}"
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = run(
+            folder,
+            seed=seed,
+            seconds=control.seconds,
+            members=control.members,
+            harms=control.harms,
+            mutation=control.mutation,
+        )
+        print(f"\nwithout {control.mutation.value}, SEED={seed}\n{said(result, seed)[:2000]}")
+        if result.verdict.found(control.kind):
+            return
+    pytest.fail(f"SEED={SEED}: {control.kind.value}: not found in {_TIMES} runs")

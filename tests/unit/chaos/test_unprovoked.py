@@ -1,0 +1,33 @@
+"""Leases without the store's word are counted where the store was well."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.history import Asked, Span
+from tests.chaos.verdict import unprovoked
+
+ASKED = Asked("ann", "p1", False, 10.0, 5.0, granted=10.1, degraded=True)
+REFUSED = Asked("ann", "p1", False, 10.0, 5.0, gave_up=10.1, error="LockServiceUnavailable")
+
+
+@pytest.mark.parametrize("asked", [ASKED, REFUSED])
+@pytest.mark.parametrize(
+    ("fault", "count"),
+    [
+        (Span("memcached stopped", 9.0, 9.9), 0),
+        (Span("memcached stopped", 7.0, 9.0), 0),
+        (Span("memcached stopped", 6.0, 8.0), 1),  # long ago
+        (Span("memcached stopped", 10.2, 11.0), 1),  # later
+        (Span("process stopped", 9.0, 10.0, who="p1"), 0),
+        (Span("process stopped", 9.0, 10.0, who="p2"), 1),
+    ],
+)
+def test_a_fault_is_a_reason(asked: Asked, fault: Span, count: int) -> None:
+    assert unprovoked([asked], [fault]) == count
+
+
+def test_who_had_the_stores_word_needs_none() -> None:
+    granted = Asked("ann", "p1", False, 10.0, 5.0, granted=10.1)
+    refused = Asked("ann", "p1", False, 10.0, 5.0, gave_up=15.0, error="LockTimeout")
+    assert unprovoked([granted, refused], []) == 0

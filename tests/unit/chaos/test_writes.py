@@ -1,0 +1,301 @@
+"""The checker of writes finds what it is there to find, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tests.chaos.findings import Finding, Kind
+from tests.chaos.record import Outcome, Stored, Write
+from tests.chaos.writes import check
+
+ACCEPTED, REFUSED, UNKNOWN = Outcome.ACCEPTED, Outcome.REFUSED, Outcome.UNKNOWN
+
+
+def put(
+    name: str,
+    before: str | None,
+    outcome: Outcome = ACCEPTED,
+    *,
+    entity: str = "e",
+    together: str | None = None,
+    operation: str = "",
+) -> Write:
+    return Write(
+        name,
+        operation or f"of {name}",
+        entity,
+        before,
+        together=together,
+        outcome=outcome,
+        told=None if outcome is UNKNOWN else 1.0,
+    )
+
+
+def delete(name: str, before: str, outcome: Outcome = ACCEPTED) -> Write:
+    return Write(name, f"of {name}", "e", before, deletes=True, outcome=outcome, made=2.0)
+
+
+def entry(name: str, outcome: Outcome = ACCEPTED, together: str | None = None) -> Write:
+    return Write(name, f"of {name}", None, None, together=together, outcome=outcome)
+
+
+def found(
+    writes: Sequence[Write], stored: Stored | None = None, single: Sequence[str] = ()
+) -> dict[Kind, list[str]]:
+    """What the checker finds, by kind; one entity `e`."""
+    return by_kind(check(writes, {} if stored is None else {"e": stored}, single).findings)
+
+
+def by_kind(findings: Sequence[Finding]) -> dict[Kind, list[str]]:
+    return {
+        kind: [each.about for each in findings if each.kind is kind]
+        for kind in Kind
+        if any(each.kind is kind for each in findings)
+    }
+
+
+THREE = (put("a", None), put("b", "a"), put("c", "b"))
+
+
+@pytest.mark.parametrize(
+    ("writes", "stored"),
+    [
+        ([], None),
+        (THREE, Stored("c", 3)),
+        # What was refused is not there.
+        ([*THREE, put("x", "b", REFUSED)], Stored("c", 3)),
+        # What is unknown is there, or not, and what came after it builds on it.
+        ([*THREE, put("d", "c", UNKNOWN)], Stored("d", 4)),
+        ([*THREE, put("d", "c", UNKNOWN)], Stored("c", 3)),
+        ([*THREE, put("d", "c", UNKNOWN), put("f", "d")], Stored("f", 5)),
+        ([*THREE, put("d", "c", UNKNOWN), put("f", "c")], Stored("f", 4)),
+        ([put("a", None, UNKNOWN)], None),
+        # It is deleted, and made anew.
+        ([*THREE, delete("d", "c")], None),
+        ([*THREE, delete("d", "c"), put("f", None)], Stored("f", 1)),
+        ([*THREE, delete("d", "c", REFUSED)], Stored("c", 3)),
+        ([*THREE, delete("d", "c"), delete("e", "c")], None),
+        # Nobody knows whether it was deleted. It was.
+        ([*THREE, delete("d", "c", UNKNOWN)], None),
+        ([*THREE, delete("d", "c", UNKNOWN), put("f", None)], Stored("f", 1)),
+        ([*THREE, put("u", "c", UNKNOWN), delete("d", "u", UNKNOWN)], None),
+        # It was not.
+        ([*THREE, delete("d", "c", UNKNOWN)], Stored("c", 3)),
+        ([*THREE, delete("d", "b", UNKNOWN)], Stored("c", 3)),
+    ],
+)
+def test_what_adds_up(writes: Sequence[Write], stored: Stored | None) -> None:
+    assert found(writes, stored) == {}
+
+
+class TestLostUpdates:
+    def test_the_last_one_overwritten(self) -> None:
+        """Both have read a; c was put over b."""
+        writes = [put("a", None), put("b", "a"), put("c", "a")]
+        assert found(writes, Stored("c", 2)) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
+
+    def test_with_all_that_was_built_on_it(self) -> None:
+        writes = [*THREE, put("x", "a")]
+        assert found(writes, Stored("x", 2)) == {Kind.LOST: ["b", "c"], Kind.FORKED: ["a"]}
+
+    def test_by_one_that_nobody_knows_of(self) -> None:
+        writes = [*THREE, put("x", "b", UNKNOWN)]
+        assert found(writes, Stored("x", 3)) == {Kind.LOST: ["c"], Kind.FORKED: ["b"]}
+
+    def test_an_old_state_came_back(self) -> None:
+        """A request that was sent again landed after others had written."""
+        assert found(THREE, Stored("b", 2)) == {Kind.LOST: ["c"]}
+
+    def test_gone_altogether(self) -> None:
+        assert found(THREE) == {Kind.LOST: ["a", "b", "c"]}
+
+    def test_of_two_creations_one(self) -> None:
+        writes = [put("a", None), put("x", None)]
+        assert found(writes, Stored("x", 1)) == {Kind.LOST: ["a"]}
+
+    def test_by_a_deletion_of_what_was_not_read(self) -> None:
+        writes = [*THREE, delete("d", "b")]
+        assert found(writes) == {Kind.LOST: ["c"], Kind.FORKED: ["b"]}
+
+    def test_a_deletion(self) -> None:
+        """Somebody who had read it before has put it back."""
+        writes = [put("a", None), delete("d", "a"), put("b", "a")]
+        assert found(writes, Stored("b", 2)) == {Kind.FORKED: ["a"]}
+
+    @pytest.mark.parametrize(("told", "wrong"), [(None, False), (3.0, False), (1.0, True)])
+    def test_a_creation_that_was_deleted_while_it_was_sent_again(
+        self, told: float | None, wrong: bool
+    ) -> None:
+        created = put("a", None)
+        created.told = told
+        writes = [created, put("b", "a"), delete("d", "b"), put("x", "a")]
+        assert (found(writes, Stored("x", 2)) != {}) == wrong
+
+    @pytest.mark.parametrize(("told", "wrong"), [(None, False), (3.0, False), (1.0, True)])
+    def test_a_deletion_that_came_when_all_was_gone(self, told: float | None, wrong: bool) -> None:
+        """It was to delete a, which was b by then, and deleted."""
+        late = delete("late", "a")
+        late.told = told
+        writes = [put("a", None), put("b", "a"), delete("d", "b"), late]
+        assert found(writes) == ({Kind.FORKED: ["a"]} if wrong else {})
+
+    def test_nobody_need_know_that_all_was_gone(self) -> None:
+        """b was deleted, or was not, by a deletion whose reply was lost; a new one was made."""
+        late = delete("late", "a")
+        late.told = 3.0
+        gone = [put("a", None), put("b", "a"), delete("d", "b", UNKNOWN), late]
+        assert found(gone) == {}
+        assert found([*gone, put("x", None)], Stored("x", 1)) == {}
+        # Not so where it is known that it was not.
+        assert found([*gone, put("c", "b")], Stored("c", 3)) == {Kind.FORKED: ["a"]}
+
+    def test_a_deletion_that_came_before_it_was_gone(self) -> None:
+        writes = [put("a", None), put("b", "a"), delete("d", "a"), delete("late", "a")]
+        assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
+
+    def test_a_deletion_that_nobody_has_put_anything_over(self) -> None:
+        writes = [*THREE, delete("d", "c")]
+        assert found(writes, Stored("c", 3)) == {Kind.LOST: ["d"]}
+
+    def test_a_deletion_after_a_put_of_its_own_that_was_refused(self) -> None:
+        """It is of what was read before that put; whatever else was there must have stayed."""
+        refused, deleted = put("x", "a", REFUSED, operation="o"), delete("d", "x")
+        deleted.operation = "o"
+        assert found([put("a", None), refused, deleted]) == {}
+        writes = [put("a", None), put("b", "a"), refused, deleted]
+        assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
+
+    def test_a_creation_with_two_changes_that_was_deleted_before_it_was_told(self) -> None:
+        """Two puts of one new object at once: the creation is sent again with both changes."""
+        first, second = put("a", None, operation="o"), put("b", "a", operation="o")
+        deleted = delete("d", "b")
+        deleted.made, first.told, second.made = 2.0, 3.0, 1.0
+        writes = [first, second, deleted, put("x", "b")]
+        assert found(writes, Stored("x", 3)) == {}
+        second.made = 4.0  # after the creation had been told
+        assert found(writes, Stored("x", 3)) == {Kind.FORKED: ["b"]}
+        second.made, second.operation = 1.0, "another"
+        assert found(writes, Stored("x", 3)) == {Kind.FORKED: ["b"]}
+
+    def test_a_deletion_after_a_put_of_its_own_that_is_in_doubt(self) -> None:
+        """The put was refused, though nobody could tell; then somebody else deleted the entity."""
+        in_doubt, deleted = put("x", "a", UNKNOWN, operation="o"), delete("d", "x")
+        deleted.operation = "o"
+        writes = [put("a", None), put("b", "a"), delete("e", "b"), in_doubt, deleted]
+        assert found(writes) == {}
+        assert found([put("a", None), in_doubt, deleted]) == {}
+        assert found([*writes[:2], in_doubt, deleted]) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
+
+    def test_a_deletion_of_what_was_refused_to_somebody_else(self) -> None:
+        writes = [put("a", None), put("x", "a", REFUSED), delete("d", "x")]
+        assert found(writes) == {Kind.PHANTOM: ["x"]}
+
+    def test_a_refused_deletion_is_no_excuse(self) -> None:
+        writes = [put("a", None), delete("d", "a", REFUSED)]
+        assert found(writes) == {Kind.LOST: ["a"]}
+
+    def test_a_deletion_in_doubt_of_an_earlier_state_is_none_either(self) -> None:
+        writes = [*THREE, delete("d", "a", UNKNOWN)]
+        assert found(writes) == {Kind.LOST: ["a", "b", "c"]}
+
+    def test_an_entry(self) -> None:
+        assert found([entry("a"), entry("b")], single=["b"]) == {Kind.LOST: ["a"]}
+
+
+class TestPhantoms:
+    def test_what_was_refused_is_there(self) -> None:
+        writes = [*THREE, put("x", "c", REFUSED)]
+        assert found(writes, Stored("x", 4)) == {Kind.PHANTOM: ["x"]}
+
+    def test_what_was_refused_is_built_on(self) -> None:
+        writes = [put("a", None, REFUSED), put("b", "a")]
+        assert found(writes, Stored("b", 2)) == {Kind.PHANTOM: ["a"]}
+
+    def test_what_nobody_made(self) -> None:
+        assert found(THREE, Stored("z", 1))[Kind.PHANTOM] == ["z"]
+        assert found([], Stored("z", 1)) == {Kind.PHANTOM: ["z"]}
+
+    def test_an_entry(self) -> None:
+        writes = [entry("a", REFUSED), entry("b", UNKNOWN)]
+        assert found(writes, single=["a", "b", "z"]) == {Kind.PHANTOM: ["z", "a"]}
+
+
+class TestUnchecked:
+    """Made where it must be refused."""
+
+    @pytest.mark.parametrize("outcome", Outcome)
+    def test_what_is_there(self, outcome: Outcome) -> None:
+        write = put("x", "c", outcome)
+        write.forbidden = True
+        assert found([*THREE, write], Stored("x", 4))[Kind.UNCHECKED] == ["x"]
+
+    @pytest.mark.parametrize("outcome", Outcome)
+    def test_what_is_not(self, outcome: Outcome) -> None:
+        write = entry("x", outcome)
+        write.forbidden = True
+        assert (Kind.UNCHECKED in found([write])) == (outcome is ACCEPTED)
+
+
+class TestTwice:
+    def test_an_entry(self) -> None:
+        assert found([entry("a"), entry("b")], single=["a", "b", "a"]) == {Kind.TWICE: ["a"]}
+        assert found([entry("a", UNKNOWN)], single=["a", "a"]) == {Kind.TWICE: ["a"]}
+
+    def test_a_transaction_that_was_run_again_after_it_had_landed(self) -> None:
+        writes = [
+            put("a", None, REFUSED, together="1", operation="o"),
+            put("b", "a", together="2", operation="o"),
+        ]
+        assert found(writes, Stored("b", 2)) == {Kind.PHANTOM: ["a"], Kind.TWICE: ["o"]}
+
+    def test_what_counts_twice(self) -> None:
+        assert found(THREE, Stored("c", 4)) == {Kind.MISCOUNTED: ["c"]}
+
+
+class TestTransactions:
+    """One that is unknown has landed as a whole, or not at all."""
+
+    WRITES = (
+        put("a", None),
+        put("b", None, entity="f"),
+        put("a2", "a", UNKNOWN, together="1", operation="o"),
+        put("b2", "b", UNKNOWN, entity="f", together="1", operation="o"),
+        entry("c", UNKNOWN, together="1"),
+    )
+
+    def findings(self, stored: Mapping[str, Stored], *single: str) -> dict[Kind, list[str]]:
+        return by_kind(check(self.WRITES, stored, single).findings)
+
+    def test_as_a_whole(self) -> None:
+        assert self.findings({"e": Stored("a2", 2), "f": Stored("b2", 2)}, "c") == {}
+
+    def test_not_at_all(self) -> None:
+        assert self.findings({"e": Stored("a", 1), "f": Stored("b", 1)}) == {}
+
+    def test_a_part(self) -> None:
+        half = {"e": Stored("a2", 2), "f": Stored("b", 1)}
+        assert self.findings(half, "c") == {Kind.TORN: ["a2"]}
+
+    def test_all_but_the_entry(self) -> None:
+        whole = {"e": Stored("a2", 2), "f": Stored("b2", 2)}
+        assert self.findings(whole) == {Kind.TORN: ["a2"]}
+
+
+def test_it_says_what_it_has_found() -> None:
+    (finding,) = check([put("a", None)], {}, []).findings
+    assert str(finding) == "accepted, and lost: a (of e, by of a)"
+
+
+def test_what_became_of_those_in_doubt() -> None:
+    writes = [
+        *THREE,
+        put("landed", "c", UNKNOWN),
+        put("not landed", "b", UNKNOWN),
+        put("alone", None, UNKNOWN, entity="f"),
+        entry("there", UNKNOWN),
+    ]
+    compared = check(writes, {"e": Stored("landed", 4)}, ["there"])
+    assert compared.findings == []
+    assert compared.in_doubt == {"had landed": 2, "had not": 1, "nothing tells": 1}

@@ -1,0 +1,628 @@
+"""Every error the library raises, under one base.
+
+    UserLockError
+    ├── ConfigurationError              the library was set up or called in a way that cannot work
+    │   ├── NoService                   no lock service was configured
+    │   ├── NoScope                     acquire_lock() outside a scope: nothing would release it
+    │   └── LockIdError                 a model cannot say which lock guards an entity
+    ├── LockError                       something about one lock; carries its lock_id
+    │   ├── LockTimeout                 waited long enough; names the holder
+    │   ├── LockServiceUnavailable      the lease store does not answer, and the policy is to fail
+    │   ├── DeadlockDetected            the wait would never have ended: a deadlock cycle
+    │   └── LockNotHeld                 release_lock() of a lock that this scope does not hold
+    ├── WriteViolation                  a write that its model's policy does not allow: a mistake
+    │   ├── ReadWithoutLock             read before the lock was taken, put under it
+    │   ├── PutWithoutLock              no lock at all
+    │   ├── PutAfterRelease             read under the lock, put after it was released
+    │   ├── ReadUnderEarlierTenure      the lock was released and taken again in between
+    │   ├── LeaseRanOut                 the lease was over before the put
+    │   ├── LeaseWasLost                the store or an operator had ended the lease before the put
+    │   ├── CreatedWithoutLock          a new entity was put without the lock
+    │   ├── DeletedWithoutLock          an entity was deleted without the lock
+    │   ├── LockIdChanged               its lock is another one than when it was read
+    │   ├── LockIdMissing               nothing says which; a LockIdError too
+    │   ├── StaleObjectPut              an older object of an entity put after a newer one
+    │   ├── WriteAfterCommit            a write in an on-commit callback, which ndb would drop
+    │   ├── PartialEntityPut            an entity of a projection query was put
+    │   ├── NotInTransaction            policy in a transaction: written outside of any
+    │   ├── WrongTransaction            policy in a transaction: read in another one, or in none
+    │   ├── ImmutableEntityRewritten    policy written once: put again
+    │   ├── ReadOnlyModelWritten        policy never written: put or deleted
+    │   ├── BatchOnlyModelWritten       policy batch only: written by a request
+    │   ├── AbstractModelWritten        policy abstract: has no entities
+    │   └── StructuredModelWritten      policy structured only: has no entities
+    ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
+    │   └── EntityExistsError           a new entity was put where there is one already
+    ├── CommitInDoubt                   a commit was applied, or not: its reply was lost
+    ├── WriteNotFenced                  a write that could not be fenced, so it was not sent
+    └── EntityNotFound                  the entity was deleted before it could be locked
+
+A `WriteViolation` is a bug in the calling code and is raised before that
+entity is sent; docs/models.md says what to do about each. A `StaleWriteError`
+is a lost race that the lock did not prevent (its lease ran out, memcached lost
+it); the entity is unchanged in Datastore and the request can be tried again
+from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+
+class LockHolder(Protocol):
+    """The holder of a lock, as errors name it: a `userlock.Holder`."""
+
+    @property
+    def token(self) -> str: ...
+    @property
+    def priority(self) -> str: ...
+    @property
+    def since(self) -> float: ...
+    @property
+    def lock_timeout(self) -> float: ...
+    @property
+    def process(self) -> str: ...
+    @property
+    def request(self) -> str: ...
+    def describe(self) -> str: ...
+
+
+class UserLockError(Exception):
+    """Base of every error in this library. Can be pickled, as process pools do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self._portable())
+
+    def _portable(self) -> dict[str, Any]:
+        """Return the attributes; a place in the code, which cannot travel, as text."""
+        return {
+            name: str(value) if name.endswith("_at") and value is not None else value
+            for name, value in self.__dict__.items()
+        }
+
+
+def _rebuild(
+    kind: type[UserLockError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> UserLockError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+def _describe(problem: str, facts: Iterable[tuple[str, object]], remedy: str) -> str:
+    """Return a message of several lines: the problem, the facts, the remedy."""
+    lines = [f"{problem}.", *(f"  {name}: {value}" for name, value in facts)]
+    return "\n".join([*lines, f"  To fix it: {remedy}."])
+
+
+def _entity(key: object, kind: str) -> str:
+    return repr(key) if key is not None else f"a new {kind}"
+
+
+def _write_site(put_at: object, *, deleting: bool) -> tuple[str, object]:
+    return "deleted at" if deleting else "put at", put_at or "not known"
+
+
+class ConfigurationError(UserLockError):
+    """The library was set up, or called, in a way that cannot work."""
+
+
+class NoService(ConfigurationError):
+    """No lock service is configured."""
+
+
+class NoScope(ConfigurationError):
+    """`acquire_lock` was called where nothing would ever release the lock."""
+
+
+class LockIdError(ConfigurationError):
+    """A model cannot say which lock guards an entity."""
+
+    #: Why not, as a sentence part.
+    reason = ""
+
+
+class LockError(UserLockError):
+    """Something about one lock.
+
+    Attributes:
+        lock_id: the lock concerned.
+    """
+
+    def __init__(self, message: str, *, lock_id: str) -> None:
+        super().__init__(message)
+        self.lock_id = lock_id
+
+
+class LockTimeout(LockError):
+    """The lock was not free within the wait.
+
+    Attributes:
+        lock_id: the lock concerned.
+        waited_seconds: how long this caller waited.
+        holder: the holder when it was last read; None if it is not known.
+    """
+
+    def __init__(self, *, lock_id: str, waited_seconds: float, holder: LockHolder | None) -> None:
+        by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
+        super().__init__(
+            f"lock {lock_id!r} was not free after {waited_seconds:.3g} s: {by}", lock_id=lock_id
+        )
+        self.waited_seconds = waited_seconds
+        self.holder = holder
+
+
+class LockServiceUnavailable(LockError):
+    """The lease store did not answer and the outage policy is to fail.
+
+    Attributes:
+        lock_id: the lock concerned.
+        reason: what the store's client said.
+    """
+
+    def __init__(self, *, lock_id: str, reason: str) -> None:
+        super().__init__(
+            f"lock {lock_id!r}: the lease store is unavailable ({reason})",
+            lock_id=lock_id,
+        )
+        self.reason = reason
+
+
+class DeadlockDetected(LockError):
+    """Waiting for the lock would complete a deadlock cycle.
+
+    Each request in the cycle waits for a lock that the next one holds. The
+    request that began to wait last gets this error; the others go on. Code
+    that takes several locks with `global_locks([…])`, or always in the same
+    order, cannot deadlock.
+
+    Attributes:
+        lock_id: the lock that was waited for.
+        cycle: each lock of the cycle with a description of its holder, from `lock_id` on.
+    """
+
+    def __init__(self, *, lock_id: str, cycle: tuple[tuple[str, str], ...]) -> None:
+        links = ", ".join(f"{each!r} is held by {who}" for each, who in cycle)
+        super().__init__(
+            f"waiting for lock {lock_id!r} would never end: {links}, which waits for the next "
+            f"one in turn. Take the locks together with userlock.global_locks([...]), or always "
+            f"in the same order",
+            lock_id=lock_id,
+        )
+        self.cycle = cycle
+
+
+class LockNotHeld(LockError):
+    """The lock to release, extend or yield is not held (any more)."""
+
+
+# --- violations: the write is a mistake in the calling code --------------------------------
+
+
+class WriteViolation(UserLockError):
+    """A write that its model's policy does not allow. The entity was not sent to Datastore.
+
+    Other entities of one `put_multi` that come before it may have been.
+
+    Attributes:
+        key: the entity's `ndb.Key` (None for a new entity whose id is not yet allocated).
+        kind: the entity's kind.
+        lock_id: the lock that guards the entity (None when a bare key does not tell, and for
+            models of another policy than the user's lock).
+        policy: that other policy, in words; empty under the user's lock.
+        read_at: where the entity was read (None for new entities and deletes).
+        put_at: where it was about to be put or deleted.
+    """
+
+    #: What is wrong, as a sentence part; each class has its own.
+    problem = "was put in a way its lock does not allow"
+    #: What to do about it.
+    remedy = "take the lock before the read"
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        kind: str,
+        lock_id: str | None,
+        policy: str = "",
+        read_at: object | None,
+        put_at: object | None,
+        detail: str = "",
+        deleting: bool = False,
+    ) -> None:
+        facts: list[tuple[str, object]] = [
+            ("write policy", policy)
+            if policy
+            else ("lock id", "not known" if lock_id is None else repr(lock_id))
+        ]
+        if read_at is not None:
+            facts.append(("read at", read_at))
+        facts.append(_write_site(put_at, deleting=deleting))
+        problem = f"{_entity(key, kind)} {self.problem}{f' ({detail})' if detail else ''}"
+        super().__init__(_describe(problem, facts, self.remedy))
+        self.key = key
+        self.kind = kind
+        self.lock_id = lock_id
+        self.policy = policy
+        self.read_at = read_at
+        self.put_at = put_at
+
+
+class ReadWithoutLock(WriteViolation):
+    """The entity was read before the lock was taken, then put under it."""
+
+    problem = "was read without its lock and then put under it, so the read may be out of date"
+    remedy = (
+        "read it again under the lock, take the lock before the first read, or use "
+        "fetch_under_user_write_lock(entity)"
+    )
+
+
+class PutWithoutLock(WriteViolation):
+    """The entity was read and put with no lock at all, or put where its lock is not held."""
+
+    problem = "was read and put without its lock"
+    remedy = "wrap the read and the put in `with userlock.global_lock(lock_id):`"
+
+
+class PutAfterRelease(WriteViolation):
+    """The entity was read under the lock and put after it was released."""
+
+    problem = "was read under its lock but put after the lock was released"
+    remedy = "move the put inside the `with` block"
+
+
+class ReadUnderEarlierTenure(WriteViolation):
+    """The lock was released and taken again between the read and the put."""
+
+    problem = (
+        "was read under an earlier tenure of its lock: the lock was released and taken again "
+        "since, and others may have written in between"
+    )
+    remedy = "read it again after taking the lock again, or hold the lock from read to put"
+
+
+class LeaseRanOut(WriteViolation):
+    """The lease was over before the put."""
+
+    problem = "was written after the lease on its lock ran out, so another request may hold it"
+    remedy = (
+        "do less work under the lock, or ask for a longer lease: "
+        "global_lock(lock_id, lock_timeout=seconds)"
+    )
+
+
+class LeaseWasLost(WriteViolation):
+    """The lease had been found lost before the put: evicted, forgotten, taken or broken."""
+
+    problem = "was written after its lock had been lost, so another request may hold it"
+    remedy = "run the request again from its read; the detail says what became of the lease"
+
+
+class CreatedWithoutLock(WriteViolation):
+    """A new entity was put without the lock."""
+
+    problem = "is new and was put without its lock"
+    remedy = (
+        "wrap the creation in `with userlock.global_lock(lock_id):`, from the look-up that found "
+        "it missing to the put"
+    )
+
+
+class DeletedWithoutLock(WriteViolation):
+    """An entity was deleted without the lock."""
+
+    problem = "was deleted without its lock"
+    remedy = "wrap the delete in `with userlock.global_lock(lock_id):`"
+
+
+class StaleObjectPut(WriteViolation):
+    """Two objects of one entity: the older one was put after the newer one."""
+
+    problem = (
+        "was put from an older object after another object of the same entity had been put, "
+        "which would undo that write"
+    )
+    remedy = "read the entity once and pass that object on, or read it again before this put"
+
+
+class WriteAfterCommit(WriteViolation):
+    """A write in a transaction that is over already: ndb would drop it in silence.
+
+    Raised whatever the enforcement.
+    """
+
+    problem = "was written in a transaction that was over already, so it would be lost"
+    remedy = "write it after ndb.transaction() has returned, not in a call_on_commit() callback"
+
+
+class PartialEntityPut(WriteViolation):
+    """An entity of a projection query was put: the properties it lacks would be wiped."""
+
+    problem = "comes from a projection query, so putting it would wipe what was not read"
+    remedy = "get the whole entity by its key, under the lock, and put that"
+
+
+class LockIdChanged(WriteViolation):
+    """The entity was read as one user's, and put as another's, without both users' locks."""
+
+    problem = "belongs to another user than when it was read, and both their locks are needed"
+    remedy = (
+        "read it and put it under `with userlock.global_locks([old_lock_id, new_lock_id]):`; or "
+        "if it was not meant to move, leave alone what names its lock"
+    )
+
+
+class LockIdMissing(WriteViolation, LockIdError):
+    """An entity that does not say which lock guards it was put or deleted.
+
+    Attributes:
+        reason: what it lacks, in words; empty if that is not known.
+    """
+
+    problem = "does not say which lock guards it"
+    remedy = "see that what names its lock is set before it is put, or take that from elsewhere"
+
+    def __init__(self, *, detail: str = "", **facts: Any) -> None:
+        super().__init__(detail=detail, **facts)
+        self.reason = detail
+
+
+class NotInTransaction(WriteViolation):
+    """An entity that is written in transactions only was put or deleted outside of any."""
+
+    problem = "was written outside of a transaction"
+    remedy = "read and write it in one function under `@ndb.transactional()`"
+
+
+class WrongTransaction(WriteViolation):
+    """An entity that is written in transactions only was not read in the one it is put in."""
+
+    problem = "was not read in the transaction that it is put in, which therefore protects nothing"
+    remedy = "get it again inside the transaction, and change that object"
+
+
+class ImmutableEntityRewritten(WriteViolation):
+    """An entity that is written once was put again."""
+
+    problem = "is written once, and was put again"
+    remedy = "make a new entity; or give the model another policy if its entities do change"
+
+
+class ReadOnlyModelWritten(WriteViolation):
+    """An entity that is never written was put or deleted."""
+
+    problem = "is never written here"
+    remedy = "leave it alone; or give the model the policy by which it is written"
+
+
+class BatchOnlyModelWritten(WriteViolation):
+    """An entity that is written by batch work only was put or deleted by something else."""
+
+    problem = "is written by batch work only"
+    remedy = (
+        "write it in a task or cron job; in a script, say `with userlock.scope(priority='batch'):`"
+    )
+
+
+class AbstractModelWritten(WriteViolation):
+    """An entity of an abstract class was put or deleted."""
+
+    problem = "is of an abstract class, which has no entities"
+    remedy = "put an entity of a subclass; or give the class a policy if it does have entities"
+
+
+class StructuredModelWritten(WriteViolation):
+    """An entity of a class that is for structured properties only was put or deleted."""
+
+    problem = "is of a class that is for values of structured properties, and has no entities"
+    remedy = "put the entity that it is part of; or give the class a policy if it has entities"
+
+
+# --- writes that were refused, or are in doubt ----------------------------------------------
+
+
+class WriteNotFenced(UserLockError):
+    """A write would have left the process unfenced, and was not sent.
+
+    It has no ticket: it came to the commit by a way that the library does not
+    know. Or it cannot be fenced, as nobody could tell whether the entity has
+    changed since it was read. Nothing is stored; of a transaction, nothing at
+    all. Other writes of one commit are not affected.
+
+    Attributes:
+        key: the entity's `ndb.Key`, incomplete or None where its id was not allocated yet; None
+            for an RPC.
+        lock_id: the lock that guards it; None where that is not known.
+        put_at: where it was put or deleted; for a write without a ticket, where it was sent.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        kind: str = "",
+        lock_id: str | None = None,
+        put_at: object | None,
+        deleting: bool = False,
+        reason: str,
+        remedy: str,
+    ) -> None:
+        problem = f"{_entity(key, kind)} was not {'deleted' if deleting else 'put'}: {reason}"
+        facts = [_write_site(put_at, deleting=deleting)]
+        if lock_id is not None:
+            facts.insert(0, ("lock id", repr(lock_id)))
+        super().__init__(_describe(problem, facts, remedy))
+        self.key = key
+        self.lock_id = lock_id
+        self.put_at = put_at
+
+    @classmethod
+    def without_ticket(cls, *, key: Any, put_at: object | None, deleting: bool) -> WriteNotFenced:
+        """Return the error of a write that came to the commit by a way that is not known."""
+        return cls(
+            key=key,
+            put_at=put_at,
+            deleting=deleting,
+            reason=(
+                "it came to the commit past `put` and `delete` of its model, so nothing is known "
+                "of what it builds on"
+            ),
+            remedy=(
+                "write it with `entity.put()`, `key.delete()` and the functions for several. If "
+                "you do, this google-cloud-ndb is not known to userlock: 2.3 to 2.7 are tested, "
+                "and `userlock doctor --datastore` tries yours"
+            ),
+        )
+
+    @classmethod
+    def unknown_rpc(cls, name: str) -> WriteNotFenced:
+        """Return the error of an RPC of Datastore's that the library does not know."""
+        error = cls(key=None, put_at=None, reason="", remedy="")
+        error.args = (
+            f"{name!r} of Datastore's stub is not known to userlock, so it is not let through: "
+            f"it might write. Install a newer userlock",
+        )
+        return error
+
+
+class StaleWriteError(UserLockError):
+    """The write was refused at the Datastore commit: the entity had changed since it was read.
+
+    Nothing was overwritten. Start again from the read.
+
+    Limit: when the reply to a put is lost, it is sent again, and meets its own
+    write. A model with a `WriteIdProperty` recognises that; for others this
+    error is raised, with `may_have_landed`, although the write may be there.
+    Never the other way round.
+
+    Attributes:
+        key: the entity's `ndb.Key`.
+        read_version: the version the entity had when it was read.
+        found_version: the version the server holds now (0 if it did not say).
+        read_at: where the entity was read.
+        put_at: where it was put.
+        lock_id: the lock that should have prevented this.
+        others_landed: how many other writes of the same commit have landed (a `put_multi` is
+            sent in commits of up to 500).
+        may_have_landed: whether what it met may be its own write, from an earlier try whose
+            reply was lost. Look before you repeat the request: it would be applied twice.
+    """
+
+    _problem = "was written by somebody else since it was read"
+    _remedy = _remedy_without_lock = "run the request again from its read"
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        lock_id: str | None,
+        read_version: int,
+        found_version: int,
+        read_at: object | None,
+        put_at: object | None,
+        deleting: bool = False,
+        others_landed: int = 0,
+        may_have_landed: bool = False,
+        locked: bool = True,
+    ) -> None:
+        facts: list[tuple[str, object]] = [("lock id", repr(lock_id))]
+        if read_version:
+            facts.append(("read at", f"{read_at or 'not known'} (version {read_version})"))
+        name, site = _write_site(put_at, deleting=deleting)
+        found = f" (the server has version {found_version})" if found_version else ""
+        facts.append((name, f"{site}{found}"))
+        if others_landed:
+            facts.append(("others", f"{others_landed} other writes of its commit have landed"))
+        if may_have_landed:
+            doubt = (
+                "the reply to an earlier attempt was lost, and the write it met may be its own; "
+                "look before you run the request again"
+            )
+            facts.append(("in doubt", doubt))
+        problem = f"{key!r} {self._problem}, so this write was refused and nothing was overwritten"
+        remedy = self._remedy if locked else self._remedy_without_lock
+        super().__init__(_describe(problem, facts, remedy))
+        self.key = key
+        self.lock_id = lock_id
+        self.others_landed = others_landed
+        self.may_have_landed = may_have_landed
+        self.read_version = read_version
+        self.found_version = found_version
+        self.read_at = read_at
+        self.put_at = put_at
+
+
+class EntityExistsError(StaleWriteError):
+    """A new entity was put under a key that exists already; the existing one is unchanged.
+
+    Either two requests created it at once and the other one won, or the code
+    makes a new object where it should read the one that is there.
+    """
+
+    _problem = "exists already, and a new object was put under its key"
+    _remedy = (
+        "read it first and create it only when it is missing, under the lock; a model whose "
+        "entities are meant to be overwritten unread says `_overwrites = True`"
+    )
+    _remedy_without_lock = (
+        "read it first and create it only when it is missing, in one transaction; a model whose "
+        "entities are meant to be overwritten unread says `_overwrites = True`"
+    )
+
+
+class CommitInDoubt(UserLockError):
+    """The reply to a commit was lost, and whether it was applied is not known.
+
+    Of a transaction: it was applied as a whole or not at all. ndb would run the
+    function again, and perhaps apply it twice; here it is not run again. A
+    model with a `WriteIdProperty`, or an entity under an automatic id among
+    those that the transaction writes, lets the library find out by itself.
+
+    Of a new entity under an automatic id, put outside of transactions: it is
+    there, under an id that is not known, or it is not. ndb would send it
+    again, and perhaps make it twice; here it is not sent again.
+
+    Look at what is stored before you repeat the request.
+
+    Attributes:
+        key: the `ndb.Key` of the entity, or of one of those that the transaction writes; without
+            an id (or None) where Datastore was to allocate it.
+        lock_id: the lock that guards it, if one does.
+        put_at: where it was put or deleted.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        kind: str,
+        lock_id: str | None,
+        put_at: object | None,
+        deleting: bool = False,
+    ) -> None:
+        problem = (
+            f"the reply to a commit was lost, and whether it was applied is not known. Perhaps "
+            f"among others, it has {'deleted' if deleting else 'put'} {_entity(key, kind)}"
+        )
+        facts = (("lock id", repr(lock_id)), _write_site(put_at, deleting=deleting))
+        remedy = "look at what is stored before you run the request again"
+        super().__init__(_describe(problem, facts, remedy))
+        self.key = key
+        self.lock_id = lock_id
+        self.put_at = put_at
+
+
+class EntityNotFound(UserLockError, LookupError):
+    """The entity was deleted before `fetch_under_user_write_lock` could lock it.
+
+    Attributes:
+        key: the key that was looked up.
+    """
+
+    def __init__(self, key: Any) -> None:
+        super().__init__(f"{key!r} no longer exists in Datastore")
+        self.key = key

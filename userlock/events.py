@@ -1,0 +1,394 @@
+"""Events as plain facts, each with its log line, and the listeners that get them.
+
+A listener is any callable that takes an event. A listener that raises is
+logged and otherwise ignored: an observer cannot break the lock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+
+from userlock.errors import StaleWriteError, WriteViolation
+from userlock.sites import FACTS_KEY, facts_of
+from userlock.words import counted
+
+log = logging.getLogger("userlock")
+
+#: A level, a template, and its arguments.
+LogLine = tuple[int, str, *tuple[object, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events.
+
+    Attributes:
+        lock_id: the lock concerned.
+    """
+
+    lock_id: str | None
+
+    def log_line(self) -> LogLine | None:
+        """Return the level, template and arguments of the event's log line, if it has one.
+
+        A free lock and the begin of a wait are logged at DEBUG, the end of a
+        wait with the lock at INFO. WARNING is for events that need attention.
+        """
+        return None
+
+
+# --- locks ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Acquired(Event):
+    """A lock was taken.
+
+    Attributes:
+        priority: "interactive" or "batch".
+        waited_seconds: from the call to the grant.
+        attempts: the number of requests to the store.
+        blocked_by: the first holder met, described; empty if the lock was free.
+        degraded: taken without the store, because it did not answer.
+    """
+
+    priority: str
+    waited_seconds: float
+    attempts: int
+    blocked_by: str
+    degraded: bool
+
+    def log_line(self) -> LogLine:
+        if not self.blocked_by:
+            return logging.DEBUG, "lock %r acquired", self.lock_id
+        return (
+            logging.INFO,
+            "lock %r acquired after %.0f ms and %s (%s); blocked by: %s",
+            self.lock_id,
+            self.waited_seconds * 1000,
+            counted(self.attempts, "attempt"),
+            self.priority,
+            self.blocked_by,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contended(Event):
+    """A lock is held by somebody else, and the caller begins to wait."""
+
+    priority: str
+    blocked_by: str
+
+    def log_line(self) -> LogLine:
+        line = "lock %r contended (%s waits); blocked by: %s"
+        return logging.DEBUG, line, self.lock_id, self.priority, self.blocked_by
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimedOut(Event):
+    """The caller's wait ended without the lock."""
+
+    priority: str
+    waited_seconds: float
+    blocked_by: str
+
+    def log_line(self) -> LogLine:
+        line = "lock %r not acquired: timed out after %.1f s (%s); blocked by: %s"
+        return (
+            logging.WARNING,
+            line,
+            self.lock_id,
+            self.waited_seconds,
+            self.priority,
+            self.blocked_by,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Degraded(Event):
+    """The store did not answer; the caller carries on without it.
+
+    Attributes:
+        reason: the failure, in words.
+        fallback: whether the lock was taken in the fallback store instead. It excludes callers
+            that use the fallback as well.
+    """
+
+    reason: str
+    fallback: bool = False
+
+    def log_line(self) -> LogLine:
+        return (
+            logging.WARNING,
+            "lock %r degraded: %s, the lease store does not answer (%s); "
+            "stale writes are still refused at the commit",
+            self.lock_id,
+            "taken in the fallback store" if self.fallback else "carrying on without it",
+            self.reason,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unavailable(Event):
+    """The store did not answer, and the policy is to fail: the caller got an error.
+
+    Attributes:
+        reason: the failure, in words.
+    """
+
+    priority: str
+    waited_seconds: float
+    blocked_by: str
+    reason: str
+
+    def log_line(self) -> LogLine:
+        line = "lock %r not acquired: the lease store does not answer (%s)"
+        return logging.WARNING, line, self.lock_id, self.reason
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deadlock(Event):
+    """The caller would have completed a deadlock cycle, and got `DeadlockDetected`.
+
+    Attributes:
+        cycle: each lock of the cycle with its holder, in words.
+    """
+
+    priority: str
+    waited_seconds: float
+    blocked_by: str
+    cycle: str
+
+    def log_line(self) -> LogLine:
+        line = "lock %r not acquired: waiting for it would never end (%s)"
+        return logging.WARNING, line, self.lock_id, self.cycle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Confirmed(Event):
+    """The store answers again, and a degraded lock is ours.
+
+    Attributes:
+        degraded_seconds: for how long it was held without the store.
+    """
+
+    degraded_seconds: float
+
+    def log_line(self) -> LogLine:
+        line = "lock %r confirmed: the lease store answers again after %.1f s"
+        return logging.INFO, line, self.lock_id, self.degraded_seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conflict(Event):
+    """The store answers again, and somebody else holds a degraded lock there.
+
+    Both work under it. Their stale writes are refused at the commit.
+    """
+
+    holder: str
+
+    def log_line(self) -> LogLine:
+        return (
+            logging.WARNING,
+            "lock %r is in conflict: taken while the lease store did not answer, and held by %s; "
+            "stale writes are refused at the commit",
+            self.lock_id,
+            self.holder,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extended(Event):
+    """A lease was given a new end, by a heartbeat or by hand.
+
+    Attributes:
+        seconds: its length from now on.
+    """
+
+    seconds: float
+
+    def log_line(self) -> LogLine:
+        return logging.DEBUG, "lock %r extended by %g s", self.lock_id, self.seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Broken(Event):
+    """An operator ended a lease.
+
+    Attributes:
+        holder: the holder, in words.
+        by: the operator.
+    """
+
+    holder: str
+    by: str
+
+    def log_line(self) -> LogLine:
+        line = "lock %r broken by %s; it was held by %s"
+        return logging.WARNING, line, self.lock_id, self.by, self.holder
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Released(Event):
+    """A lock was given back.
+
+    Attributes:
+        held_seconds: from the grant to the release.
+        outcome: "released", "released (degraded)", or "left (not confirmed)" when the store did
+            not answer: the lease then ends by itself, or is given back when the store answers
+            this process again.
+    """
+
+    held_seconds: float
+    outcome: str
+
+    def log_line(self) -> LogLine:
+        line = "lock %r %s after %.0f ms"
+        return logging.DEBUG, line, self.lock_id, self.outcome, self.held_seconds * 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeaseLost(Event):
+    """A lease was found lost: at a heartbeat, an extension or the release.
+
+    Attributes:
+        how: the cause, in words: it ran out, was evicted or forgotten, or was taken.
+    """
+
+    held_seconds: float
+    how: str
+
+    def log_line(self) -> LogLine:
+        line = "lock %r was lost while it was held (%.0f ms): %s"
+        return logging.WARNING, line, self.lock_id, self.held_seconds * 1000, self.how
+
+
+# --- writes ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Violation(Event):
+    """A write slipped past its lock. Emitted also when enforcement only logs it.
+
+    Attributes:
+        error: the error that is raised, or would be.
+        enforced: whether it is raised.
+        count: the number of violations of this put site in this process so far.
+    """
+
+    error: WriteViolation
+    enforced: bool
+    count: int = 1
+
+    def log_line(self) -> LogLine:
+        """Return a WARNING for the first violation of a put site, DEBUG for the others."""
+        name = type(self.error).__name__
+        if self.enforced:
+            return logging.WARNING, "%s: %s", name, self.error
+        if self.count == 1:
+            line = (
+                "%s: %s\n  This put site is logged once; userlock.violations() counts the others."
+            )
+            return logging.WARNING, line, name, self.error
+        return logging.DEBUG, "%s%s: %s", name, _times(self.count), self.error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StaleWrite(Event):
+    """A write was refused at the Datastore commit."""
+
+    error: StaleWriteError
+
+    def log_line(self) -> LogLine:
+        return logging.WARNING, "stale write refused: %s", self.error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlindOverwrite(Event):
+    """A new object was put over an existing entity, and has overwritten it.
+
+    Attributes:
+        error: the error that the setting `raise` would have raised.
+        count: the number of overwrites of this put site in this process so far.
+    """
+
+    error: StaleWriteError
+    count: int = 1
+
+    def log_line(self) -> LogLine:
+        return (
+            logging.WARNING if self.count == 1 else logging.DEBUG,
+            "blind overwrite%s: %r exists, and a new object was put over it at %s",
+            _times(self.count),
+            self.error.key,
+            self.error.put_at or "a place not captured",
+        )
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f", {count} times by now"
+
+
+# --- listeners ------------------------------------------------------------------------------
+
+Listener = Callable[[Event], None]
+
+
+def log_event(event: Event) -> None:
+    """Log one line for an event: the default listener. `extra["userlock"]` has the event."""
+    entry = event.log_line()
+    if entry is None:
+        return
+    level, *line = entry
+    if log.isEnabledFor(level):
+        log.log(level, *line, extra={"userlock": event, **_extra(event)})
+
+
+def _extra(event: Event) -> dict[str, object]:
+    """Return the fields by which `userlock baseline` finds a site in a structured log."""
+    if not isinstance(event, Violation):
+        return {}
+    facts = {FACTS_KEY: facts_of(event.error)}
+    # Google's handlers pass on what is in `json_fields`; other JSON formatters every extra.
+    return {**facts, "json_fields": facts}
+
+
+class Listeners:
+    """A list of listeners, called one after the other."""
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._set(tuple(listeners))
+
+    def _set(self, listeners: tuple[Listener, ...]) -> None:
+        self._listeners = listeners
+        self._only_logged = listeners == (log_event,)
+
+    def add(self, listener: Listener) -> None:
+        """Call `listener` with every event from now on."""
+        self._set((*self._listeners, listener))
+
+    def remove(self, listener: Listener) -> None:
+        """Stop calling `listener`. Does nothing if it was never added."""
+        self._set(tuple(each for each in self._listeners if each != listener))
+
+    def watched(self) -> bool:
+        """Return whether anybody sees events of DEBUG level.
+
+        Events of each lock are not even made if nobody does.
+        """
+        return not self._only_logged or log.isEnabledFor(logging.DEBUG)
+
+    def emit(self, event: Event) -> None:
+        """Call each listener with the event. Never raises an error of a listener."""
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a userlock listener failed on %s", type(event).__name__)
+
+
+#: Called by the model layer as well as by every lock service.
+LISTENERS = Listeners([log_event])

@@ -1,0 +1,99 @@
+"""Leases spread over several memcached servers.
+
+Each lock lives on one server, found by rendezvous hashing of its id: all
+processes agree without talking, and adding a server moves only the locks that
+it takes over. No lock ever moves because a server is down: one process would
+find the lock on the second server while another one still holds it on the
+first. The locks of a server that is down are simply unavailable, and the
+outage policy says what then; those of the others are not disturbed.
+
+Changing the list is like restarting a memcached: for as long as processes
+with the old and the new list run side by side, locks that moved do not
+exclude, and fencing refuses the losers' writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.stores.memcache.operators import ForOperatorsOfSeveral
+from userlock.stores.memcache.store import MemcacheStore
+from userlock.stores.memcache.url import parse_url
+
+
+class ShardedMemcacheStore(ForOperatorsOfSeveral):
+    """A lease store over several memcached servers. Thread-safe; survives fork.
+
+    Args:
+        servers: a store for each; in any order, but the same in every process.
+    """
+
+    def __init__(self, servers: Sequence[MemcacheStore]) -> None:
+        addresses = [server.address for server in servers]
+        if not servers or len(set(addresses)) < len(addresses):
+            raise ValueError(f"memcached servers must be named once each: {', '.join(addresses)}")
+        self.servers = tuple(servers)
+        self._names = [address.encode() for address in addresses]
+
+    def shard_of(self, lock_id: str) -> int:
+        """Return the number of the server that has the lock."""
+        key = lock_id.encode("utf-8", "surrogatepass")
+        scores = [hashlib.sha256(name + b"\0" + key).digest() for name in self._names]
+        return scores.index(max(scores))
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        return self._server(lock_id).create(lock_id, record, ttl_seconds)
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        return self._server(lock_id).read(lock_id, hurry=hurry)
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        return self._server(lock_id).swap(lock_id, version, record, ttl_seconds)
+
+    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
+        """As `BatchStore.swap_many`: one server after another."""
+        by_server: dict[int, list[Swap]] = {}
+        for swap in swaps:
+            by_server.setdefault(self.shard_of(swap.lock_id), []).append(swap)
+        outcomes: dict[str, object | StoreUnavailable | None] = {}
+        for number, some in by_server.items():
+            lock_ids = [swap.lock_id for swap in some]
+            outcomes.update(zip(lock_ids, self.servers[number].swap_many(some), strict=True))
+        return [outcomes[swap.lock_id] for swap in swaps]
+
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """As `RewritingStore.rewrite`."""
+        return self._server(lock_id).rewrite(lock_id, version, record)
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        return self._server(lock_id).remove(lock_id, version)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        return self._server(lock_id).append(lock_id, line)
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+    def _server(self, lock_id: str) -> MemcacheStore:
+        return self.servers[self.shard_of(lock_id)]
+
+
+def open_url(url: str) -> LeaseStore:
+    """Return the store that `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
+
+    Raises:
+        ValueError: says what is wrong with the URL.
+    """
+    named = parse_url(url)
+    servers = [
+        MemcacheStore(
+            address, prefix=named.prefix, via_proxy=named.via_proxy, protocol=named.protocol
+        )
+        for address in named.addresses
+    ]
+    return servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)
