@@ -1,6 +1,6 @@
 /* What a client does for itself, without the store: part of the step before. */
 
-byte owed;                      /* bits: there is something to give back (`Strays`) ... */
+byte owed;                      /* bits: there is something to give back (`PendingReleases`) ... */
 byte owed_first;                /* ... of the client's first token */
 
 #define DIES(c) (ACCIDENT(DEATHS) && !(LASTING & BIT(c)))

@@ -153,7 +153,7 @@ inline may_be_missing(n, c) {
     fi
 }
 
-/* `Leases.begin`: with the line as it was last seen. That may have been any time ago, so any of
+/* `LeaseProtocol.begin`: with the line as it was last seen. That may have been any time ago, so any of
  * those who stood there may be missing. */
 inline do_begin(c) {
     if
@@ -204,7 +204,7 @@ inline do_offer(c) {
     ans = YES
 }
 
-/* The same record, with a new time to live (`Leases.extend`). */
+/* The same record, with a new time to live (`LeaseProtocol.extend`). */
 inline do_extend(c) {
     assert(UNTOUCHED_BY(c));
     rec.lapsed = 0;

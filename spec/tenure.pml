@@ -88,7 +88,7 @@ end_look:
     }
     fi;
 
-/* Strays: what is still owed is given back when the store answers, and when what was late can
+/* PendingReleases: what is still owed is given back when the store answers, and when what was late can
  * have arrived. The heart does it while the process goes on with something else. */
 owing:
     if

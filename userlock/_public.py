@@ -43,14 +43,7 @@ from userlock.errors import (
     WriteViolation,
     WrongTransaction,
 )
-from userlock.lock.lease import Holder, Lease, Priority
-from userlock.lock.policy import LockPolicy, OutagePolicy, Polling, PriorityPolicy
-from userlock.lock.record import Waiter
-from userlock.lock.scope import LockScope, current_scope, scope
-from userlock.lock.service import LockService
-from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
-from userlock.lock.tenure import HeldLock
-from userlock.lock.verbs import (
+from userlock.lock.api import (
     acquire_lock,
     break_lock,
     global_lock,
@@ -60,6 +53,13 @@ from userlock.lock.verbs import (
     waiters,
     with_extension,
 )
+from userlock.lock.held_lock import HeldLock
+from userlock.lock.lease import Holder, Lease, Priority
+from userlock.lock.policy import LockPolicy, OutagePolicy, Polling, PriorityPolicy
+from userlock.lock.record import Waiter
+from userlock.lock.scope import LockScope, current_scope, scope
+from userlock.lock.service import LockService
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.ndb.enforcement import suppress
 from userlock.ndb.lock_ids import key_id, lock_id_of, root_id
 from userlock.ndb.model import (

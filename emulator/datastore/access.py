@@ -25,7 +25,7 @@ class Driver:
     values: Span
 
 
-class Access:
+class StoreClient:
     """The indexes of one query on one view of the database."""
 
     def __init__(self, reader: Reader, query: ParsedQuery) -> None:

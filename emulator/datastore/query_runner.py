@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import attrgetter
 
-from emulator.datastore.access import FEW, Access, Driver
+from emulator.datastore.access import FEW, Driver, StoreClient
 from emulator.datastore.catalog import KIND_INDEX
 from emulator.datastore.cursors import Place
 from emulator.datastore.encoding import successor
@@ -38,7 +38,7 @@ PROBES_PER_LOAD = 16
 by_position = attrgetter("position")
 
 
-class QueryRunner(Access):
+class QueryRunner(StoreClient):
     """Runs one query on one view of the database."""
 
     def rows(

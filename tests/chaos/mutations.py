@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
-from userlock.lock.tenure import HeldLock
 from userlock.ndb import enforcement, fencing, hooks, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
@@ -47,7 +47,7 @@ def apply(mutation: Mutation) -> None:
     elif mutation is Mutation.SUPPRESSED_APART:
         _replace(enforcement, "_blocks_here", lambda: tuple(enforcement._open_blocks()))
     elif mutation is Mutation.CHECKED_RELEASE:
-        _replace(Leases, "release", _plain_delete)
+        _replace(LeaseProtocol, "release", _plain_delete)
     elif mutation is Mutation.FRESH_READS:
         _replace(hooks, "cached_is_good", lambda *_: True)
         _replace(hooks, "cached_miss_is_good", lambda *_: True)
@@ -68,7 +68,7 @@ def _without_plan(_: object, request: Any) -> None:
         key_of(mutation).DiscardUnknownFields()
 
 
-def _plain_delete(self: Leases, lease: Lease) -> Released:
+def _plain_delete(self: LeaseProtocol, lease: Lease) -> Released:
     record = self.look(lease.lock_id)
     if record is not None:
         self.store.remove(lease.lock_id, record.stored.version)

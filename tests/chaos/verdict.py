@@ -25,7 +25,7 @@ _SETTLES_SECONDS = 1.5
 _MOST_CONNECTIONS = 32 + 8
 #: Files that may be open at the end beside those that were open at the beginning: of gRPC.
 _MORE_FILES = 4
-#: Threads that may stay until a process ends: the one that runs it, and the heart.
+#: Threads that may stay until a process ends: the one that runs it, and the renewal thread.
 _MOST_THREADS = 2
 #: By how much a process may grow after its first third: memory in bytes, and objects.
 _MOST_GROWTH = 48 << 20

@@ -12,9 +12,9 @@ from pathlib import Path
 from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.events import Contended, Event, Listeners
-from userlock.lock.heart import SYSTEM_HEART
 from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
 from userlock.lock.registry import open_store
+from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
 
 #: What takes so much longer than it should, in seconds, is a pause of the process or the thread:
@@ -126,7 +126,7 @@ class WatchedService(LockService):
             open_store(url),
             outage=outage,
             clock=WatchedClock(self._present, offset),
-            heart=SYSTEM_HEART,
+            renewals=SYSTEM_RENEWALS,
             listeners=Listeners([self._hear]),
         )
         self._name = name
@@ -135,8 +135,8 @@ class WatchedService(LockService):
 
     @property
     def owes(self) -> bool:
-        """Whether there are leases that could not be given back, which the heart looks after."""
-        return self._access.strays.owed
+        """Whether there are leases that could not be given back."""
+        return self._access.pending.owed
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Contended) and self._present.id:

@@ -37,7 +37,7 @@ _SECONDS_BETWEEN_GAUGES = 2.0
 _CACHE_SECONDS = 0.5
 #: Within that time the emulator has answered a dozen requests in a row, whatever happens to it.
 _EMULATOR_SECONDS = 60.0
-#: For how long the heart looks after what could not be given back; longer than a command may take.
+#: How long pending releases are retried; longer than a command may take.
 _OWES_SECONDS = 20.0
 
 
@@ -175,7 +175,7 @@ def main() -> None:
     process.prepare()
     print("ready", flush=True)
     process.run(float(sys.stdin.readline()))
-    # Nothing is left but the heart, as has been noted. gRPC's own end may take a minute and more
+    # Only the renewal thread is left. gRPC may need a minute and more to end
     # while its server is away, and is not what is tried here.
     os._exit(0)
 

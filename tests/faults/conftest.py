@@ -11,7 +11,7 @@ import pytest
 from tests.faults.proxy import FaultProxy
 from tests.servers import Memcached
 from userlock.clock import SYSTEM_CLOCK
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.stores import MemcacheStore
 
 
@@ -62,9 +62,9 @@ def store(
 
 
 @pytest.fixture
-def leases(store: MemcacheStore) -> Leases:
+def leases(store: MemcacheStore) -> LeaseProtocol:
     """Through the proxy."""
-    return Leases(store, SYSTEM_CLOCK)
+    return LeaseProtocol(store, SYSTEM_CLOCK)
 
 
 @pytest.fixture
@@ -76,6 +76,6 @@ def direct(memcached: Memcached, prefix: str) -> Iterator[MemcacheStore]:
 
 
 @pytest.fixture
-def theirs(direct: MemcacheStore) -> Leases:
+def theirs(direct: MemcacheStore) -> LeaseProtocol:
     """The leases of others, past the proxy."""
-    return Leases(direct, SYSTEM_CLOCK)
+    return LeaseProtocol(direct, SYSTEM_CLOCK)

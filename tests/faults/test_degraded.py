@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from userlock import LockService, LockServiceUnavailable
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Confirmed, Conflict, Degraded, LeaseLost, Listeners, Released
-from userlock.lock.heart import Heart
+from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
 from userlock.stores.redis import RedisStore
@@ -192,7 +192,9 @@ class TestConfirmation:
 
     def test_a_heart_that_does_not_beat_leaves_them_degraded(self, server: Server) -> None:
         """The negative control."""
-        watched = Watched(store=store_on(server), heart=Heart(SYSTEM_CLOCK, threaded=False))
+        watched = Watched(
+            store=store_on(server), renewals=RenewalThread(SYSTEM_CLOCK, threaded=False)
+        )
         with userlock.scope(watched.service) as scope:
             with killed(server):
                 tenure = scope.acquire("learner-1")
@@ -203,9 +205,9 @@ class TestConfirmation:
     def test_one_that_another_has_by_then_is_in_conflict(
         self, server: Server, outage: Outage
     ) -> None:
-        """Its heart beats when it is told to, so that the other is there first."""
-        heart = Heart(SYSTEM_CLOCK, threaded=False)
-        watched = Watched(store=store_on(server), heart=heart)
+        """its renewal thread beats when it is told to, so that the other is there first."""
+        renewals = RenewalThread(SYSTEM_CLOCK, threaded=False)
+        watched = Watched(store=store_on(server), renewals=renewals)
         other = Watched(store=store_on(server))
         with userlock.scope(watched.service) as scope:
             with outage(server):
@@ -216,7 +218,7 @@ class TestConfirmation:
             theirs = other.service.acquire("learner-1", request="POST /theirs", wait_timeout=0)
 
             def found_out() -> bool:
-                heart.beat()
+                renewals.run_due()
                 return bool(tenure.conflict)
 
             wait_until(found_out)

@@ -14,7 +14,7 @@ from tests.leases import record_of, taken
 from tests.servers import Memcached
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.lease import Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.testing import make_claim
@@ -24,7 +24,7 @@ class TestFork:
     def test_a_forked_child_uses_connections_of_its_own(
         self, memcached: Memcached, prefix: str
     ) -> None:
-        leases = Leases(MemcacheStore(memcached.address, prefix=prefix), SYSTEM_CLOCK)
+        leases = LeaseProtocol(MemcacheStore(memcached.address, prefix=prefix), SYSTEM_CLOCK)
         lease = taken(leases.take(make_claim()))
         read, write = os.pipe()
         child = os.fork()
@@ -74,7 +74,9 @@ class TestFork:
 
         module = "userlock.stores.address.socket.getaddrinfo"
         monkeypatch.setattr(module, slow)
-        leases = Leases(MemcacheStore(f"localhost:{memcached.port}", prefix=prefix), SYSTEM_CLOCK)
+        leases = LeaseProtocol(
+            MemcacheStore(f"localhost:{memcached.port}", prefix=prefix), SYSTEM_CLOCK
+        )
         with pytest.raises(StoreUnavailable, match="look-up"):
             leases.take(make_claim())
         child = os.fork()

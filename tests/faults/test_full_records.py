@@ -19,7 +19,7 @@ from userlock import LockService, LockTimeout
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Contended, Degraded, Event, Listeners
 from userlock.lock.lease import Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.stores import MemcacheStore
 from userlock.testing import make_claim
 
@@ -42,8 +42,8 @@ def service(store: MemcacheStore, events: list[Event]) -> LockService:
 
 
 @pytest.fixture
-def leases(store: MemcacheStore) -> Leases:
-    return Leases(store, SYSTEM_CLOCK)
+def leases(store: MemcacheStore) -> LeaseProtocol:
+    return LeaseProtocol(store, SYSTEM_CLOCK)
 
 
 def fill(memcached: Memcached, prefix: str) -> None:
@@ -85,7 +85,7 @@ def test_it_is_handed_on(
     assert not [event for event in events if isinstance(event, Degraded)]
 
 
-def test_those_in_line_are_next(memcached: Memcached, prefix: str, leases: Leases) -> None:
+def test_those_in_line_are_next(memcached: Memcached, prefix: str, leases: LeaseProtocol) -> None:
     lease = taken(leases.take(make_claim(LOCK)))
     waiter = make_claim(LOCK)
     leases.join(waiter)

@@ -119,7 +119,7 @@ def test_one_thread_renews_five_thousand_leases(
         f"\n5,000 leases of 10 s in {kind}, renewed for 16 s while the main thread {main}: "
         f"{seen['cpu']:.1%} of one core, never less than {seen['least']:.1f} s left"
     )
-    assert seen["threads"] == ["userlock-heart"]
+    assert seen["threads"] == ["userlock-renewal"]
     assert seen["lost"] == 0
     assert seen["held"] == 5000
     assert seen["least"] > 4, "renewals are behind"
@@ -181,7 +181,7 @@ def _life_of_a_child(tenure: userlock.HeldLock, name: str) -> list[Any]:
             heart_threads(),
             tenure.lease is inherited,
             own.lost,
-            len(service.heart),
+            len(service.renewals),
         ]
 
 
@@ -193,7 +193,7 @@ def _parent(address: str, prefix: str, how: str) -> dict[str, Any]:
         tenure = scope.acquire("parents", heartbeat=True, lock_timeout=1)
         token = tenure.lease.token
         wait_until(lambda: tenure.remaining_seconds < 0.7)
-        wait_until(lambda: tenure.remaining_seconds > 0.9)  # the heart is at work
+        wait_until(lambda: tenure.remaining_seconds > 0.9)  # the renewal thread is at work
         fork = multiprocessing.get_context("fork")
         said: list[Any] = []
         children: list[Any] = []
@@ -223,7 +223,7 @@ def _parent(address: str, prefix: str, how: str) -> dict[str, Any]:
         stored = look.read("parents")
         return {
             "said": said,
-            "own": [os.getpid(), heart_threads(), tenure.lost, len(watched.service.heart)],
+            "own": [os.getpid(), heart_threads(), tenure.lost, len(watched.service.renewals)],
             "held": stored is not None
             and Record(stored).holder.token == token
             and not Record(stored).free,
@@ -238,12 +238,12 @@ def test_after_a_fork_each_process_renews_its_own(
 ) -> None:
     seen = in_a_process_of_its_own(_parent, memcached.address, prefix, how)
     pid, threads, lost, wards = seen["own"]
-    assert (threads, lost, wards) == (["userlock-heart"], "", 1)
+    assert (threads, lost, wards) == (["userlock-renewal"], "", 1)
     assert seen["held"]
     assert seen["events"] == []
     assert len({said[0] for said in seen["said"]} | {pid}) == 4
     for _, threads, untouched, lost, wards in seen["said"]:
-        assert threads == ["userlock-heart"]
+        assert threads == ["userlock-renewal"]
         assert untouched, "the child has renewed its parent's lease"
         assert lost == ""
         assert wards == 1

@@ -18,7 +18,7 @@ from tests.faults.proxy import Fault, FaultProxy
 from tests.faults.tidy import tidy_up
 from tests.leases import record_of, taken
 from userlock.lock.lease import Granted, Lost, Priority, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
@@ -41,7 +41,7 @@ class TestTaking:
         self,
         proxy: FaultProxy,
         commands: Commands,
-        leases: Leases,
+        leases: LeaseProtocol,
         direct: MemcacheStore,
         fault: Fault,
         priority: Priority,
@@ -59,7 +59,7 @@ class TestTaking:
         self,
         proxy: FaultProxy,
         commands: Commands,
-        leases: Leases,
+        leases: LeaseProtocol,
         direct: MemcacheStore,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -72,7 +72,12 @@ class TestTaking:
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_lock_that_another_holds_is_not_ours(
-        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: LeaseProtocol,
+        theirs: LeaseProtocol,
+        fault: Fault,
     ) -> None:
         holder = make_claim()
         taken(theirs.take(holder))
@@ -88,7 +93,12 @@ class TestTaking:
 class TestStandingInLine:
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_waiter_stands_in_line_once_at_most(
-        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: LeaseProtocol,
+        theirs: LeaseProtocol,
+        fault: Fault,
     ) -> None:
         """A line is sent again after a break, and may be there twice then."""
         taken(theirs.take(make_claim()))
@@ -106,7 +116,12 @@ class TestStandingInLine:
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_whoever_is_next_takes_over_once(
-        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: LeaseProtocol,
+        theirs: LeaseProtocol,
+        fault: Fault,
     ) -> None:
         lease = taken(theirs.take(make_claim()))
         claim, behind = make_claim(), make_claim()
@@ -136,7 +151,7 @@ class TestStandingInLine:
 class TestKeeping:
     @pytest.mark.parametrize("fault", FAULTS)
     def test_an_extension_that_is_not_confirmed_is_made_up_for_by_the_next(
-        self, proxy: FaultProxy, commands: Commands, leases: Leases, fault: Fault
+        self, proxy: FaultProxy, commands: Commands, leases: LeaseProtocol, fault: Fault
     ) -> None:
         lease = taken(leases.take(make_claim()))
         with proxy.fault(commands.swap, fault), pytest.raises(StoreUnavailable):
@@ -153,7 +168,7 @@ class TestGivingBack:
         self,
         proxy: FaultProxy,
         commands: Commands,
-        leases: Leases,
+        leases: LeaseProtocol,
         direct: MemcacheStore,
         fault: Fault,
     ) -> None:
@@ -164,7 +179,12 @@ class TestGivingBack:
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_so_is_one_to_somebody_who_waits(
-        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: LeaseProtocol,
+        theirs: LeaseProtocol,
+        fault: Fault,
     ) -> None:
         lease = taken(leases.take(make_claim()))
         waiter = make_claim()
@@ -181,8 +201,8 @@ class TestGivingBack:
         self,
         proxy: FaultProxy,
         commands: Commands,
-        leases: Leases,
-        theirs: Leases,
+        leases: LeaseProtocol,
+        theirs: LeaseProtocol,
         monkeypatch: pytest.MonkeyPatch,
         fault: Fault,
     ) -> None:
@@ -210,7 +230,12 @@ class TestGivingBack:
 
     @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.CUT_BEFORE])
     def test_one_after_the_connection_broke_leaves_the_next_owner_alone(
-        self, proxy: FaultProxy, commands: Commands, leases: Leases, theirs: Leases, fault: Fault
+        self,
+        proxy: FaultProxy,
+        commands: Commands,
+        leases: LeaseProtocol,
+        theirs: LeaseProtocol,
+        fault: Fault,
     ) -> None:
         lease = taken(leases.take(make_claim()))
         mine = record_of(theirs.store, lease.lock_id)
@@ -262,7 +287,7 @@ def test_a_command_that_arrives_after_all_is_tidied_up(
 
 
 def test_a_connection_that_was_interrupted_is_not_used_again(
-    store: MemcacheStore, leases: Leases, theirs: Leases
+    store: MemcacheStore, leases: LeaseProtocol, theirs: LeaseProtocol
 ) -> None:
     """Its late reply ("HD …") would be taken for the answer to the next command."""
 

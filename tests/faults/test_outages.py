@@ -20,17 +20,17 @@ from tests.leases import record_of, taken
 from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from tests.waiting import assert_within, wait_until
 from userlock.clock import SYSTEM_CLOCK
-from userlock.lock.heart import Heart
 from userlock.lock.lease import Lost, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
+from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
 from userlock.testing import make_claim
 
 
-def leases_on(address: str, prefix: str = "test") -> Leases:
+def leases_on(address: str, prefix: str = "test") -> LeaseProtocol:
     """The leases of a process of its own."""
-    return Leases(MemcacheStore(address, prefix=prefix), SYSTEM_CLOCK)
+    return LeaseProtocol(MemcacheStore(address, prefix=prefix), SYSTEM_CLOCK)
 
 
 class TestRestart:
@@ -156,11 +156,11 @@ class TestOutage:
     def test_a_process_that_asks_for_nothing_more_tidies_up_too(
         self, own_memcached: Memcached
     ) -> None:
-        """Without the heart's thread, which one of these has not, it does not."""
+        """Without the renewal thread's thread, which one of these has not, it does not."""
         service = userlock.LockService.from_url(own_memcached.url())
         control = userlock.LockService(
             MemcacheStore(own_memcached.address, prefix="control"),
-            heart=Heart(SYSTEM_CLOCK, threaded=False),
+            renewals=RenewalThread(SYSTEM_CLOCK, threaded=False),
         )
         others, controls = (
             MemcacheStore(own_memcached.address, prefix=prefix) for prefix in ("test", "control")

@@ -15,8 +15,8 @@ from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Listeners
 from userlock.lock import renewals
-from userlock.lock.heart import Heart
 from userlock.lock.lease import Granted, Lease, Lost, Unavailable
+from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore, TimedStore
 from userlock.testing import make_claim
 
@@ -37,7 +37,7 @@ class Fleet:
     def __init__(self, store: LeaseStore, direct: LeaseStore) -> None:
         self._direct = direct
         self.service = LockService(
-            store, heart=Heart(SYSTEM_CLOCK, threaded=False), listeners=Listeners()
+            store, renewals=RenewalThread(SYSTEM_CLOCK, threaded=False), listeners=Listeners()
         )
         self.others = LockService(direct, listeners=Listeners())
         self.leases = [

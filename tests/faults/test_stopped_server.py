@@ -18,7 +18,7 @@ from tests.leases import taken
 from tests.servers import Memcached, RedisServer
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.lease import Granted, Lease
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore
@@ -55,7 +55,7 @@ class Asking(NamedTuple):
 
 def asking(store: LeaseStore, others: LeaseStore, lock_id: str, verb: str) -> Asking:
     """One that asks by the store, for a new lease ("take") or one that it has ("extend")."""
-    leases = Leases(store, SYSTEM_CLOCK)
+    leases = LeaseProtocol(store, SYSTEM_CLOCK)
     claim = make_claim(lock_id, ttl_seconds=LEASE_SECONDS)
     if verb == "take":
         return Asking(lock_id, lambda: taken(leases.take(claim)), store, others)

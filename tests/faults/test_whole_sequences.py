@@ -30,7 +30,7 @@ from tests.faults.kinds import ALL_FAULTS, KINDS, AnyFault, Kind, kind_of
 from tests.faults.tidy import tidy_up
 from userlock import LockService, LockServiceUnavailable
 from userlock.lock.lease import Granted, Lease, Lost, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
 
@@ -205,17 +205,17 @@ def test_a_release_by_plain_delete_is_found(
 ) -> None:
     """The negative control: A releases whatever stands there."""
 
-    def delete(self: Leases, lease: Lease) -> Released:
+    def delete(self: LeaseProtocol, lease: Lease) -> Released:
         stored = self.store.read(lease.lock_id)
         if stored is not None:
             self.store.remove(lease.lock_id, stored.version)
         return Released()
 
-    release = Leases.release
+    release = LeaseProtocol.release
     with kind_of(request, KINDS[0]).proxied() as (_, store, direct):
         sequence = Sequence(store, direct, optimistic=True)
         monkeypatch.setattr(
-            Leases,
+            LeaseProtocol,
             "release",
             lambda self, lease: (delete if self is sequence.a.leases else release)(self, lease),
         )

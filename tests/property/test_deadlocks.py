@@ -20,8 +20,7 @@ from tests.simulation.rivals import Rival, Step, circle_from
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 from userlock import DeadlockDetected, LockError
-from userlock.lock import circle as circle_module
-from userlock.lock.scope import LockScope
+from userlock.lock import deadlock as circle_module
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -139,7 +138,7 @@ def test_such_requests_do_meet_in_circles() -> None:
 
 
 def test_without_the_detection_a_circle_is_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LockScope, "_holding", lambda *args: ())
+    monkeypatch.setattr("userlock.lock.scope.Holding", lambda *args: ())
     with pytest.raises(AssertionError, match="overlooked"):
         play_thirty()
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.lock_machine import LockMachine
-from userlock.lock import acquisition, leases, queue, record, upkeep
+from userlock.lock import protocol, queue, record, upkeep, waiting
 from userlock.lock.lease import RELEASED, Lease, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record, done
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -98,13 +98,13 @@ def test_a_broken_store_is_found(store: type[MemoryStore], what: str) -> None:
 
 
 def test_a_plain_delete_at_release_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def release(self: Leases, lease: Lease) -> Released:
+    def release(self: LeaseProtocol, lease: Lease) -> Released:
         stored = self.store.read(lease.lock_id)
         if stored is not None:
             self.store.remove(lease.lock_id, stored.version)
         return RELEASED
 
-    monkeypatch.setattr(Leases, "release", release)
+    monkeypatch.setattr(LeaseProtocol, "release", release)
     _find_a_violation(MemoryStore, "removed|said to be released|held by")
 
 
@@ -152,7 +152,7 @@ def test_places_that_are_lost_with_those_who_gave_up_are_found(
 def test_callers_who_do_not_wait_and_make_no_offer_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acquisition, "offer", lambda *_, **__: False)
+    monkeypatch.setattr(waiting, "offer", lambda *_, **__: False)
     _find_a_violation(MemoryStore, "is refused to whoever does not wait")
 
 
@@ -176,5 +176,5 @@ def test_a_holder_whose_last_word_finds_no_room_is_found(monkeypatch: pytest.Mon
         stored = store.append(lock_id, done(token, by=by))
         return None if stored is None else Record(stored)
 
-    monkeypatch.setattr(leases, "say_done", say_done)
+    monkeypatch.setattr(protocol, "say_done", say_done)
     _find_a_violation(MemoryStore, "was said to be released, and is still there")

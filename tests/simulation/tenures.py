@@ -7,7 +7,7 @@ import json
 import math
 
 from tests.simulation.watch import Watch
-from tests.simulation.world import Process
+from tests.simulation.world import ROUNDING, Process
 from userlock.lock.lease import Lease, Lost
 
 #: What has happened to a lease that its holder could not know of in time.
@@ -65,7 +65,8 @@ class Tenures:
         return (
             not tenure.over
             and not tenure.lease.degraded
-            and tenure.process.clock.now() < min(tenure.lease.deadline, tenure.believed)
+            # Clocks that run ahead are sums of floats.
+            and tenure.process.clock.now() + ROUNDING < min(tenure.lease.deadline, tenure.believed)
             and (ending is None or ending.how not in _ACCIDENTS)
         )
 

@@ -27,7 +27,7 @@ from userlock.lock.store import Stored, StoreUnavailable
 from userlock.testing import ManualClock
 
 _Answer = TypeVar("_Answer")
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 class ProcessClock:
@@ -201,7 +201,7 @@ class World:
 
     def runnable(self) -> list[Actor]:
         """Those who can run now."""
-        now = self.clock.now() + _ROUNDING
+        now = self.clock.now() + ROUNDING
         return [actor for actor in self.alive() if actor.wake_at <= now]
 
     def run(self, actor: Actor) -> None:

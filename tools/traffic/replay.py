@@ -28,9 +28,9 @@ from tools.traffic.people import Arrival, People
 from tools.traffic.profile import Lognormal, Profile
 from userlock.errors import LockTimeout
 from userlock.events import Acquired, Event, Listeners
+from userlock.lock.api import global_lock
 from userlock.lock.scope import scope
 from userlock.lock.service import LockService
-from userlock.lock.verbs import global_lock
 from userlock.stores import memcache  # noqa: F401  (makes memcache:// known)
 
 PROCESSES = 3

@@ -23,9 +23,9 @@ from userlock.contrib.inspector.pages import Authorise, Inspector
 from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
 from userlock.contrib.request_scope import RequestScope, close, finish_writes
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
+from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
 from userlock.lock.service import LockService
-from userlock.lock.verbs import global_lock
 from userlock.settings import Enforcement
 
 _P = ParamSpec("_P")

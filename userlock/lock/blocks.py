@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Generic, ParamSpec, TypeVar
 
-from userlock.lock.tenure import running_code
+from userlock.lock.held_lock import running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from userlock.clock import Clock
 from userlock.lock.lease import Granted, Held, Lease, Lost, Unavailable, claim_of
-from userlock.lock.leases import Leases
 from userlock.lock.policy import OutagePolicy
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.upkeep import MOST_SWAPS, offer
 
 
@@ -42,7 +42,7 @@ def extended(
     return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
 
 
-def confirm(leases: Leases, lease: Lease, clock: Clock) -> Granted | Held | None:
+def confirm(leases: LeaseProtocol, lease: Lease, clock: Clock) -> Granted | Held | None:
     """Ask for a lock that was taken while the store did not answer.
 
     Its record is created under the lease's own token, so it does not

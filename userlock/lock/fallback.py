@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from userlock.lock.service import LockService
 
 
-class StandIn:
+class FallbackClaim:
     """One lock that is asked for in the fallback store.
 
     Args:

@@ -12,7 +12,7 @@ store's word, as it began.
 
 The lock may be extended by hand, and released, at any moment meanwhile:
 
-    its owner                 the heart                 the store
+    its owner                 the renewal thread                 the store
     reads its lease
                               reads its lease
     extend by 60 s ───────────────────────────────────▶ 60 s to go
@@ -32,10 +32,10 @@ from collections.abc import Sequence
 
 from userlock.errors import ConfigurationError
 from userlock.events import Confirmed, Conflict, Extended
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Granted, Held, Lost, Unavailable, describe_loss
 from userlock.lock.service import LockService
 from userlock.lock.store import BatchStore
-from userlock.lock.tenure import HeldLock
 
 #: How often a degraded lease is asked for again, in seconds.
 _CONFIRM_SECONDS = 0.25
@@ -52,7 +52,7 @@ def check_heartbeat(service: LockService) -> None:
 
 
 class Keeping:
-    """Looks after one tenure, from a heart's thread.
+    """Looks after one tenure, from a renewal thread's thread.
 
     Args:
         tenure: kept by a weak reference; a scope that is dropped ends its heartbeats.
@@ -61,14 +61,14 @@ class Keeping:
 
     Attributes:
         heartbeat: as given.
-        company: those of one service are renewed together, where its store can do that; None
+        batch_key: those of one service are renewed together, where its store can do that; None
             where it cannot.
     """
 
     def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
         self._tenure = weakref.ref(tenure)
         self._service = service
-        self.company = service if isinstance(service.store, BatchStore) else None
+        self.batch_key = service if isinstance(service.store, BatchStore) else None
         self.heartbeat = heartbeat
         self._ttl_seconds = tenure.lease.ttl_seconds
         self._since = service.clock.now()
@@ -81,7 +81,7 @@ class Keeping:
         if tenure is not None:
             tenure._keeping = self
             due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal(tenure)
-            self._service.heart.look_after(self, due)
+            self._service.renewals.schedule(self, due)
 
     def extended(self, tenure: HeldLock) -> None:
         """The lease was given another end, by hand: it may have to be renewed sooner than before.
@@ -89,14 +89,14 @@ class Keeping:
         A degraded one is looked after all the time anyway.
         """
         if self.heartbeat and not tenure.degraded:
-            self._service.heart.look_after(self, self._renewal(tenure))
+            self._service.renewals.schedule(self, self._renewal(tenure))
 
     def _renewal(self, tenure: HeldLock) -> float:
         """Return when to renew the lease: two thirds of it before its end, as time for retries."""
         return tenure.lease.deadline - self._ttl_seconds * 2 / 3
 
-    def beat(self, now: float) -> float | None:
-        """Do the work that is due; see `Ward`."""
+    def run(self, now: float) -> float | None:
+        """Do the work that is due; see `Task`."""
         tenure = self._tenure()
         if tenure is None or not tenure.held or tenure.lost:
             return None
@@ -112,8 +112,8 @@ class Keeping:
             return None
         return again
 
-    def beat_with(self, others: Sequence[Keeping], now: float) -> list[float | None]:
-        """Do the work that is due for several; see `SociableWard`. Renewals are sent together."""
+    def run_with(self, others: Sequence[Keeping], now: float) -> list[float | None]:
+        """Do the work that is due for several; see `BatchedTask`. Renewals are sent together."""
         keepings = [self, *others]
         renewing: dict[Keeping, HeldLock] = {}
         try:
@@ -134,7 +134,7 @@ class Keeping:
         return [
             keeping._tell(renewing[keeping], settled[keeping])
             if keeping in renewing
-            else keeping.beat(now)
+            else keeping.run(now)
             for keeping in keepings
         ]
 
@@ -242,7 +242,7 @@ class Keeping:
             # It may have been stored all the same: there is something to give back.
             tenure.lease = tenure.lease._replace(unsettled=True)
             if not tenure.held:
-                self._service.remember_stray(tenure.lease)
+                self._service.release_later(tenure.lease)
                 return None
         self._trouble = why
         now = self._service.clock.now()

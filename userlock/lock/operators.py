@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from userlock.errors import LockServiceUnavailable
 from userlock.events import Broken, Listeners
-from userlock.lock.access import Access
 from userlock.lock.lease import Holder, check_lock_id, printable, process_label
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record, Waiter
 from userlock.lock.store import StoreUnavailable
+from userlock.lock.store_client import StoreClient
 
 if TYPE_CHECKING:
     from userlock.lock.service import LockService
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class ForOperators:
     """Looks at locks, and ends leases of others."""
 
-    leases: Leases
+    leases: LeaseProtocol
     listeners: Listeners
     fallback: LockService | None
-    _access: Access
+    _access: StoreClient
 
     def break_lock(
         self, lock_id: str | int, *, by: str = "", token: str | None = None

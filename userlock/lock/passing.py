@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from userlock.errors import LockNotHeld
+from userlock.lock.held_lock import HeldLock, participants
 from userlock.lock.store import StoreUnavailable
-from userlock.lock.tenure import HeldLock, participants
 
 if TYPE_CHECKING:
     from userlock.lock.scope import LockScope

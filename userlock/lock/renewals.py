@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from userlock.lock.access import Access
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import Granted, Lease, Lost, Unavailable
 from userlock.lock.store import BatchStore, StoreUnavailable, Swap
+from userlock.lock.store_client import StoreClient
 
 if TYPE_CHECKING:
     from userlock.lock.service import LockService
@@ -30,7 +30,9 @@ Wanted = tuple[Lease, float]
 Outcome = Granted | Lost | Unavailable
 
 
-def extend_many(service: LockService, access: Access, wanted: Sequence[Wanted]) -> list[Outcome]:
+def extend_many(
+    service: LockService, access: StoreClient, wanted: Sequence[Wanted]
+) -> list[Outcome]:
     """Return the result of `LockService.extend` for each lease, in their order.
 
     A server that does not answer costs one time-out for all leases that are on it.
@@ -46,7 +48,7 @@ def extend_many(service: LockService, access: Access, wanted: Sequence[Wanted]) 
 
 
 def _by_server(
-    service: LockService, access: Access, wanted: Sequence[Wanted]
+    service: LockService, access: StoreClient, wanted: Sequence[Wanted]
 ) -> dict[CircuitBreaker, list[Wanted]]:
     """Return those whose record need not be looked at first."""
     now = service.clock.now()
@@ -61,7 +63,7 @@ def _by_server(
 def _together(
     service: LockService,
     store: BatchStore,
-    access: Access,
+    access: StoreClient,
     breaker: CircuitBreaker,
     wanted: Sequence[Wanted],
 ) -> dict[str, Outcome]:

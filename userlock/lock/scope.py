@@ -18,12 +18,12 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from userlock.errors import LockNotHeld, NoScope, NoService
+from userlock.lock.held_lock import HeldLock, participants, running_code
 from userlock.lock.holding import Holding
 from userlock.lock.keeping import Keeping, check_heartbeat
 from userlock.lock.lease import Priority, check_lock_id
 from userlock.lock.passing import let_people_pass
 from userlock.lock.service import LockService, check_service
-from userlock.lock.tenure import HeldLock, participants, running_code
 from userlock.settings import Settings
 
 log = logging.getLogger(__name__)

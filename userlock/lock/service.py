@@ -20,10 +20,7 @@ from userlock.events import (
     Released,
 )
 from userlock.lock import degraded
-from userlock.lock.access import Access
-from userlock.lock.acquisition import Acquisition
 from userlock.lock.breaker import CircuitBreaker
-from userlock.lock.heart import SYSTEM_HEART, Heart
 from userlock.lock.lease import (
     RELEASED,
     Granted,
@@ -42,13 +39,16 @@ from userlock.lock.lease import (
     process_label,
 )
 from userlock.lock.lease import Released as StoreReleased
-from userlock.lock.leases import Leases
 from userlock.lock.operators import ForOperators
 from userlock.lock.policy import LockPolicy, OutagePolicy
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
 from userlock.lock.registry import open_store
+from userlock.lock.renewal import SYSTEM_RENEWALS, RenewalThread
 from userlock.lock.renewals import extend_many
 from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.lock.store_client import StoreClient
+from userlock.lock.waiting import Wait
 
 
 class LockService(ForOperators):
@@ -72,7 +72,7 @@ class LockService(ForOperators):
         listeners: who is told what happens; by default the process-wide list.
         clock: for the time, and for waiting.
         random: for jitter.
-        heart: what renews leases; by default the one of the process.
+        renewals: what renews leases; by default the one of the process.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class LockService(ForOperators):
         listeners: Listeners | None = None,
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
-        heart: Heart | None = None,
+        renewals: RenewalThread | None = None,
     ) -> None:
         if isinstance(store, str):
             raise TypeError(
@@ -103,16 +103,18 @@ class LockService(ForOperators):
         # Not seeded, so that forked workers do not poll in step.
         self.random = random or SystemRandom()
         self.fallback = fallback
-        if heart is None:
-            heart = SYSTEM_HEART if clock is SYSTEM_CLOCK else Heart(clock, threaded=False)
-        self.heart = heart
+        if renewals is None:
+            renewals = (
+                SYSTEM_RENEWALS if clock is SYSTEM_CLOCK else RenewalThread(clock, threaded=False)
+            )
+        self.renewals = renewals
         #: Whether some leases are renewed unless their caller says otherwise.
         self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
         #: Whether the store can only be used by threads that serve a request.
         self.requests_only: bool = getattr(store, "requests_only", False)
-        self.leases = Leases(store, clock)
+        self.leases = LeaseProtocol(store, clock)
         self.hold_times = HoldTimes()
-        self._access = Access(self.leases, clock, None if self.requests_only else heart)
+        self._access = StoreClient(self.leases, clock, None if self.requests_only else renewals)
         self.ask = self._access.ask
 
     @classmethod
@@ -196,7 +198,7 @@ class LockService(ForOperators):
         breaker = access.breaker_of(lock_id)
         started = clock.now()
         if not breaker.closed and not breaker.allows():
-            acquisition = Acquisition(self, claim_of(lock_id, record, ttl), wait, started)
+            acquisition = Wait(self, claim_of(lock_id, record, ttl), wait, started)
             return acquisition.unavailable(StoreUnavailable(breaker.reason, sent=False))
         try:
             lease = self.leases.take_at(started, lock_id, token, record, ttl, said)
@@ -208,14 +210,14 @@ class LockService(ForOperators):
                 return lease
         except StoreUnavailable as trouble:
             access.failed(breaker, started, trouble)
-            acquisition = Acquisition(self, claim_of(lock_id, record, ttl), wait, started)
+            acquisition = Wait(self, claim_of(lock_id, record, ttl), wait, started)
             return acquisition.unavailable(trouble)
         except BaseException:  # the thread is being stopped; it may have been granted
-            Acquisition(self, claim_of(lock_id, record, ttl), wait, started).abandoned()
+            Wait(self, claim_of(lock_id, record, ttl), wait, started).abandoned()
             raise
         # With a token of its own: what was sent with the first one may be late.
         claim = claim_of(lock_id, record, ttl).afresh()
-        return Acquisition(self, claim, wait, started, holding).contended()
+        return Wait(self, claim, wait, started, holding).contended()
 
     # --- release ----------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class LockService(ForOperators):
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
         What could not be confirmed is remembered, and tried again when the
-        store answers next, by the heart if by nobody else; until then the
+        store answers next, by the renewal thread if by nobody else; until then the
         lease ends by itself.
         """
         if held_seconds is None:  # since it was granted or extended
@@ -263,10 +265,10 @@ class LockService(ForOperators):
         except StoreUnavailable as trouble:
             outcome = Unavailable(trouble.reason, trouble.sent)
         except BaseException:  # the thread is being stopped
-            self.remember_stray(lease)
+            self.release_later(lease)
             raise
         if isinstance(outcome, Unavailable) or lease.unsettled:
-            self.remember_stray(lease)
+            self.release_later(lease)
         return outcome
 
     def _give_back_at_once(
@@ -281,18 +283,18 @@ class LockService(ForOperators):
             outcome = self.leases.release(lease)
         except StoreUnavailable as trouble:
             self._access.failed(breaker, asked_at, trouble)
-            self.remember_stray(lease)
+            self.release_later(lease)
             return Unavailable(trouble.reason, trouble.sent)
         except BaseException:  # the thread is being stopped
-            self.remember_stray(lease)
+            self.release_later(lease)
             raise
-        if self._access.strays.owed:
+        if self._access.pending.owed:
             self._access.collect(breaker)
         return outcome
 
-    def remember_stray(self, lease: Lease) -> None:
+    def release_later(self, lease: Lease) -> None:
         """Give this lease back when the store answers again."""
-        self._access.strays.remember(lease)
+        self._access.pending.remember(lease)
 
     # --- the rest ---------------------------------------------------------------------------
 

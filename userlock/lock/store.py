@@ -3,7 +3,7 @@
 A store knows nothing of leases, waiters or priorities. It keeps one record (a
 few hundred bytes) under a lock id for a time to live, and changes it in five
 ways, each of them atomic. What stands in the record is said in
-`userlock.lock.record`; what the changes mean, in `userlock.lock.leases`. So
+`userlock.lock.record`; what the changes mean, in `userlock.lock.protocol`. So
 the protocol is written, and tested, once for all stores.
 
     create   if there is none                     memcached  ms … ME

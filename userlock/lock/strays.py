@@ -15,7 +15,7 @@ as a command may take to arrive.
 Of several servers only the one that has just answered is asked: another may
 still hang, and whoever uses this one has nothing to do with that.
 
-Whoever is next to ask a server gives some back; the heart does, where nobody
+Whoever is next to ask a server gives some back; the renewal thread does, where nobody
 asks (`access`).
 """
 
@@ -29,7 +29,7 @@ from collections.abc import Callable, Hashable
 
 from userlock.clock import Clock
 from userlock.lock.lease import Lease, Lost
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import StoreUnavailable
 
 #: How many are remembered of each server; the oldest are forgotten first, and end by themselves.
@@ -51,7 +51,7 @@ class _Stray:
     next_look: float = 0.0
 
 
-class Strays:
+class PendingReleases:
     """The leases of one service that are still to be given back. Thread-safe.
 
     Args:
@@ -66,7 +66,7 @@ class Strays:
 
     def __init__(
         self,
-        leases: Leases,
+        leases: LeaseProtocol,
         clock: Clock,
         server_of: Callable[[str], Hashable] = lambda _: None,
         begin: Callable[[], object] = lambda: None,
@@ -157,7 +157,7 @@ class Strays:
         return asked
 
 
-_all: weakref.WeakSet[Strays] = weakref.WeakSet()
+_all: weakref.WeakSet[PendingReleases] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

@@ -35,9 +35,9 @@ from userlock.errors import (
     WriteViolation,
     WrongTransaction,
 )
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
-from userlock.lock.tenure import HeldLock
 from userlock.ndb.context import current_attempt, current_transaction, in_transaction
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key

@@ -44,7 +44,7 @@ from userlock.errors import (
     WriteViolation,
 )
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
-from userlock.lock.tenure import HeldLock
+from userlock.lock.held_lock import HeldLock
 from userlock.ndb import capabilities
 from userlock.ndb.commits import Landed, Outcome, Refused
 from userlock.ndb.context import (

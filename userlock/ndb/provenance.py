@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from userlock.callsite import CallSite
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
-from userlock.lock.tenure import HeldLock
 from userlock.ndb.context import current_attempt, current_transaction
 from userlock.ndb.patches import is_complete, same_key
 

@@ -23,9 +23,9 @@ from typing import Any, Protocol
 from google.cloud.ndb import exceptions, tasklets
 
 from userlock.errors import UserLockError
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
-from userlock.lock.tenure import HeldLock
 from userlock.ndb.context import (
     current_attempt,
     current_context,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from userlock.stores.appengine import AppEngineStore
 
 _SERVER = "App Engine memcache"
-#: Leases are of a minute as a rule; what goes at such an age may be a live lock.
+#: LeaseProtocol are of a minute as a rule; what goes at such an age may be a live lock.
 _LEASE_SECONDS = 120
 
 

@@ -12,8 +12,8 @@ import pytest
 from userlock.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
+    from userlock.lock.held_lock import HeldLock
     from userlock.lock.service import LockService
-    from userlock.lock.tenure import HeldLock
     from userlock.testing.faults import LockFaults
 
 

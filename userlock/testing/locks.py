@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from userlock.lock.api import global_lock
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
-from userlock.lock.tenure import HeldLock
-from userlock.lock.verbs import global_lock
 from userlock.ndb.enforcement import suppress
 
 

@@ -133,7 +133,7 @@ def test_a_program_does(
 
 def test_a_page_may_not_ask_whether_it_may(connection: http.client.HTTPConnection) -> None:
     """Browsers ask first for what no form can send, and here nobody says yes."""
-    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "DELETE"}
+    headers = {"Origin": "http://evil.example", "StoreClient-Control-Request-Method": "DELETE"}
     connection.request("OPTIONS", "/faults", headers=headers)
     answer = connection.getresponse()
     assert answer.status == 501

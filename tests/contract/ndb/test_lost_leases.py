@@ -33,7 +33,7 @@ Pass = Callable[[float], None]
 
 @pytest.fixture
 def live_on(service: userlock.LockService, clock: ManualClock) -> Pass:
-    """Let time pass with the heart beating."""
+    """Let time pass with the renewal thread beating."""
     return lambda seconds: live(service, clock, seconds)
 
 

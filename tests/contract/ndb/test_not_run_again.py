@@ -18,7 +18,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.events import LISTENERS, Event
-from userlock.lock.tenure import HeldLock
+from userlock.lock.held_lock import HeldLock
 from userlock.ndb import transactions
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.stores import MemoryStore

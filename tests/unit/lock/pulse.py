@@ -1,4 +1,4 @@
-"""What tests of heartbeats share: time that passes with a heart that beats in it."""
+"""What tests of heartbeats share: time that passes with a renewal thread that beats in it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LEASE = 10.0
 def live(service: LockService, clock: ManualClock, seconds: float) -> None:
     """Let time pass, and all that is due in it be done, each at its time."""
     end = clock.now() + seconds
-    while (due := service.heart.beat()) is not None and due <= end:
+    while (due := service.renewals.run_due()) is not None and due <= end:
         clock.advance(due - clock.now())
     clock.advance(end - clock.now())
-    service.heart.beat()
+    service.renewals.run_due()
 
 
 def told(events: list[Event]) -> list[LeaseLost]:

@@ -9,7 +9,7 @@ from tests.leases import taken
 from tests.unit.lock.shaky import ShakyStore
 from userlock.lock.degraded import confirm
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import PATIENCE_SECONDS
 from userlock.lock.record import Record
 from userlock.lock.upkeep import offer, shorten
@@ -24,7 +24,7 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = ShakyStore(clock=self.clock)
-        self.leases = Leases(self.store, self.clock)
+        self.leases = LeaseProtocol(self.store, self.clock)
         self.mine = make_claim(LOCK)
         self.others: set[str] = set()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from userlock.lock.lease import Lease, Lost, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import Stored, StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -21,8 +21,8 @@ def store(clock: ManualClock) -> MemoryStore:
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> Leases:
-    return Leases(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
+    return LeaseProtocol(store, clock)
 
 
 def taken(lease: Lease | None) -> Lease:
@@ -32,7 +32,7 @@ def taken(lease: Lease | None) -> Lease:
 
 class TestReleases:
     def test_a_remove_in_doubt_whose_lock_has_others_now(
-        self, store: MemoryStore, leases: Leases
+        self, store: MemoryStore, leases: LeaseProtocol
     ) -> None:
         """It was removed, and then taken: that is no loss. Nor is it known to be a release."""
         lease = taken(leases.take(make_claim()))
@@ -42,7 +42,7 @@ class TestReleases:
             leases.release(lease)
 
     def test_a_line_in_doubt_whose_record_has_gone(
-        self, store: MemoryStore, leases: Leases
+        self, store: MemoryStore, leases: LeaseProtocol
     ) -> None:
         """Whoever was next has come and gone."""
         lease = taken(leases.take(make_claim()))._replace(contended=True)
@@ -52,7 +52,7 @@ class TestReleases:
             leases.release(lease)
 
     def test_a_remove_in_doubt_after_the_lease(
-        self, store: MemoryStore, leases: Leases, clock: ManualClock
+        self, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         """Others may have had it in between, and have left again."""
         lease = taken(leases.take(make_claim(ttl_seconds=1)))
@@ -62,7 +62,7 @@ class TestReleases:
             leases.release(lease)
 
     def test_a_line_whose_answer_was_lost_and_is_found_after_the_lease(
-        self, store: MemoryStore, leases: Leases, clock: ManualClock
+        self, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         """It was written in time, and nobody had the lock since: that is no loss."""
         lease = taken(leases.take(make_claim(ttl_seconds=1)))._replace(contended=True)
@@ -84,7 +84,7 @@ class TestReleases:
                 return super().append(lock_id, line)
 
         store = Resending(clock=clock)
-        leases = Leases(store, clock)
+        leases = LeaseProtocol(store, clock)
         lease = taken(leases.take(make_claim()))._replace(contended=True)
         store.between = lambda: next_one_comes_and_goes(leases)
         assert leases.release(lease) == Lost("forgotten", None)
@@ -95,7 +95,7 @@ class TestLines:
 
     @pytest.mark.parametrize("lost", [MemoryStore.lose_reply, MemoryStore.lose_command])
     def test_a_broken_connection(
-        self, store: MemoryStore, leases: Leases, lost: Callable[[MemoryStore, str], None]
+        self, store: MemoryStore, leases: LeaseProtocol, lost: Callable[[MemoryStore, str], None]
     ) -> None:
         taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
@@ -110,7 +110,9 @@ class TestLines:
         assert record is not None
         assert [each.token for each in record.waiters()] == [second.token]
 
-    def test_a_time_out_is_not_waited_for_twice(self, store: MemoryStore, leases: Leases) -> None:
+    def test_a_time_out_is_not_waited_for_twice(
+        self, store: MemoryStore, leases: LeaseProtocol
+    ) -> None:
         taken(leases.take(make_claim()))
         store.lose_command("append", slow=True)
         with pytest.raises(StoreUnavailable):
@@ -118,7 +120,7 @@ class TestLines:
         assert store.asked["append"] == 1
 
     def test_a_server_that_is_gone_by_then_may_have_got_the_first(
-        self, store: MemoryStore, leases: Leases
+        self, store: MemoryStore, leases: LeaseProtocol
     ) -> None:
         """So whoever gave up has a place in line to give back."""
         taken(leases.take(make_claim()))
@@ -139,7 +141,7 @@ class TestErrors:
         gc.enable()
 
     @staticmethod
-    def trouble_with(leases: Leases, lease: Lease) -> weakref.ref[StoreUnavailable]:
+    def trouble_with(leases: LeaseProtocol, lease: Lease) -> weakref.ref[StoreUnavailable]:
         try:
             leases.release(lease)
         except StoreUnavailable as trouble:
@@ -147,32 +149,36 @@ class TestErrors:
         raise AssertionError("it was released")
 
     @pytest.mark.parametrize("sent", [True, False])
-    def test_of_a_store_that_is_down(self, store: MemoryStore, leases: Leases, sent: bool) -> None:
+    def test_of_a_store_that_is_down(
+        self, store: MemoryStore, leases: LeaseProtocol, sent: bool
+    ) -> None:
         lease = taken(leases.take(make_claim()))
         store.go_down(sent=sent)
         assert self.trouble_with(leases, lease)() is None
 
-    def test_of_what_is_not_known(self, store: MemoryStore, leases: Leases) -> None:
+    def test_of_what_is_not_known(self, store: MemoryStore, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         store.lose_reply("remove")
         store.before("read", lambda: leases.take(make_claim()))
         assert self.trouble_with(leases, lease)() is None
 
     def test_one_that_is_raised_where_it_is_an_argument_would_stay(
-        self, store: MemoryStore, leases: Leases, monkeypatch: pytest.MonkeyPatch
+        self, store: MemoryStore, leases: LeaseProtocol, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
 
-        def raised(leases: Leases, trouble: StoreUnavailable, *_: object, **__: object) -> None:
+        def raised(
+            leases: LeaseProtocol, trouble: StoreUnavailable, *_: object, **__: object
+        ) -> None:
             raise trouble
 
-        monkeypatch.setattr(Leases, "_end_after", raised)
+        monkeypatch.setattr(LeaseProtocol, "_end_after", raised)
         lease = taken(leases.take(make_claim()))
         store.go_down()
         assert self.trouble_with(leases, lease)() is not None
 
 
-def next_one_comes_and_goes(leases: Leases) -> None:
+def next_one_comes_and_goes(leases: LeaseProtocol) -> None:
     """Somebody takes over the lock that is free by now, and leaves nothing behind."""
     record = leases.look("learner-1")
     assert record is not None

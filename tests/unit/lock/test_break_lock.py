@@ -120,7 +120,7 @@ class TestBreaking:
         with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
             userlock.break_lock("ann", by="Jo")
             clock.advance(1)
-            service.heart.beat()
+            service.renewals.run_due()
             assert lock.lost == "it was broken by Jo"
 
     def test_somebody_else_may_have_it_by_then(

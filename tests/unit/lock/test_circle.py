@@ -14,7 +14,6 @@ from tests.simulation.world import World
 from userlock import DeadlockDetected, LockService, LockTimeout
 from userlock.events import Deadlock, Event
 from userlock.lock.record import BlockedOn
-from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 

@@ -8,7 +8,7 @@ import userlock
 from tests.simulation.rivals import Rival, Step, chain, run
 from tests.simulation.world import World
 from userlock import DeadlockDetected, LockService, LockTimeout
-from userlock.lock import circle as circle_module
+from userlock.lock import deadlock as circle_module
 from userlock.lock.record import BlockedOn, Record, blocked
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemoryStore
@@ -92,7 +92,7 @@ class TestNoCircle:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Even if it could not take the note back."""
-        monkeypatch.setattr(circle_module.Circle, "end", lambda self: None)
+        monkeypatch.setattr(circle_module.DeadlockWatch, "end", lambda self: None)
         b = Rival(world, "host/b", [Step("b"), Step("a", after=1.0)], wait_timeout=1.0)
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wait_timeout=0.5)
 
@@ -132,7 +132,9 @@ class TestNoCircle:
     ) -> None:
         """While the chain is read, one at its beginning gives up, and then one at its end waits."""
         if not twice:
-            monkeypatch.setattr(circle_module.Circle, "_see", circle_module.Circle._follow)
+            monkeypatch.setattr(
+                circle_module.DeadlockWatch, "_see", circle_module.DeadlockWatch._follow
+            )
         b, c, d = (service.acquire(lock_id) for lock_id in "xyz")
         read = store.read
 
@@ -227,7 +229,7 @@ class TestNotes:
         service.acquire("b")
         userlock.configure(service=service)
         with userlock.global_lock("a", heartbeat=True, lock_timeout=3) as lock:
-            clock.after(1.5, service.heart.beat)
+            clock.after(1.5, service.renewals.run_due)
             clock.after(1.6, lambda: notes.append(_note(service, "a")))
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=2).__enter__()

@@ -76,7 +76,7 @@ class TestRenewal:
             pass
         live(service, clock, 5 * LEASE)
         assert store.asked["swap"] == 0
-        assert len(service.heart) == 0
+        assert len(service.renewals) == 0
 
     def test_a_scope_that_is_dropped_is_renewed_no_longer(
         self, service: LockService, clock: ManualClock, store: MemoryStore
@@ -111,9 +111,9 @@ class TestRenewal:
     def test_whoever_waits_gets_it_at_the_release(
         self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
-        """The heart beats while somebody waits."""
+        """The renewal thread beats while somebody waits."""
         for tick in range(1, 40):
-            clock.after(tick, service.heart.beat)
+            clock.after(tick, service.renewals.run_due)
         clock.after(35.0, lambda: tenure.scope.release("ann"))
         started = clock.now()
         service.acquire("ann", wait_timeout=60)
@@ -213,7 +213,7 @@ class TestFailures:
         """The process was stopped; the record is still there for a moment."""
         clock.advance(LEASE + 0.1)
         assert store.read("ann") is not None
-        service.heart.beat()
+        service.renewals.run_due()
         assert tenure.lost == "its lease of 10 s ran out"
         assert store.asked["swap"] == 0
         service.acquire("ann", wait_timeout=1)
@@ -226,7 +226,7 @@ class TestFailures:
         store.before("create", lambda: clock.advance(0.3))
         store.go_down("timed out", slow=True)
         service.acquire("bob")
-        service.heart.beat()
+        service.renewals.run_due()
         assert tenure.lost
         asked = store.asked.total()
         assert service.acquire("bob").degraded

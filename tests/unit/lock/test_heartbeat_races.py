@@ -42,7 +42,7 @@ class TestRelease:
         """The release comes first: the renewal finds nothing to renew, and says nothing."""
         store.before("swap", lambda: tenure.scope.release("ann"))
         clock.advance(LEASE / 2)
-        service.heart.beat()
+        service.renewals.run_due()
         self.assert_given_back(service, store, events, line)
 
     def test_when_a_renewal_comes_in_just_before(
@@ -80,7 +80,7 @@ class TestRelease:
         getattr(store, trouble)("swap")
         store.before("swap", lambda: tenure.scope.release("ann"))
         clock.advance(LEASE / 2)
-        service.heart.beat()
+        service.renewals.run_due()
         live(service, clock, LEASE / 10)
         self.assert_given_back(service, store, events, line)
 
@@ -110,7 +110,7 @@ class TestRelease:
         store.evict("ann")
         clock.advance(LEASE / 2)
         store.before("read", lambda: tenure.scope.release("ann"))
-        service.heart.beat()
+        service.renewals.run_due()
         assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
 
     def test_in_the_middle_of_telling_the_loss(
@@ -133,7 +133,7 @@ class TestRelease:
 
         tenure.first_to_end = release_at_that_moment  # type: ignore[method-assign]
         clock.advance(LEASE / 2)
-        service.heart.beat()
+        service.renewals.run_due()
         assert not tenure.held
         assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
 
@@ -148,19 +148,19 @@ class TestExtensionByHand:
     def meeting(
         self, request: pytest.FixtureRequest, service: LockService, clock: ManualClock
     ) -> Iterator[None]:
-        """The heart beats while an extension is asked for, or when it has been carried out."""
+        """The renewal thread runs during an extension, or right after it."""
         extend = service.leases.extend
         met: list[bool] = []
 
         def meet(lease: Lease, seconds: float) -> Granted | Lost:
-            if met:  # the heart's own
+            if met:  # the renewal thread's own
                 return extend(lease, seconds)
             met.append(True)
             if request.param == "before":
-                service.heart.beat()
+                service.renewals.run_due()
             outcome = extend(lease, seconds)
             if request.param == "after":
-                service.heart.beat()
+                service.renewals.run_due()
             return outcome
 
         with pytest.MonkeyPatch.context() as patch:

@@ -84,7 +84,7 @@ class TestConfirmed:
         assert not tenure.degraded
         live(service, clock, 60)
         assert tenure.ran_out
-        assert len(service.heart) == 0
+        assert len(service.renewals) == 0
 
     def test_a_create_of_the_outage_that_landed_after_all_is_ours(
         self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
@@ -96,7 +96,7 @@ class TestConfirmed:
         store.come_back()
         store.arrive()
         clock.advance(50)
-        service.heart.beat()
+        service.renewals.run_due()
         assert not tenure.degraded
         clock.advance(50)
         assert not tenure.ran_out
@@ -126,7 +126,7 @@ class TestConfirmed:
         store.come_back()
         lease = service.acquire("ann", lock_timeout=0.1)
         clock.advance(0.2)
-        service.heart.beat()
+        service.renewals.run_due()
         live(service, clock, 0.3)
         assert not tenure.degraded
         assert record_of(store, "ann").holder.token != lease.token
@@ -145,7 +145,7 @@ def test_a_store_that_refuses_every_change_does_not_keep_the_heart(
     def refused(*_: object) -> None:
         nonlocal changes
         changes += 1
-        if changes == 1000:  # past the heart, which goes on after errors
+        if changes == 1000:  # past the renewal thread, which goes on after errors
             pytest.fail("it goes on and on")
 
     monkeypatch.setattr(store, "swap", refused)
@@ -252,7 +252,7 @@ class TestStillDown:
         """The negative control."""
         live(service, clock, 60)
         assert tenure.ran_out
-        assert len(service.heart) == 0
+        assert len(service.renewals) == 0
 
     def test_a_heart_that_comes_too_late_says_that_it_is_over(
         self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
@@ -261,7 +261,7 @@ class TestStillDown:
         store.go_down()
         tenure = scope.acquire("ann", heartbeat=True)
         clock.advance(11)
-        service.heart.beat()
+        service.renewals.run_due()
         assert tenure.lost == "its lease of 10 s ran out"
 
     def test_it_is_extended_by_hand_as_it_began(

@@ -7,7 +7,7 @@ import pytest
 from tests.leases import record_of, taken
 from userlock.lock.degraded import confirm
 from userlock.lock.lease import Granted, Held, Lease, Lost, Released, claim_of, describe_loss
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import PATIENCE_SECONDS
 from userlock.lock.record import Record, done
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
@@ -16,30 +16,30 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> Leases:
-    return Leases(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
+    return LeaseProtocol(store, clock)
 
 
-def found(leases: Leases) -> Record:
+def found(leases: LeaseProtocol) -> Record:
     return record_of(leases.store, "learner-1")
 
 
 class TestLosses:
     """What became of a lease that was not ours any more, as exactly as can be known."""
 
-    def test_it_ran_out(self, leases: Leases, clock: ManualClock) -> None:
+    def test_it_ran_out(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(10 + GRACE_SECONDS)
         assert leases.release(lease) == Lost("ran out")
         assert describe_loss(Lost("ran out"), lease) == "its lease of 10 s ran out"
 
-    def test_it_ran_out_and_lies_there(self, leases: Leases, clock: ManualClock) -> None:
+    def test_it_ran_out_and_lies_there(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         leases.join(make_claim())
         clock.advance(10)
         assert leases.release(lease) == Lost("ran out")
 
-    def test_it_ran_out_and_another_has_it(self, leases: Leases, clock: ManualClock) -> None:
+    def test_it_ran_out_and_another_has_it(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         other = make_claim(request="POST /next")
         leases.join(other)
@@ -54,14 +54,14 @@ class TestLosses:
         assert (after.holder, after.free) == (before.holder, False)
         assert leases.release(next_lease) == Released()
 
-    def test_the_store_forgot_it(self, leases: Leases, store: MemoryStore) -> None:
+    def test_the_store_forgot_it(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         lease = taken(leases.take(make_claim()))
         store.evict("learner-1")
         assert leases.release(lease) == Lost("forgotten")
         assert "forgot it" in describe_loss(Lost("forgotten"), lease)
 
     def test_the_store_forgot_it_and_another_took_it(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         store.forget_everything()
@@ -71,14 +71,16 @@ class TestLosses:
         assert not found(leases).free
         assert leases.release(next_lease) == Released()
 
-    def test_somebody_broke_it(self, leases: Leases) -> None:
+    def test_somebody_broke_it(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         assert leases.break_("learner-1", found(leases), "ops") is not None
         assert leases.release(lease) == Lost("broken", None, "ops")
         assert describe_loss(Lost("broken", None, "ops"), lease) == "it was broken by ops"
 
     @pytest.mark.parametrize("verb", ["release", "extend"])
-    def test_somebody_broke_it_and_the_next_one_took_it(self, leases: Leases, verb: str) -> None:
+    def test_somebody_broke_it_and_the_next_one_took_it(
+        self, leases: LeaseProtocol, verb: str
+    ) -> None:
         lease = taken(leases.take(make_claim()))
         successor = make_claim(request="POST /next")
         leases.join(successor)
@@ -90,7 +92,7 @@ class TestLosses:
         assert found(leases).holder == holder
 
     @pytest.mark.parametrize("verb", ["release", "extend"])
-    def test_a_lease_that_is_over_stays_over(self, leases: Leases, verb: str) -> None:
+    def test_a_lease_that_is_over_stays_over(self, leases: LeaseProtocol, verb: str) -> None:
         """The old value, used after its release."""
         lease = taken(leases.take(make_claim()))
         leases.release(lease)
@@ -99,7 +101,7 @@ class TestLosses:
 
 
 class TestKeeping:
-    def test_extending_begins_anew(self, leases: Leases, clock: ManualClock) -> None:
+    def test_extending_begins_anew(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(9)
         outcome = leases.extend(lease, 30)
@@ -110,7 +112,7 @@ class TestKeeping:
         assert leases.release(outcome.lease) == Released()
 
     def test_it_costs_one_command_while_nobody_comes(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         store.asked.clear()
@@ -120,7 +122,7 @@ class TestKeeping:
             lease = outcome.lease
         assert store.asked == {"swap": 3}
 
-    def test_those_who_came_stand_in_line_afterwards(self, leases: Leases) -> None:
+    def test_those_who_came_stand_in_line_afterwards(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         gone, stays = make_claim(), make_claim()
         leases.join(gone)
@@ -134,7 +136,7 @@ class TestKeeping:
         assert leases.release(outcome.lease) == Released()
 
     def test_who_comes_while_it_is_written_is_not_lost(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         claims = [make_claim() for _ in range(3)]
@@ -144,7 +146,7 @@ class TestKeeping:
         waiters = [waiter.token for waiter in found(leases).waiters()]
         assert waiters == [claim.token for claim in claims]
 
-    def test_it_does_not_try_for_ever(self, leases: Leases, store: MemoryStore) -> None:
+    def test_it_does_not_try_for_ever(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         lease = taken(leases.take(make_claim()))
         for _ in range(1000):
             store.before("swap", lambda: leases.join(make_claim()))
@@ -152,7 +154,7 @@ class TestKeeping:
             leases.extend(lease, 60)
 
     def test_what_is_over_by_its_holders_clock_is_not_revived(
-        self, leases: Leases, store: MemoryStore, clock: ManualClock
+        self, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
         """Also where the store is a little late: what was written meanwhile was not checked."""
         store.before("create", lambda: clock.advance(1))
@@ -162,7 +164,7 @@ class TestKeeping:
         assert leases.extend(lease, 60) == Lost("ran out")
 
     def test_a_lease_taken_without_the_store_is_confirmed_later(
-        self, leases: Leases, clock: ManualClock
+        self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = degraded(leases, clock)
         clock.advance(5)
@@ -172,14 +174,14 @@ class TestKeeping:
         assert found(leases).holder.token == lease.token
         assert leases.release(outcome.lease) == Released()
 
-    def test_unless_another_has_the_lock(self, leases: Leases, clock: ManualClock) -> None:
+    def test_unless_another_has_the_lock(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         lease = degraded(leases, clock)
         other = make_claim()
         taken(leases.take(other))
         assert confirm(leases, lease, clock) == Held(other.holder)
         assert found(leases).holder == other.holder
 
-    def test_or_is_next(self, leases: Leases, clock: ManualClock) -> None:
+    def test_or_is_next(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         lease = degraded(leases, clock)
         other_lease = taken(leases.take(make_claim()))
         waiter = make_claim()
@@ -190,7 +192,9 @@ class TestKeeping:
         taken(leases.claim(waiter, found(leases), passing=False))
         assert confirm(leases, lease, clock) == Held(found(leases).holder)
 
-    def test_but_whoever_is_next_may_be_dead(self, leases: Leases, clock: ManualClock) -> None:
+    def test_but_whoever_is_next_may_be_dead(
+        self, leases: LeaseProtocol, clock: ManualClock
+    ) -> None:
         lease = degraded(leases, clock)
         other_lease = taken(leases.take(make_claim()))
         leases.join(make_claim())
@@ -204,7 +208,9 @@ class TestKeeping:
         assert leases.release(confirmed.lease) == Released()
         assert leases.look("learner-1") is None, "and is not in line any more"
 
-    def test_its_own_place_in_line_is_its_to_take(self, leases: Leases, clock: ManualClock) -> None:
+    def test_its_own_place_in_line_is_its_to_take(
+        self, leases: LeaseProtocol, clock: ManualClock
+    ) -> None:
         """It stood there when the store went away, and is next now."""
         lease = degraded(leases, clock)
         other_lease = taken(leases.take(make_claim()))
@@ -214,7 +220,7 @@ class TestKeeping:
         assert found(leases).empty
 
     def test_it_leaves_the_line_once_another_has_the_lock(
-        self, leases: Leases, clock: ManualClock
+        self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         """Nobody would take that place any more, and those behind would wait for it."""
         lease = degraded(leases, clock)
@@ -226,7 +232,9 @@ class TestKeeping:
         leases.release(other_lease)
         assert found(leases).position_of(behind.token) == 0
 
-    def test_what_nobody_waits_for_is_taken_over(self, leases: Leases, clock: ManualClock) -> None:
+    def test_what_nobody_waits_for_is_taken_over(
+        self, leases: LeaseProtocol, clock: ManualClock
+    ) -> None:
         lease = degraded(leases, clock)
         taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(10)
@@ -234,7 +242,7 @@ class TestKeeping:
         assert found(leases).holder.token == lease.token
 
 
-def degraded(leases: Leases, clock: ManualClock) -> Lease:
+def degraded(leases: LeaseProtocol, clock: ManualClock) -> Lease:
     """A lease as the outage policy gives it."""
     claim = make_claim()
     lease = taken(leases.take(claim))
@@ -243,7 +251,7 @@ def degraded(leases: Leases, clock: ManualClock) -> Lease:
 
 
 class TestBreaking:
-    def test_whoever_waits_is_next(self, leases: Leases) -> None:
+    def test_whoever_waits_is_next(self, leases: LeaseProtocol) -> None:
         taken(leases.take(make_claim()))
         waiter = make_claim()
         leases.join(waiter)
@@ -251,7 +259,7 @@ class TestBreaking:
         record = found(leases)
         assert (record.free, record.broken_by, record.position_of(waiter.token)) == (True, "ops", 0)
 
-    def test_one_that_has_been_released_cannot_be_broken(self, leases: Leases) -> None:
+    def test_one_that_has_been_released_cannot_be_broken(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         seen = found(leases)
         leases.join(make_claim())
@@ -260,18 +268,18 @@ class TestBreaking:
         leases.break_("learner-1", found(leases), "ops")
         assert not found(leases).broken_by
 
-    def test_one_that_is_gone_cannot_be_broken(self, leases: Leases) -> None:
+    def test_one_that_is_gone_cannot_be_broken(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         seen = found(leases)
         leases.release(lease)
         assert not leases.break_("learner-1", seen, "ops")
 
-    def test_what_others_wrote_is_removed(self, leases: Leases, store: MemoryStore) -> None:
+    def test_what_others_wrote_is_removed(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         store.create("learner-1", b"nonsense", 60)
         assert leases.break_("learner-1", found(leases), "ops")
         assert store.read("learner-1") is None
 
-    def test_the_next_holder_is_spared(self, leases: Leases, store: MemoryStore) -> None:
+    def test_the_next_holder_is_spared(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         """The one that hung has let go at that very moment: nobody asked for the next one."""
         lease = taken(leases.take(make_claim()))
         successor = make_claim()

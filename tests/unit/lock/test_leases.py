@@ -6,7 +6,7 @@ import pytest
 
 from tests.leases import record_of, taken
 from userlock.lock.lease import Priority, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores import MemoryStore
@@ -14,16 +14,16 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> Leases:
-    return Leases(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
+    return LeaseProtocol(store, clock)
 
 
-def found(leases: Leases) -> Record:
+def found(leases: LeaseProtocol) -> Record:
     return record_of(leases.store, "learner-1")
 
 
 class TestTaking:
-    def test_a_free_lock_costs_one_command(self, leases: Leases, store: MemoryStore) -> None:
+    def test_a_free_lock_costs_one_command(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         claim = make_claim()
         lease = taken(leases.take(claim))
         assert (lease.token, lease.contended, lease.unsettled) == (claim.token, False, False)
@@ -31,7 +31,7 @@ class TestTaking:
         assert store.asked == {"create": 1, "read": 1}
 
     def test_it_ends_for_its_holder_before_it_ends_in_the_store(
-        self, leases: Leases, store: MemoryStore, clock: ManualClock
+        self, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
         """However long the command was on its way."""
         store.before("create", lambda: clock.advance(2))
@@ -41,7 +41,9 @@ class TestTaking:
         assert not found(leases).lapsed
         assert clock.now() >= lease.deadline
 
-    def test_a_lock_with_a_record_cannot_be_taken(self, leases: Leases, clock: ManualClock) -> None:
+    def test_a_lock_with_a_record_cannot_be_taken(
+        self, leases: LeaseProtocol, clock: ManualClock
+    ) -> None:
         """Not even a lapsed one: those in line come first."""
         taken(leases.take(make_claim(ttl_seconds=10)))
         assert leases.take(make_claim()) is None
@@ -50,7 +52,7 @@ class TestTaking:
         clock.advance(GRACE_SECONDS)
         taken(leases.take(make_claim()))
 
-    def test_whoever_is_next_takes_over_what_was_released(self, leases: Leases) -> None:
+    def test_whoever_is_next_takes_over_what_was_released(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
         leases.join(first)
@@ -63,7 +65,7 @@ class TestTaking:
         assert (mine.record, mine.version) == (record.stored.record, record.stored.version)
         assert mine.contended
 
-    def test_what_lapsed_as_well(self, leases: Leases, clock: ManualClock) -> None:
+    def test_what_lapsed_as_well(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         taken(leases.take(make_claim(ttl_seconds=10)))
         claim = make_claim(ttl_seconds=20)
         leases.join(claim)
@@ -73,7 +75,7 @@ class TestTaking:
         clock.advance(19)
         assert not found(leases).free
 
-    def test_the_time_of_the_grant_is_said(self, leases: Leases, clock: ManualClock) -> None:
+    def test_the_time_of_the_grant_is_said(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         """Others go by it when they guess how long a hold will last."""
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
@@ -83,7 +85,7 @@ class TestTaking:
         taken(leases.claim(claim, found(leases), passing=False))
         assert found(leases).holder.since == pytest.approx(clock.wall())
 
-    def test_of_two_who_think_that_they_are_next_one_is(self, leases: Leases) -> None:
+    def test_of_two_who_think_that_they_are_next_one_is(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         one, other = make_claim(), make_claim()
         leases.join(one)
@@ -94,7 +96,7 @@ class TestTaking:
         assert leases.claim(one, seen, passing=False) is None
         assert found(leases).holder.token == other.token
 
-    def test_a_claim_on_what_has_changed_since_is_refused(self, leases: Leases) -> None:
+    def test_a_claim_on_what_has_changed_since_is_refused(self, leases: LeaseProtocol) -> None:
         """Whoever came meanwhile would be lost from the line."""
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
@@ -107,7 +109,7 @@ class TestTaking:
         assert found(leases).position_of(newcomer.token) == 1
 
     def test_a_lost_record_is_begun_again_with_those_who_waited(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         taken(leases.take(make_claim()))
         first, second, third = (make_claim() for _ in range(3))
@@ -120,24 +122,24 @@ class TestTaking:
         assert (record.holder.token, lease.contended) == (first.token, True)
         assert [waiter.token for waiter in record.waiters()] == [second.token, third.token]
 
-    def test_one_that_was_never_seen_is_simply_taken(self, leases: Leases) -> None:
+    def test_one_that_was_never_seen_is_simply_taken(self, leases: LeaseProtocol) -> None:
         claim = make_claim()
         lease = taken(leases.begin(claim, None))
         assert (found(leases).holder.token, lease.contended) == (claim.token, False)
 
     def test_one_that_was_begun_too_slowly_is_not_looked_for_behind_our_back(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         """Whoever stands in line goes on under the same token, and must not be tidied away."""
         late: list[object] = []
         leases.late = late.append
         store.delay("create")
-        store.before("read", lambda: taken(Leases(store, store.clock).take(make_claim())))
+        store.before("read", lambda: taken(LeaseProtocol(store, store.clock).take(make_claim())))
         with pytest.raises(StoreUnavailable):
             leases.begin(make_claim(), None)
         assert late == []
 
-    def test_one_that_another_has_begun_is_theirs(self, leases: Leases) -> None:
+    def test_one_that_another_has_begun_is_theirs(self, leases: LeaseProtocol) -> None:
         other = make_claim()
         taken(leases.take(other))
         seen = found(leases)
@@ -146,7 +148,7 @@ class TestTaking:
 
 
 class TestLine:
-    def test_one_stands_in_line_and_leaves_it(self, leases: Leases) -> None:
+    def test_one_stands_in_line_and_leaves_it(self, leases: LeaseProtocol) -> None:
         taken(leases.take(make_claim()))
         claim = make_claim(priority=Priority.BATCH)
         record = leases.join(claim)
@@ -155,12 +157,16 @@ class TestLine:
         leases.leave(claim.lock_id, claim.token)
         assert found(leases).empty
 
-    def test_there_is_no_line_without_a_record(self, leases: Leases, store: MemoryStore) -> None:
+    def test_there_is_no_line_without_a_record(
+        self, leases: LeaseProtocol, store: MemoryStore
+    ) -> None:
         assert leases.join(make_claim()) is None
         leases.leave("learner-1", "4f01")
         assert leases.look("learner-1") is None
 
-    def test_joining_does_not_keep_a_record_alive(self, leases: Leases, clock: ManualClock) -> None:
+    def test_joining_does_not_keep_a_record_alive(
+        self, leases: LeaseProtocol, clock: ManualClock
+    ) -> None:
         taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(9)
         leases.join(make_claim())
@@ -169,7 +175,7 @@ class TestLine:
 
 
 class TestGivingBack:
-    def test_alone_it_costs_one_command(self, leases: Leases, store: MemoryStore) -> None:
+    def test_alone_it_costs_one_command(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         lease = taken(leases.take(make_claim()))
         store.asked.clear()
         assert leases.release(lease) == Released()
@@ -177,7 +183,7 @@ class TestGivingBack:
         assert leases.look("learner-1") is None
 
     def test_with_somebody_in_line_it_costs_two_the_first_time(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
@@ -188,7 +194,7 @@ class TestGivingBack:
         assert (found(leases).free, found(leases).position_of(claim.token)) == (True, 0)
 
     def test_and_one_where_they_stood_there_already(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
@@ -201,7 +207,7 @@ class TestGivingBack:
         assert store.asked == {"append": 1}
         assert found(leases).free
 
-    def test_the_last_one_leaves_nothing_behind(self, leases: Leases) -> None:
+    def test_the_last_one_leaves_nothing_behind(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
         leases.join(claim)
@@ -210,7 +216,7 @@ class TestGivingBack:
         assert leases.release(mine) == Released()
         assert leases.look("learner-1") is None
 
-    def test_nor_when_those_in_line_have_left_it(self, leases: Leases) -> None:
+    def test_nor_when_those_in_line_have_left_it(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
         leases.join(claim)
@@ -219,7 +225,7 @@ class TestGivingBack:
         assert leases.look("learner-1") is None
 
     def test_somebody_who_comes_at_the_last_moment_is_not_lost(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         """Between the line that frees an empty record and its removal."""
         lease = taken(leases.take(make_claim()))
@@ -233,7 +239,7 @@ class TestGivingBack:
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_who_takes_over_between_the_line_and_the_look_has_taken_nothing_away(
-        self, leases: Leases, store: MemoryStore, fails: bool
+        self, leases: LeaseProtocol, store: MemoryStore, fails: bool
     ) -> None:
         """Where a store cannot append and read in one step, or the answer is lost.
 

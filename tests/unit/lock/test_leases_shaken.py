@@ -25,7 +25,7 @@ from tests.unit.lock.scenarios import (
 )
 from tests.unit.lock.shaky import Mishap, Plan, ShakyStore
 from userlock.lock.lease import Granted, Lease, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import StoreUnavailable
 
 #: How many accidents at most befall one call.
@@ -146,19 +146,19 @@ class TestTheTestsThemselves:
     def test_a_grant_that_is_not_looked_for_is_left_behind(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Leases, "_take_after", lambda *_: None)
+        monkeypatch.setattr(LeaseProtocol, "_take_after", lambda *_: None)
         with pytest.raises(AssertionError):
             TestWhateverHappens().test_what_is_said_of_our_lease_is_so(take_free)
 
     def test_a_late_command_that_is_forgotten_blocks_the_lock(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        settled = Leases._lease
+        settled = LeaseProtocol._lease
 
         def never_unsettled(*args: object, **options: object) -> Lease:
             return settled(*args, **{**options, "unsettled": False})  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Leases, "_lease", staticmethod(never_unsettled))
+        monkeypatch.setattr(LeaseProtocol, "_lease", staticmethod(never_unsettled))
         with pytest.raises(AssertionError):
             TestWhateverHappens().test_a_grant_can_be_given_back_for_good(take_free)
 

@@ -102,7 +102,7 @@ class TestTogether:
         self, service: LockService, clock: ManualClock, store: Packets, scope: LockScope
     ) -> None:
         other = LockService(
-            Packets(clock=clock), clock=clock, heart=service.heart, listeners=Listeners()
+            Packets(clock=clock), clock=clock, renewals=service.renewals, listeners=Listeners()
         )
         scopes = [scope, LockScope(other, userlock.Settings())]
         tenures = [each.acquire(name, heartbeat=True) for name in NAMES for each in scopes]
@@ -246,7 +246,7 @@ class TestABreak:
         store.before("swap", lambda: clock.advance(0.3))
         store.go_down("timed out", slow=True)
         clock.advance(LEASE / 3 + 0.1)
-        service.heart.beat()
+        service.renewals.run_due()
         assert store.packets == [100], "the breaker says it of the others"
 
 

@@ -11,9 +11,9 @@ from tests.unit.lock.pulse import live
 from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.lease import Lease
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import Stored, StoreUnavailable
-from userlock.lock.strays import Strays
+from userlock.lock.strays import PendingReleases
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -54,25 +54,25 @@ def on(two: TwoServers, clock: ManualClock) -> LockService:
     return LockService(two, clock=clock, random=Random(1), listeners=Listeners())
 
 
-def left_behind(leases: Leases, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
+def left_behind(leases: LeaseProtocol, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
     lease = leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds))
     assert lease is not None
     return lease
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> Leases:
-    return Leases(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
+    return LeaseProtocol(store, clock)
 
 
 @pytest.fixture
-def strays(leases: Leases, clock: ManualClock) -> Strays:
-    return Strays(leases, clock)
+def strays(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
+    return PendingReleases(leases, clock)
 
 
 class TestOneServer:
     def test_what_is_remembered_is_given_back(
-        self, strays: Strays, leases: Leases, store: MemoryStore
+        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         strays.remember(left_behind(leases, "ann"))
         assert len(strays) == 1
@@ -81,7 +81,7 @@ class TestOneServer:
         assert len(strays) == 0
 
     def test_another_who_has_the_lock_by_now_is_left_alone(
-        self, strays: Strays, leases: Leases, store: MemoryStore
+        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         strays.remember(left_behind(leases, "ann"))
         store.evict("ann")
@@ -92,7 +92,7 @@ class TestOneServer:
         assert (record.holder.token, record.free) == (theirs.token, False)
 
     def test_no_request_pays_for_all_of_them(
-        self, strays: Strays, leases: Leases, store: MemoryStore
+        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         for number in range(10):
             strays.remember(left_behind(leases, f"learner-{number}"))
@@ -103,7 +103,7 @@ class TestOneServer:
         assert seen == [6, 2, 0]
 
     def test_a_store_that_does_not_answer_is_asked_once_each_time(
-        self, strays: Strays, leases: Leases, store: MemoryStore
+        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         for number in range(3):
             strays.remember(left_behind(leases, f"learner-{number}"))
@@ -118,7 +118,7 @@ class TestOneServer:
         assert len(strays) == 0
 
     def test_what_is_over_by_itself_is_forgotten(
-        self, strays: Strays, leases: Leases, store: MemoryStore, clock: ManualClock
+        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
         strays.remember(left_behind(leases, "ann", ttl_seconds=5))
         clock.advance(5)
@@ -128,7 +128,7 @@ class TestOneServer:
         assert store.asked.total() == asked
 
     def test_one_that_may_still_arrive_is_looked_for_once_a_second_for_ten(
-        self, strays: Strays, leases: Leases, store: MemoryStore, clock: ManualClock
+        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
         lease = left_behind(leases, "ann")._replace(unsettled=True, version=None)
         store.evict("ann")
@@ -143,7 +143,7 @@ class TestOneServer:
         assert len(strays) == 0
 
     def test_it_is_given_back_when_it_arrives(
-        self, strays: Strays, leases: Leases, store: MemoryStore, clock: ManualClock
+        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
         claim = make_claim("ann")
         lease = Lease("ann", claim.token, clock.now() + 60, 60, degraded=True, unsettled=True)
@@ -165,7 +165,7 @@ class TestOneServer:
         service.release(lease)
         assert store.asked["remove"] == 1
 
-    def test_there_are_bounds(self, strays: Strays, leases: Leases) -> None:
+    def test_there_are_bounds(self, strays: PendingReleases, leases: LeaseProtocol) -> None:
         lease = left_behind(leases, "ann")
         for _ in range(5000):
             strays.remember(lease)
@@ -236,7 +236,7 @@ class TestIdle:
         live(service, clock, 1)
         assert store.read("learner-0") is None
         live(service, clock, 1)
-        assert len(service.heart) == 0
+        assert len(service.renewals) == 0
 
     def test_without_a_heart_it_is_not(
         self, service: LockService, store: MemoryStore, clock: ManualClock
@@ -276,7 +276,7 @@ class TestIdle:
         clock.advance(1)
         asked = store.asked["create"], store.asked["remove"]
         assert service.acquire("bob").degraded
-        service.heart.beat()
+        service.renewals.run_due()
         assert (store.asked["create"], store.asked["remove"]) == (asked[0] + 1, asked[1])
 
     def test_whoever_comes_next_finds_the_breaker_closed(
@@ -297,14 +297,14 @@ class TestIdle:
         store.come_back()
         live(service, clock, 1)
         assert store.read("learner-0") is None
-        assert len(service._access.strays) == 0
+        assert len(service._access.pending) == 0
 
     def test_more_that_is_owed_all_the_time_does_not_put_it_off(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         lease = service.acquire("ann")
         for _ in range(6):
-            service.remember_stray(lease)
+            service.release_later(lease)
             live(service, clock, 0.2)
         assert store.read("ann") is None
 
@@ -316,7 +316,7 @@ class TestIdle:
         asked = store.asked.total()
         live(service, clock, 5)
         assert store.asked.total() == asked
-        assert len(service.heart) == 0
+        assert len(service.renewals) == 0
 
     def test_a_server_that_hangs_keeps_the_others_from_nothing(
         self, two: TwoServers, clock: ManualClock
@@ -355,7 +355,7 @@ class TestIdle:
         if child == 0:
             code = 1
             try:
-                strays = service._access.strays
+                strays = service._access.pending
                 inherited = len(strays)
                 service.release(service.acquire("child"))
                 owed = len(strays)
@@ -366,4 +366,4 @@ class TestIdle:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-        assert len(service._access.strays) == 1
+        assert len(service._access.pending) == 1

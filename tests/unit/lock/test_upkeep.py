@@ -11,9 +11,9 @@ from tests.leases import record_of, taken
 from tests.unit.lock.crowd import LOCK, Crowd, gathering
 from userlock import LockService, LockTimeout
 from userlock.events import Degraded, Event
-from userlock.lock import acquisition, upkeep
+from userlock.lock import upkeep, waiting
 from userlock.lock.lease import Granted, Lease, Released
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import PATIENCE_SECONDS
 from userlock.lock.store import RewritingStore, Stored, StoreUnavailable
 from userlock.stores import MemoryStore
@@ -27,8 +27,8 @@ def crowd(clock: ManualClock) -> Iterator[Crowd]:
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> Leases:
-    return Leases(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
+    return LeaseProtocol(store, clock)
 
 
 def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:
@@ -61,7 +61,7 @@ class TestOffers:
         self, crowd: Crowd, waits: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(acquisition, "offer", lambda *_, **__: False)
+        monkeypatch.setattr(waiting, "offer", lambda *_, **__: False)
         assert the_first_in_line_dies(crowd, waits=waits) == []
 
     @pytest.mark.parametrize("processes", [1, 3])
@@ -109,7 +109,7 @@ class TestOffers:
         assert crowd.complaints == []
 
     def test_a_holder_that_was_slow_to_look_learns_that_it_has_released(
-        self, leases: Leases, store: MemoryStore
+        self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         """Between its line and its look, one offers the lock and the first in line takes it."""
         lease = taken(leases.take(make_claim()))
@@ -151,7 +151,7 @@ def many_give_up(service: LockService, store: MemoryStore, *, callers: int = 500
 
 class TestLongRecords:
     def test_those_who_have_given_up_do_not_fill_it(
-        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann", ttl_seconds=600)))
         waiter = make_claim("ann")
@@ -169,7 +169,7 @@ class TestLongRecords:
         self, service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(acquisition, "is_wordy", lambda _: False)
+        monkeypatch.setattr(waiting, "is_wordy", lambda _: False)
         service.acquire("ann", lock_timeout=600)
         assert many_give_up(service, store) > 40_000
 
@@ -185,7 +185,7 @@ class TestLongRecords:
         assert store.asked["swap"] == 0
 
     def test_those_who_still_wait_are_not_written_again_and_again(
-        self, leases: Leases, store: MemoryStore, service: LockService
+        self, leases: LeaseProtocol, store: MemoryStore, service: LockService
     ) -> None:
         taken(leases.take(make_claim("ann")))
         for _ in range(300):
@@ -195,7 +195,7 @@ class TestLongRecords:
         assert store.asked["rewrite"] == 0
 
     def test_a_line_that_comes_meanwhile_is_not_lost(
-        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
         lease = taken(leases.take(make_claim("ann")))
@@ -226,7 +226,7 @@ class TestLongRecords:
         assert not [event for event in events if isinstance(event, Degraded)]
 
     def test_a_record_that_is_free_is_left_to_whoever_is_next(
-        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
         lease = taken(leases.take(make_claim("ann")))
@@ -283,7 +283,7 @@ class TestNoRoom:
         assert lines == [[], ["patient"]]
 
     def test_whoever_stands_in_line_is_next(
-        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
         waiter = make_claim("ann")
@@ -300,7 +300,7 @@ class TestNoRoom:
         assert record_of(store, "ann").holder.token == waiter.token
 
     def test_the_dead_who_stand_in_line_are_passed_by_who_waits(
-        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
@@ -311,7 +311,7 @@ class TestNoRoom:
         assert clock.now() - began < 2 * PATIENCE_SECONDS + 0.1
 
     def test_the_dead_who_stand_in_line_are_passed_in_time(
-        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
@@ -323,7 +323,7 @@ class TestNoRoom:
         assert not service.acquire("ann", wait_timeout=0.1).degraded
 
     def test_a_release_leaves_nothing_behind(
-        self, service: LockService, store: MemoryStore, leases: Leases, holder: Lease
+        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, holder: Lease
     ) -> None:
         assert leases.release(holder) == Released()
         assert store.read("ann") is None
@@ -336,7 +336,7 @@ class TestNoRoom:
         assert not service.acquire("ann", wait_timeout=0).degraded
 
     def test_if_nothing_could_be_written_at_all_it_says_so(
-        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Others change the record each time: that is an end, too."""
         lease = taken(leases.take(make_claim("ann")))

@@ -11,16 +11,16 @@ from tests.leases import record_of, taken
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, Event, TimedOut
 from userlock.lock.lease import Lease
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def others(store: MemoryStore, clock: ManualClock) -> Leases:
+def others(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
     """Somebody else's way to the store."""
-    return Leases(store, clock)
+    return LeaseProtocol(store, clock)
 
 
 def interrupt() -> None:
@@ -106,7 +106,7 @@ class TestBeginning:
         assert acquired.attempts == len(clock.sleeps) + 2, "the first try, the line, the looks"
 
     def test_whoever_is_next_is_named_where_nobody_has_it(
-        self, service: LockService, store: MemoryStore, others: Leases, events: list[Event]
+        self, service: LockService, store: MemoryStore, others: LeaseProtocol, events: list[Event]
     ) -> None:
         lease = taken(others.take(make_claim("ann")))
         others.join(make_claim("ann", request="GET /second"))
@@ -119,7 +119,7 @@ class TestBeginning:
         assert timed_out.blocked_by == "GET /second (next in line)"
 
     def test_those_behind_do_not_look_in_step(
-        self, store: MemoryStore, clock: ManualClock, others: Leases
+        self, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:
         taken(others.take(make_claim("ann")))
         others.join(make_claim("ann"))
@@ -134,7 +134,7 @@ class TestBeginning:
         assert len(set(sleeps[0])) == len(sleeps[0])
 
     def test_trying_once_takes_what_lies_there_for_nobody(
-        self, service: LockService, store: MemoryStore, others: Leases
+        self, service: LockService, store: MemoryStore, others: LeaseProtocol
     ) -> None:
         """Released, and everybody who waited has given up: no reason to fail."""
         lease = taken(others.take(make_claim("ann")))
@@ -153,7 +153,7 @@ class TestBeginning:
         service: LockService,
         store: MemoryStore,
         clock: ManualClock,
-        others: Leases,
+        others: LeaseProtocol,
         wait: int,
     ) -> None:
         """There was a record when it asked, and there is none when it looks."""
@@ -253,7 +253,7 @@ def test_a_store_that_refuses_every_change_is_given_up_in_time(
 
 class TestOutages:
     def test_what_stood_in_line_when_the_store_went_away_is_taken_back(
-        self, store: MemoryStore, clock: ManualClock, others: Leases
+        self, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:
         service = LockService(store, clock=clock, outage="fail")
         taken(others.take(make_claim("ann")))
@@ -266,7 +266,7 @@ class TestOutages:
         assert record_of(store, "ann").empty
 
     def test_a_time_out_that_cannot_be_said_is_said_later(
-        self, service: LockService, store: MemoryStore, others: Leases
+        self, service: LockService, store: MemoryStore, others: LeaseProtocol
     ) -> None:
         taken(others.take(make_claim("ann")))
         store.before("append", lambda: store.before("append", store.go_down))
@@ -278,7 +278,7 @@ class TestOutages:
         assert record_of(store, "ann").empty
 
     def test_a_command_that_is_late_does_not_keep_us_waiting(
-        self, service: LockService, store: MemoryStore, clock: ManualClock, others: Leases
+        self, service: LockService, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:
         """The first command was late, and arrives when the holder has gone, as we stand in line.
 

@@ -13,7 +13,7 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
 from userlock import HeldLock, LockNotHeld, LockService
 from userlock.events import Event, Extended
-from userlock.lock import tenure as tenure_module
+from userlock.lock import held_lock as tenure_module
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -207,7 +207,7 @@ class TestTheNewTenure:
             assert new.lease.ttl_seconds == 3
             for _ in range(20):
                 clock.advance(0.5)
-                service.heart.beat()
+                service.renewals.run_due()
             assert not new.ran_out
             assert not new.lost
         assert sum(isinstance(event, Extended) for event in events) == pytest.approx(10, abs=2)
@@ -227,7 +227,7 @@ class TestTheNewTenure:
             dead_person(service, "ann")
             new = lock.yield_to_waiters()
             clock.advance(2)
-            service.heart.beat()
+            service.renewals.run_due()
             assert new.remaining_seconds <= 1
 
     def test_who_wants_to_know_of_its_loss_is_told(

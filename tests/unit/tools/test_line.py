@@ -13,7 +13,7 @@ from tools.traffic.profile import Profile
 from userlock.lock.policy import LockPolicy, Polling
 from userlock.lock.queue import Look
 
-#: Round trips that take next to nothing, so that times can be told by heart.
+#: Round trips that take next to nothing, so that times can be told by renewals.
 QUICK = dataclasses.replace(Profile(), round_trip=1e-6)
 SOON = 0.001
 

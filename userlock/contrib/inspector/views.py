@@ -272,7 +272,7 @@ class Views:
 
     def heartbeats(self) -> View:
         """Return the state of the renewal thread."""
-        heart = self._service().heart
+        renewals = self._service().renewals
         return View(
             name="heartbeats",
             title="Heartbeats",
@@ -286,8 +286,8 @@ class Views:
             rows=[
                 {
                     "process": process_label(),
-                    "looked_after": len(heart),
-                    "thread": "runs" if heart.running else "not needed so far",
+                    "looked_after": len(renewals),
+                    "thread": "runs" if renewals.running else "not needed so far",
                 }
             ],
             empty="",

@@ -18,7 +18,7 @@ from userlock.words import counted
 
 #: A record may come to so many bytes; see `LeaseStore`.
 _RECORD_BYTES = 100_000
-#: Leases are of a minute as a rule; what is evicted at such an age may be a live lock.
+#: LeaseProtocol are of a minute as a rule; what is evicted at such an age may be a live lock.
 _LEASE_SECONDS = 120
 _LATELY_SECONDS = 120
 _PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")

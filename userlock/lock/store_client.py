@@ -8,41 +8,43 @@ from typing import ParamSpec, TypeVar
 
 from userlock.clock import Clock
 from userlock.lock.breaker import CircuitBreaker
-from userlock.lock.heart import Heart
-from userlock.lock.leases import Leases
+from userlock.lock.protocol import LeaseProtocol
+from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import ShardedStore, StoreUnavailable
-from userlock.lock.strays import Strays
+from userlock.lock.strays import PendingReleases
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-#: How often the heart looks after what is owed.
+#: How often the renewal thread looks after what is owed.
 _LOOK_SECONDS = 1.0
 #: How much of it at once, so that renewals do not wait for it.
 _MOST_AT_A_BEAT = 100
 
 
-class Access:
+class StoreClient:
     """The breaker-guarded access of a lock service to its store. Thread-safe.
 
-    A ward of the heart while something is owed to the store.
+    A ward of the renewal thread while something is owed to the store.
 
     Args:
         leases: what is asked.
         clock: for the time.
-        heart: gives back what is owed, where nobody asks for anything else. None for a store
-            that the heart's thread cannot use.
+        renewals: gives back what is owed, where nobody asks for anything else. None for a store
+            that the renewal thread's thread cannot use.
 
     Attributes:
         strays: the leases that are still to be given back.
     """
 
-    def __init__(self, leases: Leases, clock: Clock, heart: Heart | None = None) -> None:
+    def __init__(
+        self, leases: LeaseProtocol, clock: Clock, renewals: RenewalThread | None = None
+    ) -> None:
         self._clock = clock
-        self._heart = heart
-        self.strays = Strays(leases, clock, self.breaker_of, self._begin_to_look)
-        leases.late = self.strays.remember
+        self._renewals = renewals
+        self.pending = PendingReleases(leases, clock, self.breaker_of, self._begin_to_look)
+        leases.late = self.pending.remember
         self._only = CircuitBreaker(clock)
         # One that is down must not keep us from asking the others.
         self._shard_of = leases.store.shard_of if isinstance(leases.store, ShardedStore) else None
@@ -78,36 +80,36 @@ class Access:
         """The store answered."""
         if not breaker.closed:
             breaker.succeeded()
-        if self.strays.owed:
+        if self.pending.owed:
             self.collect(breaker)
 
     def collect(self, breaker: CircuitBreaker) -> None:
         """A server answers: give back some of what is owed to it."""
         asked_at = self._clock.now()
         try:
-            self.strays.collect(breaker)
+            self.pending.collect(breaker)
         except StoreUnavailable as trouble:
             self.failed(breaker, asked_at, trouble)
 
     # --- what is owed, where nobody asks ----------------------------------------------------
 
     def _begin_to_look(self) -> None:
-        if self._heart is not None:
-            self._heart.look_after(self, self._clock.now() + _LOOK_SECONDS)
+        if self._renewals is not None:
+            self._renewals.schedule(self, self._clock.now() + _LOOK_SECONDS)
 
-    def beat(self, now: float) -> float | None:
-        """Give back what is owed; see `Ward`. In an outage, as the one that probes."""
+    def run(self, now: float) -> float | None:
+        """Give back what is owed; see `Task`. In an outage, as the one that probes."""
         more = False
         for breaker in [self._only, *self._of_shard.values()]:
             asked_at = self._clock.now()
             try:
-                asked = self.strays.collect(breaker, most=_MOST_AT_A_BEAT, may_ask=breaker.allows)
+                asked = self.pending.collect(breaker, most=_MOST_AT_A_BEAT, may_ask=breaker.allows)
             except StoreUnavailable as trouble:
                 self.failed(breaker, asked_at, trouble)
                 continue
             if asked:
                 breaker.succeeded()
             more = more or asked == _MOST_AT_A_BEAT
-        if not self.strays.owed:
+        if not self.pending.owed:
             return None
         return now if more else self._clock.now() + _LOOK_SECONDS  # who else is due comes first

@@ -1,7 +1,7 @@
 """One thread per process that does what is due for all locks: renewals, confirmations.
 
 It knows nothing of leases. A *ward* says when it is next to be looked after;
-the heart calls it then. The thread is started with the first ward, is a
+the renewal thread calls it then. The thread is started with the first ward, is a
 daemon, and does not survive a fork: the child's own first ward starts the
 child's own, and the parent's wards stay the parent's.
 """
@@ -30,29 +30,29 @@ _MOST_TOGETHER = 100
 _FEW = 64
 
 
-class Ward(Protocol):
+class Task(Protocol):
     """One object that the renewal thread looks after. Hashed by identity."""
 
-    def beat(self, now: float) -> float | None:
+    def run(self, now: float) -> float | None:
         """Do what is due at `now`; when to be called again, or None for never."""
         ...
 
 
-class SociableWard(Ward, Protocol):
+class BatchedTask(Task, Protocol):
     """One that is cheaper to look after together with others.
 
     Attributes:
-        company: the same for all that can be; hashed and compared by identity.
+        batch_key: the same for all that can be; hashed and compared by identity.
     """
 
-    company: object
+    batch_key: object
 
-    def beat_with(self, others: Sequence[Any], now: float) -> list[float | None]:
-        """`beat` for this one and those others of its company that are due; in this order."""
+    def run_with(self, others: Sequence[Any], now: float) -> list[float | None]:
+        """`beat` for this one and those others of its batch_key that are due; in this order."""
         ...
 
 
-class Heart:
+class RenewalThread:
     """Calls wards when they are due. Thread-safe.
 
     Wards are kept by weak references: what nobody else keeps is forgotten.
@@ -72,8 +72,8 @@ class Heart:
     def _begin(self) -> None:
         self._changed = threading.Condition()
         #: When, which entry, and whom. An entry that is not its ward's latest means nothing.
-        self._due: list[tuple[float, int, weakref.ref[Ward]]] = []
-        self._latest: weakref.WeakKeyDictionary[Ward, int] = weakref.WeakKeyDictionary()
+        self._due: list[tuple[float, int, weakref.ref[Task]]] = []
+        self._latest: weakref.WeakKeyDictionary[Task, int] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class Heart:
         """Return whether the thread runs. It starts with the first object to look after."""
         return self._thread is not None and self._thread.is_alive()
 
-    def look_after(self, ward: Ward, due: float) -> None:
+    def schedule(self, ward: Task, due: float) -> None:
         """Call `ward.beat` at `due`, on this heart's clock, and when it says from then on.
 
         For a ward that is looked after already: at `due` instead of when it was.
@@ -99,7 +99,7 @@ class Heart:
             elif self._due[0][0] == due:
                 self._changed.notify()
 
-    def _put_down(self, ward: Ward, due: float) -> None:
+    def _put_down(self, ward: Task, due: float) -> None:
         if len(self._due) > 2 * len(self._latest) + _FEW:
             # Most of it is about wards that have gone: short locks with long leases.
             self._due = [entry for entry in self._due if self._is_latest(entry)]
@@ -107,12 +107,12 @@ class Heart:
         order = self._latest[ward] = next(self._order)
         heapq.heappush(self._due, (due, order, weakref.ref(ward)))
 
-    def _is_latest(self, entry: tuple[float, int, weakref.ref[Ward]]) -> bool:
+    def _is_latest(self, entry: tuple[float, int, weakref.ref[Task]]) -> bool:
         ward = entry[2]()
         return ward is not None and self._latest.get(ward) == entry[1]
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._run, name="userlock-heart", daemon=True)
+        thread = threading.Thread(target=self._run, name="userlock-renewal", daemon=True)
         try:
             thread.start()
         except RuntimeError:
@@ -122,7 +122,7 @@ class Heart:
         else:
             self._thread = thread
 
-    def beat(self) -> float | None:
+    def run_due(self) -> float | None:
         """Look after everyone who is due; when the next one will be, None if there is nobody."""
         while True:
             with self._changed:
@@ -139,10 +139,10 @@ class Heart:
                             self._put_down(ward, when)
             del due, ward  # or this frame would keep them
 
-    def _take_due(self) -> list[tuple[Ward, int]]:
-        """Return the next one that is due, and those of its company that are due right after it."""
-        due: list[tuple[Ward, int]] = []
-        company = None
+    def _take_due(self) -> list[tuple[Task, int]]:
+        """Return the next one that is due, and those of its batch that are due as well."""
+        due: list[tuple[Task, int]] = []
+        batch_key = None
         now = self._clock.now()
         while self._due and self._due[0][0] <= now and len(due) < _MOST_TOGETHER:
             _, order, reference = entry = heapq.heappop(self._due)
@@ -150,12 +150,12 @@ class Heart:
             if ward is None or self._latest.get(ward) != order:
                 continue
             if not due:
-                company = getattr(ward, "company", None)
-            elif getattr(ward, "company", None) is not company:
+                batch_key = getattr(ward, "batch_key", None)
+            elif getattr(ward, "batch_key", None) is not batch_key:
                 heapq.heappush(self._due, entry)
                 break
             due.append((ward, order))
-            if company is None:
+            if batch_key is None:
                 break
         return due
 
@@ -163,7 +163,7 @@ class Heart:
         first, *others = wards
         now = self._clock.now()
         try:
-            return first.beat_with(others, now) if others else [first.beat(now)]
+            return first.run_with(others, now) if others else [first.run(now)]
         except BaseException as error:
             # In the thread also what is meant to end a thread, from a callback:
             # all the other wards are in its care as well.
@@ -175,22 +175,22 @@ class Heart:
 
     def _run(self) -> None:
         while True:
-            self.beat()
+            self.run_due()
             with self._changed:
                 wait = self._due[0][0] - self._clock.now() if self._due else None
                 if wait is None or wait > 0:
                     self._changed.wait(wait)
 
 
-_all: weakref.WeakSet[Heart] = weakref.WeakSet()
+_all: weakref.WeakSet[RenewalThread] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for heart in list(_all):
-        heart._begin()
+    for renewals in list(_all):
+        renewals._begin()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 #: The one of this process.
-SYSTEM_HEART = Heart(SYSTEM_CLOCK, threaded=True)
+SYSTEM_RENEWALS = RenewalThread(SYSTEM_CLOCK, threaded=True)

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope
 from userlock.lock.blocks import Entries, decorated
+from userlock.lock.held_lock import HeldLock, running_code
 from userlock.lock.lease import (
     Holder,
     Priority,
@@ -28,7 +29,6 @@ from userlock.lock.scope import (
     leave_scope,
 )
 from userlock.lock.service import LockService
-from userlock.lock.tenure import HeldLock, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

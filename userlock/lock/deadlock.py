@@ -56,7 +56,7 @@ class _Link(NamedTuple):
     holder: str
 
 
-class Circle:
+class DeadlockWatch:
     """Watches for a circle while one claim waits.
 
     Args:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from userlock.errors import DeadlockDetected, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, Deadlock, Degraded, TimedOut, Unavailable
-from userlock.lock.circle import Circle
-from userlock.lock.fallback import StandIn
+from userlock.lock.deadlock import DeadlockWatch
+from userlock.lock.fallback import FallbackClaim
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import OutagePolicy
 from userlock.lock.queue import MEMORY_SECONDS, Decision, Look, Turn, delay
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from userlock.lock.service import LockService
 
 
-class Acquisition:
+class Wait:
     """One call of `acquire`, from its first answer to a lease or an error.
 
     Args:
@@ -55,7 +55,7 @@ class Acquisition:
         self._looked = self._looked_before = started
         self._joined = False
         self._aged = False
-        self._circle = Circle(service, claim, holding) if holding else None
+        self._circle = DeadlockWatch(service, claim, holding) if holding else None
 
     # --- from the first answer on -----------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Acquisition:
                 self._claim.lock_id, self._leases.leave, self._claim.lock_id, self._claim.token
             )
         except StoreUnavailable:
-            self._service.remember_stray(self._lease_without_the_store(unsettled=True))
+            self._service.release_later(self._lease_without_the_store(unsettled=True))
 
     def abandoned(self) -> None:
         """Take back whatever was asked for."""
@@ -121,7 +121,7 @@ class Acquisition:
         lease = self._lease_without_the_store(unsettled=trouble.sent or self._joined)
         reason = trouble.reason
         if service.fallback is not None:
-            stand_in = StandIn(service.fallback, service.listeners)
+            stand_in = FallbackClaim(service.fallback, service.listeners)
             other = self._from_fallback(stand_in, lease)
             if other is not None:
                 lease = lease._replace(also=(other, service.fallback), deadline=other.deadline)
@@ -131,21 +131,21 @@ class Acquisition:
             reason += f"; in the fallback store: {stand_in.reason}"
         if service.outage is OutagePolicy.FAIL:
             if lease.unsettled:
-                service.remember_stray(lease)
+                service.release_later(lease)
             service.listeners.emit(Unavailable(*self._facts_without_a_lease(), reason))
             raise LockServiceUnavailable(lock_id=self._claim.lock_id, reason=reason) from trouble
         service.listeners.emit(Degraded(self._claim.lock_id, reason))
         self._acquired(degraded=True)
         return lease
 
-    def _from_fallback(self, stand_in: StandIn, lease: Lease) -> Lease | None:
+    def _from_fallback(self, stand_in: FallbackClaim, lease: Lease) -> Lease | None:
         """Return a lease of the service that stands in; None if it does not answer either."""
         try:
             other = stand_in.acquire(self._claim, max(0.0, self._wait_seconds - self._elapsed()))
         except BaseException:
             # Somebody has it there, or the thread is being stopped.
             if lease.unsettled:
-                self._service.remember_stray(lease)
+                self._service.release_later(lease)
             raise
         self._attempts += stand_in.attempts
         self._blocked_by = self._blocked_by or stand_in.blocked_by

@@ -105,7 +105,7 @@ class HeldLock:
 
     @property
     def extending(self) -> threading.Lock:
-        """Held by whoever is giving the lease another end: its owner or the heart."""
+        """Held by whoever is giving the lease another end: its owner or the renewal thread."""
         lock: threading.Lock = self.__dict__.setdefault("_extending", threading.Lock())
         return lock
 
@@ -226,7 +226,7 @@ class HeldLock:
     def first_to_end(self) -> bool:
         """True for the first who asks: the one who is to say how the lease has ended.
 
-        Its owner releases it while the heart finds it lost: one of them tells.
+        Its owner releases it while the renewal thread finds it lost: one of them tells.
         """
         me = object()
         return self.__dict__.setdefault("_ended_by", me) is me

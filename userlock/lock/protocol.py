@@ -41,7 +41,7 @@ from userlock.lock.upkeep import MOST_SWAPS, say_done
 _new_tuple = tuple.__new__
 
 
-class Leases:
+class LeaseProtocol:
     """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above."""
 
     def __init__(self, store: LeaseStore, clock: Clock) -> None:

@@ -1,0 +1,39 @@
+"""Reset of objects in a forked child process.
+
+A lock that another thread holds at the moment of a fork stays locked in the
+child for ever, and connections of the parent must not be used by the child.
+An object with such state registers a method that puts it right.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from types import MethodType
+
+_owners: weakref.WeakKeyDictionary[object, list[str]] = weakref.WeakKeyDictionary()
+_functions: list[Callable[[], object]] = []
+
+
+def reset_in_child(reset: Callable[[], object]) -> None:
+    """Call `reset` in each forked child of this process, before any other code of the library.
+
+    A bound method keeps its object by a weak reference only; the object must
+    be hashable by identity. Functions are called after methods.
+    """
+    if isinstance(reset, MethodType):
+        _owners.setdefault(reset.__self__, []).append(reset.__name__)
+    else:
+        _functions.append(reset)
+
+
+def _run_in_child() -> None:
+    for owner, names in list(_owners.items()):
+        for name in names:
+            getattr(owner, name)()
+    for function in _functions:
+        function()
+
+
+os.register_at_fork(after_in_child=_run_in_child)
