@@ -33,7 +33,7 @@ def write(lines: Iterable[bytes], folder: Path) -> int:
     """
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise DumpError(f"{folder} is there already, and not empty")
+            raise DumpError(f"{folder} exists and is not empty")
         beside = Path(tempfile.mkdtemp(prefix=".export-", dir=_made(folder.absolute().parent)))
         try:
             count = _write_lines(lines, beside)
@@ -91,7 +91,7 @@ def read(folder: Path) -> Iterator[bytes]:
             _check(about)
         files = sorted(folder.rglob("*.jsonl"))
         if not files and not about.exists():
-            raise DumpError(f"{folder} has no export: there is no {_ABOUT} and no *.jsonl")
+            raise DumpError(f"{folder} has no export: neither {_ABOUT} nor *.jsonl")
         for path in files:
             with path.open("rb") as file:
                 yield from file
@@ -103,7 +103,7 @@ def _check(about: Path) -> None:
     try:
         written = int(json.loads(about.read_text())["format"])
     except (ValueError, KeyError, TypeError) as error:
-        raise DumpError(f"{about} is not of an export: {error!r}") from None
+        raise DumpError(f"{about} is not part of an export: {error!r}") from None
     if written > FORMAT:
         raise DumpError(
             f"{about} is from a newer version of the emulator (format {written}, this one "

@@ -90,4 +90,4 @@ def _reason(body: bytes) -> str:
     try:
         return " ".join(str(json.loads(body)["error"]).split())
     except (ValueError, KeyError, TypeError):
-        return f"this is no emulator: it answers {body[:100]!r}"
+        return f"this is not an emulator: it replied {body[:100]!r}"

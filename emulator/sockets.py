@@ -29,7 +29,7 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
         raise
     if not is_loopback(listener):
         _log.warning(
-            "listening on %s: whoever reaches it can read and change everything, without a"
+            "listening on %s: any client that reaches it can read and change everything, without a"
             " password",
             listener.getsockname()[0],
         )

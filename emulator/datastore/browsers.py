@@ -39,7 +39,7 @@ class Gate:
             if not self._is_here(host):
                 return (
                     f"the Host {host!r} may be the name of a web site: use an address, localhost,"
-                    " or the name that the emulator was told to listen on (--host)"
+                    " or the name that the emulator listens on (--host)"
                 )
         own = [f"http://{host}".lower() for host in hosts]
         for origin in headers.get_all("Origin", []):

@@ -90,7 +90,7 @@ class Control:
         number = path.removeprefix("/faults/")
         fault = next((each for each in self._faults.planted if str(each.id) == number), None)
         if fault is None:
-            raise _RefusedError(HTTPStatus.NOT_FOUND, f"there is nothing at {path or '/'}")
+            raise _RefusedError(HTTPStatus.NOT_FOUND, f"there is no {path or '/'}")
         if method == "DELETE":
             fault.remove()
         elif method != "GET":

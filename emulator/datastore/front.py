@@ -85,14 +85,14 @@ class Front:
                     return
                 self._process.wait()
                 self._ours.close()
-                _log.warning("the relay in front has ended (%s): starting it again", self._ended)
+                _log.warning("the relay has ended (%s): restarting it", self._ended)
                 try:
                     self._launch()
                 except OSError as error:
                     _log.warning("the relay could not be started: %s", error)
         self._receive()
         if not self._stopping:
-            _log.error("the relay in front ends again and again: no client can connect any more")
+            _log.error("the relay keeps ending: clients can no longer connect")
             # They are to see it at once, and not to wait for an answer.
             self._listener.close()
 

@@ -90,7 +90,7 @@ class _Parser(Words):
     def query(self) -> QueryPb:
         self.keyword("SELECT")
         if self.at_function(*_AGGREGATORS):
-            raise self.unexpected("a name, as an aggregation is none of RunQuery's queries,")
+            raise self.unexpected("a name, as RunQuery takes no aggregations,")
         query = Query()
         self._selection(query)
         self._source(query)
@@ -127,7 +127,7 @@ class _Parser(Words):
                 distinct = self.parenthesized(lambda: self.several(self.dotted_name))
         if self.accept("*"):
             if distinct == []:
-                raise self.unexpected("names, as DISTINCT needs some,")
+                raise self.unexpected("names, which DISTINCT needs,")
             names = []
         else:
             names = self.several(self.dotted_name)
@@ -184,7 +184,7 @@ class _Parser(Words):
         if self.accept("+") or (self.next.sort is Sort.INTEGER and self.next.text.startswith("+")):
             further = self._result_position()
         if not isinstance(further, int):
-            raise gql_error("what is added to an offset must be a number.")
+            raise gql_error("the addend of an offset must be a number.")
         query.offset = further
 
     def _result_position(self) -> int | bytes:
@@ -328,7 +328,7 @@ class _Parser(Words):
 
     def _element(self) -> ValuePb:
         if self.at_function("ARRAY"):
-            raise self.unexpected("a value that is no array")
+            raise self.unexpected("a value that is not an array")
         return self._value()
 
     def _named_value(self, name: str) -> ValuePb:

@@ -31,7 +31,7 @@ def read_body(
         return _read_chunks(stream, limit)
     length = length or "0"
     if not (length.isascii() and length.isdecimal()):
-        raise BodyError(f"the Content-Length {length} is no number")
+        raise BodyError(f"the Content-Length {length} is not a number")
     return _read(stream, _checked(int(length), limit))
 
 
@@ -40,7 +40,7 @@ def _read_chunks(stream: BufferedIOBase, limit: int) -> bytes:
     while size := _chunk_size(_read_line(stream)):
         body += _read(stream, _checked(len(body) + size, limit) - len(body))
         if _read_line(stream):
-            raise BodyError("a chunk is longer than it says")
+            raise BodyError("a chunk is longer than its announced size")
     # Headers may follow, none of which is of interest here.
     while _read_line(stream):
         pass
@@ -66,12 +66,12 @@ def _read_line(stream: BufferedIOBase) -> bytes:
     if len(line) == _MAX_LINE_BYTES:
         raise BodyError("a line between the chunks is too long")
     if not line.endswith(b"\n"):
-        raise ConnectionError("the client has gone in the middle of a request")
+        raise ConnectionError("the client disconnected in the middle of a request")
     return line.rstrip(b"\r\n")
 
 
 def _read(stream: BufferedIOBase, length: int) -> bytes:
     data = stream.read(length)
     if len(data) < length:
-        raise ConnectionError("the client has gone in the middle of a request")
+        raise ConnectionError("the client disconnected in the middle of a request")
     return data

@@ -32,7 +32,7 @@ class IndexPolicy:
         if mode not in MODES:
             raise ValueError(f"unknown mode of indexes {mode!r}; available: {', '.join(MODES)}")
         if mode != OFF and path is None:
-            raise StorageError(f"indexes that are {mode} need an index file")
+            raise StorageError(f"the mode of indexes {mode!r} needs an index file")
         self._mode = mode
         self._path = path
         self._lock = threading.Lock()

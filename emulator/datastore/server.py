@@ -234,5 +234,5 @@ def start(
         raise
     gate = Gate(host, open_to_others=not is_loopback(listener))
     emulator = Emulator(listener, gate, storage, control, policy, project)
-    _log.info("Datastore emulator listens on %s", emulator.host)
+    _log.info("Datastore emulator listening on %s", emulator.host)
     return emulator

@@ -55,7 +55,7 @@ class Web:
         try:
             _Handler(connection, ("", 0), self)  # type: ignore[arg-type]
         except OSError as error:
-            _log.debug("a client has gone: %s", error)
+            _log.debug("a client disconnected: %s", error)
         except Exception:
             _log.exception("hanging up on a client")
         finally:

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help="default: %(default)s")
     parser.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help="0 takes a free one; default: %(default)s"
+        "--port", type=_port, default=DEFAULT_PORT, help="0 picks a free port; default: %(default)s"
     )
     options = parser.parse_args(arguments)
     try:
