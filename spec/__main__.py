@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         expected = "holds" if check.holds else "fails"
         note = "" if outcome.verdict == expected else f"  (should be: {expected})"
         wrong += bool(note)
-        verdict = f"{outcome.verdict}{', as it must' if not check.holds and not note else ''}"
+        verdict = f"{outcome.verdict}{', as expected' if not check.holds and not note else ''}"
         print(
             f"{check.says:70} {outcome.states:10,} {outcome.depth:7,} "
             f"{outcome.seconds:6.1f}  {verdict}{note}",
