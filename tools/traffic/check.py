@@ -38,7 +38,7 @@ def main(seed: int) -> int:
     arrivals = trace(RUSH, USERS, seconds=SECONDS, seed=seed)
     with memcached() as server:
         visits = replay(f"memcache://{server.address}?prefix=traffic", arrivals, seed=seed)
-        measured = Summary.of(visits, server.operations())
+        measured = Summary.of(visits, server.requests())
     simulated = simulate(RUSH, visits, seed=seed)
     print(f"{USERS} users, their day in {SECONDS:g} s, against a real memcached")
     print(f"{'':<14}  {'measured':>10}  {'simulated':>10}  {'may differ by':>13}")
