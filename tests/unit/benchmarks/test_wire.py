@@ -97,7 +97,7 @@ def test_the_floor_is_no_floor_when_memcached_refuses(script: list[tuple[bytes, 
     [[], [ACQUIRE], [ACQUIRE, RELEASE, RELEASE], [RELEASE, ACQUIRE], [ACQUIRE, b"md k\r\n"]],
 )
 def test_another_protocol_than_expected_is_no_floor(requests: list[bytes]) -> None:
-    with pytest.raises(ValueError, match="no longer two|not a compare-and-delete"):
+    with pytest.raises(ValueError, match=r"no longer two|not a compare-and-delete"):
         RawPair(("127.0.0.1", 1), requests)
 
 
