@@ -4,7 +4,7 @@ The emulator has no passwords, and a developer's browser can reach it. Without t
 could send it a form. A page could also point its own host name at the loopback address (DNS
 rebinding) and read the emulator's responses as its own:
 
-    page of evil.example ──▶ POST http://127.0.0.1:8081/reset    Origin: http://evil.example
+    page of evil.example ──▶ POST http://127.0.0.1:8081/reset      Origin: http://evil.example
     page of evil.example ──▶ evil.example resolves to 127.0.0.1    Host: evil.example:8081
 
 Programs, and addresses typed into a browser, are not affected. Neither is gRPC: no browser opens an

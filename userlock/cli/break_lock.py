@@ -91,7 +91,7 @@ def _agreed(setting: Setting, service: LockService, lock_id: str, record: Record
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
     """End the lease that the record shows, and no other; whether that was done."""
     try:
-        done = service.ask(lock_id, service.leases.break_, lock_id, record, by)
+        done = service.client.call(lock_id, service.protocol.break_, lock_id, record, by)
     except StoreUnavailable as trouble:
         raise unreachable(trouble.reason) from trouble
     if done:
