@@ -1,16 +1,16 @@
 """The command line of the Datastore emulator.
 
     python -m emulator [start]       serve until SIGINT or SIGTERM
-    python -m emulator reset         make a running one forget everything
+    python -m emulator reset         delete all data of a running emulator
     python -m emulator export DIR    write all entities into a folder
     python -m emulator import DIR    store the entities of such a folder
-    python -m emulator env           print the exports for a shell
+    python -m emulator env           print the environment variables for a shell
 
-`start` prints the exports when the emulator is serving. The first line is
+`start` prints the environment variables when the emulator is serving. The first line is
 
     export DATASTORE_EMULATOR_HOST=127.0.0.1:8081
 
-Exit codes: 0; 2, with one line on standard error, if the arguments, the port, a folder
+Exit codes: 0 for success. 2, with one line on standard error, if the arguments, the port, a folder
 or the running emulator cannot be used.
 """
 
@@ -100,7 +100,7 @@ def _add_start(commands: Any) -> None:
     parser.add_argument(
         "--concurrency-mode",
         choices=["pessimistic", "optimistic", "optimistic-with-entity-groups"],
-        default="pessimistic",  # as in a new database
+        default="pessimistic",  # the default of a new database
         help="concurrency control of transactions (default: %(default)s)",
     )
     parser.add_argument(
@@ -123,7 +123,7 @@ def _add_start(commands: Any) -> None:
         "--log-level",
         choices=["debug", "info", "warning", "error"],
         default="warning",
-        help="log level on standard error; debug logs each RPC and its cost (default: %(default)s)",
+        help="log level; debug logs each RPC with its cost (default: %(default)s)",
     )
 
 
@@ -159,7 +159,7 @@ def _env(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Returns the exit code; exits itself for wrong arguments."""
+    """Run a command and return the exit code. Exits directly on wrong arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help")):
         given.insert(0, "start")

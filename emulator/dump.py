@@ -15,21 +15,22 @@ from urllib.parse import quote
 FORMAT = 1
 _ABOUT = "export.json"
 _DEFAULT = "(default)"
-# File systems end at 255.
+# File systems allow 255 bytes.
 _MAX_NAME = 200
 
 
 class DumpError(Exception):
-    """The folder cannot be written, or read. The text is one line."""
+    """The folder cannot be written or read. The text is one line."""
 
 
 def write(lines: Iterable[bytes], folder: Path) -> int:
-    """Write an export; returns how many entities it has.
+    """Write an export and return the number of its entities.
 
-    It is there as a whole, or not at all: it is written beside, and then renamed.
+    The export appears as a whole or not at all: it is written next to its final place, then
+    renamed.
 
     Raises:
-        DumpError: there is something in the folder, or it cannot be written.
+        DumpError: the folder is not empty, or cannot be written.
     """
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -72,7 +73,7 @@ def _write_lines(lines: Iterable[bytes], folder: Path) -> int:
 
 
 def _named(name: str) -> str:
-    """A file name for any name: neither a path, nor too long, nor another one's."""
+    """Return a unique file name for any name, neither a path nor too long."""
     quoted = quote(name, safe=" ()~:@").replace("..", "%2E%2E")
     if len(quoted) <= _MAX_NAME:
         return "%2E" if quoted == "." else quoted
@@ -80,10 +81,10 @@ def _named(name: str) -> str:
 
 
 def read(folder: Path) -> Iterator[bytes]:
-    """The lines of all files in a folder, an export's or written by hand.
+    """Yield the lines of all files in a folder, exported or written by hand.
 
     Raises:
-        DumpError: it cannot be read, has none, or is from a newer version.
+        DumpError: the folder cannot be read, has no files, or is from a newer version.
     """
     try:
         about = folder / _ABOUT

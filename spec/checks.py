@@ -1,4 +1,4 @@
-"""What `make spec` checks: each run of a model, and whether it must hold or must fail."""
+"""The checks of `make spec`: each run of a model, and whether it must hold or must fail."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ class Check(NamedTuple):
     """One run of spin over a model.
 
     Attributes:
-        says: what is checked, or what was left out so that it must fail.
+        says: the property, or the omission that must make it fail.
         model: the file.
-        options: what the model is compiled with (`-D…` of spin).
-        holds: whether it must; otherwise a counter-example must be found.
-        claim: the name of a formula that is checked, with weak fairness; empty: assertions and
-            the absence of deadlocks.
+        options: compile-time options of the model (`-D…` of spin).
+        holds: whether the check must hold; otherwise spin must find a counter-example.
+        claim: the name of a formula to check, with weak fairness; empty: assertions and the
+            absence of deadlocks.
     """
 
     says: str
@@ -24,15 +24,15 @@ class Check(NamedTuple):
     claim: str = ""
 
 
-#: Two people and a batch worker, instead of three and one.
+#: Two interactive clients and a batch client, instead of three and one.
 _TWO = "-DWITHOUT_PERSON_3"
 #: One accident of any kind, at any moment.
 _SMALL = (_TWO, "-DACCIDENTS=1")
-#: Only deaths and lost patience.
+#: Only deaths and timeouts.
 _ORDERLY = ("-DPAUSES=0", "-DLOSSES=0", "-DLOST_REPLIES=0", "-DSLOW_REPLIES=0")
-#: Everybody comes again and again.
+#: All clients repeat for ever.
 _FOR_EVER = ("-DPROGRESS", "-DLOOPS=true", "-DEXTENSIONS=0", *_ORDERLY)
-#: One of the others than client 2 (a person), or 4 (batch), dies or gives up.
+#: One of the clients other than client 2 (interactive), or 4 (batch), dies or gives up.
 _BUT_PERSON = (_TWO, "-DACCIDENTS=1", "-DLASTING=4", *_FOR_EVER)
 _BUT_BATCH = (_TWO, "-DACCIDENTS=1", "-DLASTING=16", *_FOR_EVER)
 _DISTURBED = ("-DLOCK_MAY_FAIL=1", "-DLOST_REPLIES=1", "-DOLD_READS=1")
@@ -74,7 +74,7 @@ CHECKS = (
           holds=False),
 )  # fmt: skip
 
-#: What takes minutes, and gigabytes: `make spec SPEC=--full`.
+#: Checks that take minutes and gigabytes: `make spec SPEC=--full`.
 LONG_CHECKS = (
     Check("a waiting interactive client is served: 3 interactive", "lock.pml", _FOR_EVER,
           claim="person_is_served"),

@@ -14,7 +14,7 @@ _CANNOT_LISTEN = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal; returns 0 then, 2 when the address cannot be had."""
+    """Serve until a signal. Return 0 then, or 2 if the address cannot be bound."""
     parser = argparse.ArgumentParser(
         prog="python -m emulator.memcache",
         description="An embedded memcached for development; data is lost when it stops.",

@@ -146,7 +146,7 @@ def test_the_figures() -> None:
         "requests": 4,
         "accepted": 2,
         "refused": 1,
-        "gave_up": 1,
+        "timed_out": 1,
         "failed": 0,
         "stored": 1,
         "lost": 1,
@@ -157,7 +157,7 @@ def test_the_figures() -> None:
         "wait_p50": 100.0,
         "wait_p99": 1000.0,
         "wait_longest": 1000.0,
-        "people_p99": pytest.approx(300.0),
+        "interactive_p99": pytest.approx(300.0),
         "batch_p99": 1000.0,
     }
 
@@ -186,9 +186,9 @@ def test_the_timeline_shows_each_visit() -> None:
     legend = 5
     shown = bars[: len(bars) - legend]
     assert shown.count("waits") == 4
-    assert shown.count("of-person") == 2
-    assert shown.count("of-person refused degraded") == 1
+    assert shown.count("of-interactive") == 2
+    assert shown.count("of-interactive refused degraded") == 1
     assert shown.count("of-batch") == 0, "it never was inside"
     assert picture.get("aria-label") == 'a <title> & "more"'
     lanes = [text.text for text in picture.iter(f"{space}text") if text.get("class") == "lane"]
-    assert lanes == ["person 1", "person 2", "batch 3", "person 4"]
+    assert lanes == ["interactive 1", "interactive 2", "batch 3", "interactive 4"]

@@ -132,7 +132,7 @@ def test_a_run_that_is_under_way(
     ("last", "trouble"),
     [
         ("error: memcached did not start", "memcached did not start"),
-        ({"doing": "running", "done": 3}, "It was stopped before it was over."),
+        ({"doing": "running", "done": 3}, "The run was stopped before its end."),
     ],
 )
 def test_a_run_that_came_to_nothing(
