@@ -31,7 +31,7 @@ run: $(VENV)/.ready-run
 	@$(PY) -m sample_app run
 
 .PHONY: test
-test: $(VENV)/.ready-dev servers check test-around spec test-servers
+test: $(VENV)/.ready-dev servers check types test-around spec test-servers
 
 .PHONY: test-all
 test-all: $(VENV)/.ready-dev servers test-slow test-oldest
@@ -39,12 +39,16 @@ test-all: $(VENV)/.ready-dev servers test-slow test-oldest
 # --- parts --------------------------------------------------------------------------------
 
 .PHONY: check
-check: lint types test-library
+check: lint types-library test-library
 
 .PHONY: lint
 lint: $(VENV)/.ready-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+.PHONY: types-library
+types-library: $(VENV)/.ready-dev
+	$(VENV)/bin/mypy userlock emulator
 
 .PHONY: types
 types: $(VENV)/.ready-dev
