@@ -25,5 +25,5 @@ def record_of(store: LeaseStore, lock_id: str) -> Record:
 def dead_person(service: LockService, lock_id: str) -> str:
     """Somebody who stands in line, and will never take a turn. The token."""
     claim = make_claim(lock_id)
-    assert service.leases.join(claim) is not None
+    assert service.protocol.join(claim) is not None
     return claim.token

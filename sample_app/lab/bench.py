@@ -1,7 +1,7 @@
-"""Increment a counter: read it, think, write it back.
+"""The lab's endpoint: read a counter, think, write it back one higher.
 
-The same lines run under each protection. There are two kinds of counters,
-because the unprotected one must not be checked by the library.
+The same three lines run under each protection. The unprotected counter is a kind of its own,
+without the library's checks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LabPlainCounter(ndb.Model):
 
 
 class Stopwatch:
-    """The times of a request, on a clock that all processes of this machine share."""
+    """A request's measurement of itself, on a clock shared by all local processes."""
 
     def __init__(self) -> None:
         self.asked = time.monotonic()
@@ -41,7 +41,7 @@ class Stopwatch:
         self.degraded = False
 
     def inside(self) -> None:
-        """Note the begin of the critical section, for each attempt."""
+        """Record that the critical section begins, or begins again."""
         self.began = time.monotonic()
         self.attempts += 1
 
@@ -59,7 +59,7 @@ class Stopwatch:
 def _one_more(model: type[ndb.Model], name: str, seconds: float, watch: Stopwatch) -> None:
     """Run the critical section."""
     watch.inside()
-    # Not from the context cache, which the second attempt of a transaction may share.
+    # Not from the context's cache, which a transaction's second attempt may share.
     counter = model.get_by_id(name, use_cache=False) or model(id=name)
     time.sleep(seconds)
     counter.count += 1
@@ -92,7 +92,7 @@ _WAYS: dict[str, Callable[[str, float, Stopwatch], None]] = {
 
 @bench.post("/lab/bench/<way>/<name>")
 def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
-    """Add one. Answers 200 if it was added, 409 if it was refused."""
+    """Add one. Return 200 if it was added, 409 if it was refused and not added."""
     do = _WAYS.get(way)
     if do is None:
         flask.abort(404)
@@ -103,7 +103,7 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
     except (userlock.StaleWriteError, Aborted):
         return watch.facts(accepted=False), 409
     except RetryError as error:
-        # The last attempt of a transaction was aborted as well.
+        # The last attempt of ndb's transaction was aborted as well.
         if not isinstance(error.cause, Aborted):
             raise
         return watch.facts(accepted=False), 409
@@ -112,7 +112,7 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
 
 @bench.get("/lab/bench/<way>/<name>")
 def count(way: str, name: str) -> dict[str, int]:
-    """Return the counter."""
+    """Return the stored count."""
     model = LabCounter if way == "lock" else LabPlainCounter
     counter = model.get_by_id(name, use_cache=False)
     return {"count": 0 if counter is None else counter.count}

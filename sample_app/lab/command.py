@@ -1,4 +1,4 @@
-"""Run the contention lab in a terminal: `python -m sample_app lab`."""
+"""The command `python -m sample_app lab`: the contention lab in a terminal."""
 
 from __future__ import annotations
 
@@ -25,41 +25,40 @@ _ROWS = (
     ("degraded", "degraded", "{:,.0f}"),
     ("accepted per second", "per_second", "{:,.1f}"),
     ("median wait, ms", "wait_p50", "{:,.0f}"),
-    ("wait, p99, ms", "wait_p99", "{:,.0f}"),
+    ("wait, 99th percentile, ms", "wait_p99", "{:,.0f}"),
     ("longest wait, ms", "wait_longest", "{:,.0f}"),
-    ("interactive, p99, ms", "interactive_p99", "{:,.0f}"),
-    ("batch, p99, ms", "batch_p99", "{:,.0f}"),
+    ("interactive p99, ms", "interactive_p99", "{:,.0f}"),
+    ("batch p99, ms", "batch_p99", "{:,.0f}"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the command's options."""
     parser.add_argument(
         "--between",
         action="append",
         metavar="PROTECTION",
-        help=f"the protection: {', '.join(Between)}; may be given more than once (default: all)",
+        help=f"protection: {', '.join(Between)}; may be given more than "
+        "once (default: all of them)",
     )
     parser.add_argument(
-        "--mode", default=MODES[0], help=f"the emulator's concurrency mode: {', '.join(MODES)}"
+        "--mode", default=MODES[0], help=f"concurrency mode of the emulator: {', '.join(MODES)}"
+    )
+    parser.add_argument("--clients", default="8", help="concurrent clients (default: 8)")
+    parser.add_argument("--requests", default="10", help="requests per client (default: 10)")
+    parser.add_argument(
+        "--hold-ms", default="20", help="milliseconds between reading and writing (default: 20)"
     )
     parser.add_argument(
-        "--clients", default="8", help="the number of concurrent clients (default: 8)"
+        "--batch-percent",
+        default="25",
+        help="percentage of clients that are batch work (default: 25)",
     )
+    parser.add_argument("--json", action="store_true", help="print a JSON object per run")
     parser.add_argument(
-        "--requests", default="10", help="the number of requests per client (default: 10)"
-    )
-    parser.add_argument(
-        "--hold-ms",
-        default="20",
-        help="the time between read and write, in milliseconds (default: 20)",
-    )
-    parser.add_argument(
-        "--batch-percent", default="25", help="the percentage of batch clients (default: 25)"
-    )
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each run")
-    parser.add_argument(
-        "--progress", action="store_true", help="with --json: print a line for each tenth of a run"
+        "--progress",
+        action="store_true",
+        help="with --json: print a line for each tenth of the requests",
     )
     parser.add_argument(
         "--svg", type=Path, metavar="FOLDER", help="write a timeline of each run to this folder"
@@ -67,9 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the plans.
+    """Run the plans that the options describe.
 
-    Returns 0; 1 if a server does not start; 2 if a plan is not valid.
+    Returns 0; 1 if a server does not start; 2 for an invalid plan.
     """
     given = {
         name: str(getattr(options, name))
@@ -137,6 +136,6 @@ def _table(plans: list[Plan], runs: list[dict[str, Any]]) -> str:
     head = (
         f"{counted(first.clients, 'client')}, {counted(first.requests, 'request')} each, "
         f"{first.hold_ms} ms between "
-        f"read and write, {first.batch_percent} % batch clients; Datastore {first.mode}"
+        f"reading and writing, {first.batch_percent} % batch; Datastore {first.mode}"
     )
     return "\n".join([head, "", *lines])

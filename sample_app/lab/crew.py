@@ -1,4 +1,4 @@
-"""Run concurrent clients that post to one counter, and note the answers."""
+"""Concurrent clients that post to one counter, and the replies they get."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Visit:
     """One request. Times in seconds, on one clock.
 
     Attributes:
-        client: the client's number.
-        batch: whether it has batch priority.
-        asked: the begin of its handler.
-        began: the begin of the critical section (for a transaction, of its last attempt);
-            None if it did not begin.
-        ended: the end of its handler.
-        attempts: the number of runs of the critical section.
-        status: the HTTP status; 0 if no answer came.
-        accepted: whether the answer was success.
-        degraded: whether it ran without memcached.
+        client: number of the client.
+        batch: whether it is batch work.
+        asked: start of its handler.
+        began: start of the critical section (for a transaction, of its last attempt);
+            None if it never began.
+        ended: end of its handler.
+        attempts: number of runs of the critical section.
+        status: HTTP status of the reply; 0 if there was none.
+        accepted: whether the reply confirmed the change.
+        degraded: whether it ran with a degraded lease.
     """
 
     client: int
@@ -44,20 +44,20 @@ class Visit:
 
     @property
     def waited(self) -> float:
-        """Return the wait until the last critical section began, or until the answer."""
+        """Return the time until its final critical section began, or until it was refused."""
         return (self.ended if self.began is None else self.began) - self.asked
 
 
 def send(
     plan: Plan, host: str, name: str, progress: Callable[[int], None] = lambda done: None
 ) -> list[Visit]:
-    """Send the requests of all clients, and wait for the answers.
+    """Have all clients send their requests, and wait for the replies.
 
     Args:
-        plan: the run.
+        plan: the plan of the run.
         host: the site's host and port.
         name: the counter's name.
-        progress: called with the number of answers so far, by several threads.
+        progress: called with the number of replies so far, by several threads.
     """
     together = threading.Barrier(plan.clients)
     counted = threading.Lock()
@@ -81,7 +81,7 @@ def send(
 
 
 def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Visit:
-    """Send one request on its own connection, so that it is never sent twice."""
+    """Send one request on a connection of its own, so that no request is ever sent twice."""
     path = f"/lab/bench/{plan.between.way}/{name}?hold_ms={plan.hold_ms}{'&batch' if batch else ''}"
     began = time.monotonic()
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
@@ -97,7 +97,7 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
     return Visit(
         client=number,
         batch=batch,
-        # On the server's clock: both are on this machine.
+        # The same clock as the server's, which is on this machine.
         asked=facts.get("asked", began),
         began=facts.get("began"),
         ended=facts.get("ended", time.monotonic()),
@@ -109,7 +109,7 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
 
 
 def count(plan: Plan, host: str, name: str) -> int:
-    """Return the counter in the end."""
+    """Return the final count."""
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("GET", f"/lab/bench/{plan.between.way}/{name}")

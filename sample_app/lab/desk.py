@@ -1,8 +1,7 @@
-"""Start the runs of the page as processes, and keep them as files.
+"""Runs that were started on the page: processes of their own, kept as files.
 
-Any worker process may be asked for the progress of a run, so all facts are in
-files: `RUN.jsonl` has lines of progress, and the outcome last; `RUN.pid` has the
-id of the process that writes it.
+Any worker process may show a run, so its whole state is in the folder: `RUN.jsonl` has lines of
+progress and finally the outcome, `RUN.pid` the process that writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NAME = re.compile(r"\d{10}-[0-9a-f]{6}")
 
 
 class Busy(Exception):
-    """Another run is under way. Concurrent runs would distort each other."""
+    """Another run is in progress. Two at a time would distort each other's figures."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -42,11 +41,11 @@ class Run:
     """The state of a run.
 
     Attributes:
-        name: its name in addresses.
-        plan: its plan.
-        done: the number of answers so far.
-        document: the document of `outcome.document`; None before the end.
-        trouble: the reason of a failure; empty without one.
+        name: the name in URLs.
+        plan: the plan of the run.
+        done: number of answered requests.
+        document: the result, as from `outcome.document`; None before the end.
+        trouble: the reason for a failure; empty if there is none.
     """
 
     name: str
@@ -71,10 +70,10 @@ class Desk:
         self._folder = folder
 
     def start(self, plan: Plan) -> str:
-        """Start a run. Return its name.
+        """Start a run and return its name.
 
         Raises:
-            Busy: another run is under way.
+            Busy: another run is in progress.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
@@ -101,12 +100,12 @@ class Desk:
         return name
 
     def runs(self) -> list[Run]:
-        """Return the runs that are kept, the latest first."""
+        """Return all stored runs, the latest first."""
         names = sorted((file.stem for file in self._folder.glob("*.jsonl")), reverse=True)
         return [run for run in map(self.find, names) if run is not None]
 
     def find(self, name: str) -> Run | None:
-        """Return a run by its name, if there is one."""
+        """Return the run of that name, if there is one."""
         if not _NAME.fullmatch(name):
             return None
         try:
@@ -114,12 +113,12 @@ class Desk:
             plan = Plan.of({key: str(value) for key, value in json.loads(lines[0])["plan"].items()})
         except (OSError, ValueError, LookupError):
             return None
-        done, document, message = 0, None, ""
+        done, document, said = 0, None, ""
         for line in lines[1:]:
             try:
                 entry = json.loads(line)
             except ValueError:
-                message = line
+                said = line
                 continue
             if "outcome" in entry:
                 document = entry
@@ -127,7 +126,7 @@ class Desk:
                 done = entry.get("done", done)
         trouble = ""
         if document is None and not self._is_at_work(name):
-            trouble = message.removeprefix("error: ") or "It was stopped before its end."
+            trouble = said.removeprefix("error: ") or "The run was stopped before its end."
         return Run(name=name, plan=plan, done=done, document=document, trouble=trouble)
 
     def _is_at_work(self, name: str) -> bool:
@@ -136,14 +135,14 @@ class Desk:
         except (OSError, ValueError):
             return self._has_just_begun(name)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # if it was ours, and is over
+            os.waitpid(pid, os.WNOHANG)  # if it was our child and has ended
         try:
             return b"sample_app" in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
 
     def _has_just_begun(self, name: str) -> bool:
-        """Return whether its process is being started. The worker that starts it may have died."""
+        """Return whether its process is about to start, unless the starting worker has died."""
         try:
             age = time.time() - (self._folder / f"{name}.jsonl").stat().st_mtime
         except OSError:
@@ -152,7 +151,7 @@ class Desk:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold a file lock: one worker at a time starts runs."""
+        """Ensure that one worker at a time starts runs."""
         with (self._folder / "starting").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""Compute the figures of a run."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from sample_app.lab.plan import Plan
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One run's figures. Times in milliseconds, but for `seconds`.
+    """One run's figures. Times are in milliseconds, except `seconds`.
 
     Attributes:
-        requests: the number of requests.
-        accepted: requests answered with success.
-        refused: requests that were not done (409).
-        timed_out: requests that got no lock within the wait (503).
-        failed: requests with any other answer.
-        stored: the counter in the end.
-        lost: accepted requests that are not in the counter.
-        retries: repeated critical sections.
-        degraded: requests that ran without memcached.
-        seconds: the time from the first request to the last answer.
+        requests: number of requests.
+        accepted: requests confirmed to the client.
+        refused: requests refused (409).
+        timed_out: requests whose wait for the lock timed out (503).
+        failed: requests with any other status.
+        stored: the final count.
+        lost: lost updates: accepted, but not stored.
+        retries: repeated runs of the critical section.
+        degraded: requests with a degraded lease.
+        seconds: from the first request to the last reply.
         per_second: accepted requests per second.
-        wait_p50, wait_p99, wait_longest: the waits until the last critical section began.
-        interactive_p99, batch_p99: the same for each priority; None without such clients.
+        wait_p50, wait_p99, wait_longest: wait until the final critical section began.
+        interactive_p99, batch_p99: the same by priority; None without such requests.
     """
 
     requests: int
@@ -50,7 +50,7 @@ class Outcome:
 
     @classmethod
     def of(cls, visits: Sequence[Visit], stored: int) -> Outcome:
-        """Return the figures of a run."""
+        """Compute the figures of these visits."""
         waits = [visit.waited * 1000 for visit in visits]
         accepted = sum(visit.accepted for visit in visits)
         seconds = max(visit.ended for visit in visits) - min(visit.asked for visit in visits)
@@ -86,7 +86,7 @@ def _nearest(values: Sequence[float], percent: int) -> float:
 
 
 def document(plan: Plan, visits: Sequence[Visit], outcome: Outcome) -> dict[str, Any]:
-    """Return a run as a document."""
+    """Return a run as JSON, for programs and for later display."""
     return {
         "plan": dataclasses.asdict(plan),
         "outcome": dataclasses.asdict(outcome),

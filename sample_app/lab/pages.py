@@ -1,4 +1,4 @@
-"""Serve the contention lab's pages: choose, run, compare. They work without JavaScript."""
+"""The contention lab's pages: choose, run, view, compare. They work without JavaScript."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sample_app.lab.plan import MODES, Between, Plan, PlanError
 
 pages = flask.Blueprint("lab", __name__, url_prefix="/lab")
 
-#: The protections, with their names on the page.
+#: The labels on the page.
 _CHOICES = {
     Between.NOTHING: "None: read, think, write",
     Between.TRANSACTION: "Transaction",
@@ -26,18 +26,18 @@ _CHOICES = {
     Between.LOCK_WITHOUT_MEMCACHED: "User lock, memcached killed during the run",
 }
 _FIGURES = (
-    ("accepted", "Accepted", "{:,.0f}", "requests answered with success"),
-    ("lost", "Lost updates", "{:,.0f}", "accepted, but missing in the end"),
-    ("refused", "Refused", "{:,.0f}", "not done, to be retried (409)"),
-    ("timed_out", "Timed out", "{:,.0f}", "no lock within the wait (503)"),
-    ("retries", "Retries", "{:,.0f}", "repeated critical sections"),
-    ("degraded", "Degraded", "{:,.0f}", "ran without memcached"),
+    ("accepted", "Accepted", "{:,.0f}", "requests confirmed to the client"),
+    ("lost", "Lost updates", "{:,.0f}", "accepted, but missing at the end"),
+    ("refused", "Refused", "{:,.0f}", "not done (409): the client may retry"),
+    ("timed_out", "Timed out", "{:,.0f}", "waited too long for the lock (503)"),
+    ("retries", "Retries", "{:,.0f}", "repeated runs of a critical section"),
+    ("degraded", "Degraded", "{:,.0f}", "ran without an answer from memcached"),
     ("per_second", "Throughput", "{:,.1f}/s", "accepted requests"),
     ("wait_p50", "Median wait", "{:,.0f} ms", "until the critical section began"),
-    ("wait_p99", "99th percentile wait", "{:,.0f} ms", ""),
+    ("wait_p99", "Wait, 99th percentile", "{:,.0f} ms", ""),
     ("wait_longest", "Longest wait", "{:,.0f} ms", ""),
-    ("interactive_p99", "99th percentile wait, interactive", "{:,.0f} ms", ""),
-    ("batch_p99", "99th percentile wait, batch", "{:,.0f} ms", ""),
+    ("interactive_p99", "Interactive wait, 99th percentile", "{:,.0f} ms", ""),
+    ("batch_p99", "Batch wait, 99th percentile", "{:,.0f} ms", ""),
 )
 
 
@@ -52,7 +52,7 @@ def home() -> str:
 
 
 def _home(typed: Mapping[str, str], problem: str = "") -> str:
-    """Return the page. Its form has the values typed, or the defaults."""
+    """Return the page. Its form has the submitted values, else the defaults."""
     return flask.render_template(
         "lab.html",
         choices=_CHOICES,
@@ -74,14 +74,16 @@ def start() -> Response | tuple[str, int]:
     try:
         name = _desk().start(plan)
     except Busy as busy:
-        flask.flash("Another run is under way. Runs are not started concurrently.", "problem")
+        flask.flash(
+            "A run is in progress. Two at a time would distort each other's figures.", "problem"
+        )
         name = busy.run
     return flask.redirect(flask.url_for("lab.show", name=name), 303)
 
 
 @pages.get("/runs/<name>")
 def show(name: str) -> str:
-    """Show one run, or two side by side (`?other=`)."""
+    """Show one run, or compare two (`?other=`)."""
     run = _found(name)
     other = flask.request.args.get("other", "")
     shown = [run, *([_found(other)] if other and other != name else [])]
@@ -93,7 +95,7 @@ def show(name: str) -> str:
         figures=_FIGURES,
         written=_written,
         picture=_picture,
-        # One scale for both timelines.
+        # On one scale, so that longer runs look longer.
         seconds=max((each["seconds"] for each in measured), default=0.0),
         lost_any=any(each["lost"] for each in measured),
         others=[each for each in _desk().runs() if each.document and each.name != name],
@@ -102,7 +104,7 @@ def show(name: str) -> str:
 
 @pages.get("/runs/<name>.json")
 def document(name: str) -> dict[str, Any]:
-    """Return the progress of a run, and its figures."""
+    """Return the progress and the result of a run."""
     run = _found(name)
     return {
         "over": run.over,
@@ -126,7 +128,7 @@ def _written(run: Run, key: str, form: str) -> str:
 
 
 def _lost(run: Run) -> str:
-    """Return the result of a run in a few words."""
+    """Return the state of a run in a few words."""
     if run.document is None:
         return run.trouble or f"{run.done} of {run.plan.in_all} …"
     outcome = run.document["outcome"]

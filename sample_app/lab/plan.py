@@ -1,4 +1,4 @@
-"""Describe a run."""
+"""The plan of a run."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from collections.abc import Mapping
 
 
 class Between(enum.StrEnum):
-    """The protection of two requests that change the same counter."""
+    """The protection between two requests that change the same counter."""
 
     NOTHING = "none"
     TRANSACTION = "transaction"
     LOCK = "lock"
-    #: memcached is killed when a third of the requests are done.
+    #: memcached is killed before a third of the requests is done.
     LOCK_WITHOUT_MEMCACHED = "lock-outage"
 
     @property
     def way(self) -> str:
-        """Return the endpoint of the bench."""
+        """Return the way of the bench endpoint."""
         return "lock" if self is Between.LOCK_WITHOUT_MEMCACHED else self.value
 
 
-#: The concurrency modes of the emulator.
+#: The emulator's concurrency modes.
 MODES = ("pessimistic", "optimistic", "optimistic-with-entity-groups")
 
 
 class PlanError(ValueError):
-    """A plan that cannot be run."""
+    """An invalid plan. The message names the error."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """One run.
+    """The plan of one run.
 
     Attributes:
         between: the protection.
         mode: the concurrency mode of the emulator.
-        clients: the number of concurrent clients.
-        requests: the number of requests that each client sends, one after the other.
-        hold_ms: the time between read and write, in milliseconds.
-        batch_percent: the percentage of clients with batch priority.
+        clients: number of concurrent clients; each sends one request after the other.
+        requests: number of requests of each client.
+        hold_ms: time between reading and writing, in milliseconds.
+        batch_percent: percentage of clients that are batch work.
 
     Raises:
-        PlanError: a value is out of range.
+        PlanError: a value is invalid.
     """
 
     between: Between
@@ -68,28 +68,28 @@ class Plan:
 
     @property
     def in_all(self) -> int:
-        """Return the number of all requests."""
+        """Return the total number of requests."""
         return self.clients * self.requests
 
     @property
     def batch_clients(self) -> int:
-        """Return the number of batch clients. They are the last ones."""
+        """Return the number of clients that are batch work: the last ones."""
         return round(self.clients * self.batch_percent / 100)
 
     @property
     def title(self) -> str:
-        """Return a title for people."""
-        titles = {
+        """Return a readable name."""
+        what = {
             Between.NOTHING: "no protection",
             Between.TRANSACTION: f"transactions, {self.mode}",
             Between.LOCK: "user lock",
-            Between.LOCK_WITHOUT_MEMCACHED: "user lock, memcached killed",
+            Between.LOCK_WITHOUT_MEMCACHED: "user lock, memcached killed during the run",
         }
-        return titles[self.between]
+        return what[self.between]
 
     @property
     def options(self) -> list[str]:
-        """Return the options of `python -m sample_app lab` for this plan."""
+        """Return the same plan as options of `python -m sample_app lab`."""
         return [
             f"--{field.name.replace('_', '-')}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)
@@ -97,10 +97,10 @@ class Plan:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Plan:
-        """Return a plan from the texts of a form or command line. Missing values have defaults.
+        """Parse a plan from a form or a command line. Missing values get their defaults.
 
         Raises:
-            PlanError: a value is not valid.
+            PlanError: a value is invalid.
         """
         values: dict[str, object] = {}
         for field in dataclasses.fields(cls):

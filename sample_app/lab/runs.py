@@ -1,4 +1,4 @@
-"""Carry out a run: its own site, the crew, the outcome."""
+"""A run: a site of its own, the crew, the outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from sample_app.stack import Stack
 
 
 def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
-    """Carry out a plan. Return the document of `outcome.document`.
+    """Execute a plan and return its result, as from `outcome.document`.
 
     Args:
-        plan: the run.
-        progress: called with the present phase and the number of answers so far, by several
-            threads.
+        plan: the plan of the run.
+        progress: called with the present step and the number of replies, from several threads.
 
     Raises:
         ChildDied, PortTaken: a server could not be started.
@@ -30,7 +29,7 @@ def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
         stack = Stack(
             concurrency_mode=plan.mode,
             lab=True,
-            # One thread for each client: no request waits for a thread.
+            # As many as there are clients, so that no request waits for a thread.
             threads=max(plan.clients, 4),
             log_dir=Path(folder),
         )
@@ -48,7 +47,7 @@ def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
 
 
 class _Killing:
-    """Kills memcached once during the run, if the plan says so."""
+    """A hook that kills memcached once during the run, if the plan says so."""
 
     def __init__(self, stack: Stack, plan: Plan) -> None:
         self._stack = stack

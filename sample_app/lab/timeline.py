@@ -1,4 +1,4 @@
-"""Draw holders and waiters (SVG): a lane for each client."""
+"""Holders and waiters as a picture (SVG), with a lane for each client."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _WIDTH = 960
 
 
 def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
-    """Return the picture. It has classes for colours, so that the page's scheme applies.
+    """Return the picture. Its colours are CSS classes, so that the page's own scheme decides.
 
     Args:
-        visits: the requests.
+        visits: the requests to draw.
         title: the heading.
-        seconds: the duration that the width stands for, if the visits took no longer.
+        seconds: the time span of the width, or the visits' own span if that is longer.
     """
     start = min(visit.asked for visit in visits)
     seconds = max(max(visit.ended for visit in visits) - start, seconds, 0.001)
@@ -48,7 +48,7 @@ def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
 
 
 def _marks(visit: Visit, y: float, x: Callable[[float], float]) -> list[str]:
-    kind = "batch" if visit.batch else "interactive"
+    kind = "of-batch" if visit.batch else "of-interactive"
     inside = visit.ended if visit.began is None else visit.began
     marks = [_bar("waits", x(visit.asked), x(inside), y + 6, 4)]
     if visit.began is not None:
@@ -75,10 +75,10 @@ def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -
         count += 1
     key = [
         ("waits", "waiting"),
-        ("interactive", "interactive request"),
-        ("batch", "batch request"),
-        ("interactive degraded", "without memcached"),
-        ("interactive refused", "refused"),
+        ("of-interactive", "interactive request"),
+        ("of-batch", "batch request"),
+        ("of-interactive degraded", "without memcached"),
+        ("of-interactive refused", "refused"),
     ]
     at = float(_LEFT)
     for kind, text in key:
@@ -95,8 +95,8 @@ _STYLE = """
 .timeline .axis { text-anchor: middle; }
 .timeline .rule { stroke: currentColor; opacity: 0.15; }
 .timeline .waits { fill: currentColor; opacity: 0.3; }
-.timeline .interactive { fill: #1f6feb; }
-.timeline .batch { fill: #b35900; }
+.timeline .of-interactive { fill: #1f6feb; }
+.timeline .of-batch { fill: #b35900; }
 .timeline .degraded {
   stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 3 2; opacity: 0.75;
 }

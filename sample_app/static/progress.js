@@ -1,22 +1,22 @@
-// Shows the progress of a run, and reloads the page at its end.
+// Shows the progress of a run, then reloads the page for its outcome.
 const { run, what } = document.currentScript.dataset;
 const bar = document.getElementById("progress");
 const text = document.getElementById("progress-text");
 
 async function poll() {
   try {
-    const state = await (await fetch(run, { cache: "no-store" })).json();
-    if (state.over) {
+    const progress = await (await fetch(run, { cache: "no-store" })).json();
+    if (progress.over) {
       location.reload();
       return;
     }
-    if (state.done) {
-      bar.max = state.of;
-      bar.value = state.done;
-      text.textContent = `${state.done} of ${state.of} ${what}.`;
+    if (progress.done) {
+      bar.max = progress.of;
+      bar.value = progress.done;
+      text.textContent = `${progress.done} of ${progress.of} ${what}.`;
     }
   } catch {
-    // The site may be restarting. Try again.
+    // The site may be restarting; poll again.
   }
   setTimeout(poll, 400);
 }

@@ -54,7 +54,7 @@ def apply(mutation: Mutation) -> None:
     elif mutation is Mutation.HELD_TO_COMMIT:
         _replace(DatastoreParticipant, "postpone", _release_at_once)
     elif mutation is Mutation.BATCH_STANDS_BACK:
-        _replace(Record, "_urgent", lambda *_: True)
+        _replace(Record, "_ranks_as_interactive", lambda *_: True)
 
 
 def _always(value: object) -> property:

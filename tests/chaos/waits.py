@@ -11,8 +11,8 @@ from tests.chaos.findings import Finding, Kind
 from tests.chaos.history import Asked, Span
 from tests.history import overtakings
 
-#: How much longer than its time-out an attempt may take: the store's time-outs, as docs/protocol.md
-#: states them, and something for a busy machine. In seconds.
+#: How much longer than its time-out an attempt may take: the store's time-outs, as
+#: docs/guarantees.md states them, and something for a busy machine. In seconds.
 LATE_SECONDS = 1.5 + 1.0
 
 

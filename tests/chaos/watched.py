@@ -136,7 +136,7 @@ class WatchedService(LockService):
     @property
     def owes(self) -> bool:
         """Whether there are leases that could not be given back."""
-        return self._access.pending.owed
+        return bool(self.client.pending)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Contended) and self._present.id:

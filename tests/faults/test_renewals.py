@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Listeners
-from userlock.lock import renewals
+from userlock.lock import protocol
 from userlock.lock.lease import Granted, Lease, Lost, Unavailable
 from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore, TimedStore
@@ -47,7 +47,7 @@ class Fleet:
         self._remove(5)
         self._remove(9)
         self.theirs = self.others.acquire(self.leases[9].lock_id)
-        self.others.leases.join(make_claim(self.leases[17].lock_id))
+        self.others.protocol.join(make_claim(self.leases[17].lock_id))
         self.gone = {5, 9}
 
     def _remove(self, number: int) -> None:
@@ -170,7 +170,7 @@ def test_what_is_not_known_to_be_done_is_not_taken_for_done(
     class Never(Exception):
         pass
 
-    monkeypatch.setattr(renewals, "StoreUnavailable", Never)
+    monkeypatch.setattr(protocol, "StoreUnavailable", Never)
     proxy.arm({0: Fault.CUT_BEFORE})
     with pytest.raises(AssertionError, match="was granted, and is not renewed"):
         fleet.check(fleet.renew())

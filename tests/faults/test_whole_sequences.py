@@ -217,7 +217,7 @@ def test_a_release_by_plain_delete_is_found(
         monkeypatch.setattr(
             LeaseProtocol,
             "release",
-            lambda self, lease: (delete if self is sequence.a.leases else release)(self, lease),
+            lambda self, lease: (delete if self is sequence.a.protocol else release)(self, lease),
         )
         with pytest.raises(AssertionError, match="B's lease was touched"):
             _overlapping(sequence)
@@ -233,5 +233,5 @@ def _overlapping(sequence: Sequence) -> None:
         b = pool.submit(sequence._b)
         while not sequence._inside and not b.done():
             time.sleep(0.003)
-        sequence.a.leases.release(lease)
+        sequence.a.protocol.release(lease)
         b.result()

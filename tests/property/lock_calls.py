@@ -17,7 +17,7 @@ from tests.simulation.tenures import HeldLock, Tenures
 from tests.simulation.watch import Watch
 from tests.simulation.world import Process, World
 from userlock import LockServiceUnavailable, LockTimeout
-from userlock.lock import upkeep
+from userlock.lock import record
 from userlock.lock.lease import Granted, Lease, Lost, Released
 from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.stores import MemoryStore
@@ -59,7 +59,7 @@ class LockCalls(RuleBasedStateMachine):
         self.failed = False
         self._running = contextlib.ExitStack()
         self._running.enter_context(self.world.running())
-        self._running.enter_context(mock.patch.object(upkeep, "_LONG_BYTES", LONG_BYTES))
+        self._running.enter_context(mock.patch.object(record, "_LONG_BYTES", LONG_BYTES))
 
     def make_store(self, clock: ManualClock) -> MemoryStore:
         return MemoryStore(clock=clock)

@@ -138,7 +138,7 @@ def test_such_requests_do_meet_in_circles() -> None:
 
 
 def test_without_the_detection_a_circle_is_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("userlock.lock.scope.Holding", lambda *args: ())
+    monkeypatch.setattr("userlock.lock.scope._Holding", lambda *args: ())
     with pytest.raises(AssertionError, match="overlooked"):
         play_thirty()
 

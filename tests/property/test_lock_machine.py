@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.lock_machine import LockMachine
-from userlock.lock import protocol, queue, record, upkeep, waiting
+from userlock.lock import queue, record
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record, done
@@ -121,7 +121,7 @@ def test_impatient_waiters_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batch_that_ranks_with_people_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Record, "_urgent", lambda *_: True)
+    monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
     _find_a_violation(MemoryStore, "batch went past")
 
 
@@ -152,13 +152,13 @@ def test_places_that_are_lost_with_those_who_gave_up_are_found(
 def test_callers_who_do_not_wait_and_make_no_offer_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waiting, "offer", lambda *_, **__: False)
+    monkeypatch.setattr(LeaseProtocol, "reserve", lambda *_, **__: False)
     _find_a_violation(MemoryStore, "is refused to whoever does not wait")
 
 
 @pytest.mark.slow
 def test_an_offer_that_does_not_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(record, "PATIENCE_SECONDS", 0.05)
     _find_a_violation(MemoryStore, "went past")
 
 
@@ -172,9 +172,9 @@ def test_processes_told_apart_by_what_people_call_them_are_found(
 
 
 def test_a_holder_whose_last_word_finds_no_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def say_done(store: MemoryStore, lock_id: str, token: str, *, by: str = "") -> object:
-        stored = store.append(lock_id, done(token, by=by))
+    def append_done(leases: LeaseProtocol, lock_id: str, token: str, *, by: str = "") -> object:
+        stored = leases.store.append(lock_id, done(token, by=by))
         return None if stored is None else Record(stored)
 
-    monkeypatch.setattr(protocol, "say_done", say_done)
+    monkeypatch.setattr(LeaseProtocol, "_append_done", append_done)
     _find_a_violation(MemoryStore, "was said to be released, and is still there")

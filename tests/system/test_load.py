@@ -53,7 +53,7 @@ def test_a_handler_that_leaks_is_found(tmp_path: Path, memcached_binary: str) ->
     """The negative control for the memory."""
     outcome = load(tmp_path, memcached_binary, app=LEAKING_SITE)
     (fault,) = outcome.faults
-    assert "bytes behind in the workers" in fault
+    assert "bytes of memory in the workers" in fault
     assert outcome.leak_bytes == pytest.approx(LEAKED_BYTES, rel=0.5)
 
 

@@ -26,7 +26,7 @@ def test_real_processes_wait_as_simulated_ones_do() -> None:
     arrivals = trace(RUSH, USERS, seconds=SECONDS, seed=SEED)
     with started() as server:
         visits = replay(f"memcache://{server.address}?prefix=traffic", arrivals, seed=SEED)
-        measured = Summary.of(visits, server.operations())
+        measured = Summary.of(visits, server.requests())
     assert measured.locks == sum(map(len, arrivals.values()))
     assert measured.waiting_share > 0.2, "too few of them meet for a comparison"
     assert differences(measured, simulate(RUSH, visits, seed=SEED)) == []

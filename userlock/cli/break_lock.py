@@ -85,7 +85,7 @@ def _agreed(invocation: Invocation, service: LockService, lock_id: str, record: 
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
     """End the lease of the record, and no other. Return whether that was done."""
     try:
-        done = service.ask(lock_id, service.leases.break_, lock_id, record, by)
+        done = service.client.call(lock_id, service.protocol.break_, lock_id, record, by)
     except StoreUnavailable as trouble:
         raise unreachable(trouble.reason) from trouble
     if done:

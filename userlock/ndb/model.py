@@ -18,9 +18,8 @@ from google.cloud.ndb.exceptions import ContextError
 from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
-from userlock.lock.held_lock import register_participant
 from userlock.lock.lease import Priority
-from userlock.lock.scope import current_scope
+from userlock.lock.scope import current_scope, register_participant
 from userlock.ndb import patches
 from userlock.ndb.checks import check_put, check_put_of_policy, check_whole
 from userlock.ndb.context import current_context

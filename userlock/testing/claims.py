@@ -23,7 +23,7 @@ def make_claim(
         process=process_label(),
         request=request,
     )
-    return Claim(lock_id, holder, holder.encode(), ttl_seconds, priority)
+    return Claim(lock_id, holder, ttl_seconds, priority)
 
 
 def granted(outcome: object) -> Lease:

@@ -67,7 +67,7 @@ def test_told_otherwise_it_warns_and_gives_away_no_more_than_it_must(
         assert len(beyond_loopback(process.process.pid)) == 2
     warned = capfd.readouterr().err.splitlines()
     assert len(warned) == 2
-    assert all("0.0.0.0: whoever reaches it can read and change" in line for line in warned)
+    assert all("0.0.0.0: any client that reaches it can read and change" in line for line in warned)
 
 
 def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,7 +76,7 @@ def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == ""
     with memcache.start(host="0.0.0.0"):
         assert len(beyond_loopback(os.getpid())) == 1
-    assert "0.0.0.0: whoever reaches it can read and change" in caplog.text
+    assert "0.0.0.0: any client that reaches it can read and change" in caplog.text
 
 
 # --- pages in a browser -------------------------------------------------------------------------

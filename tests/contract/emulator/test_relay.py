@@ -175,7 +175,7 @@ def test_when_it_is_killed_another_one_takes_its_place(caplog: pytest.LogCapture
             connection.close()
         stub.close()
         address = running._front._listener.getsockname()
-    assert caplog.text.count("has ended (signal 9): starting it again") == 2
+    assert caplog.text.count("has ended (signal 9): restarting it") == 2
     assert ports.is_free(address[1])
 
 

@@ -187,7 +187,7 @@ def test_holders_and_waiters(
     client: FlaskClient, service: userlock.LockService, clock: ManualClock
 ) -> None:
     service.acquire("ann", request="POST /users/ann/coins")
-    assert service.leases.join(make_claim("ann", request="POST /again")) is not None
+    assert service.protocol.join(make_claim("ann", request="POST /again")) is not None
     clock.advance(3)
     held, waiting = rows(client, "locks")
     assert held["lock_id"] == waiting["lock_id"] == "ann"

@@ -79,7 +79,10 @@ def harmless(site: Site) -> set[tuple[str, ...]]:
     claim = make_claim("ann", request="GET /")
     on = blocked(claim.token, BlockedOn("ben", 1.0, "4f05"))
     found: set[tuple[str, ...]] = set()
-    for record in (b"", claim.record + on + joining(make_claim("ann", request="/").holder)):
+    for record in (
+        b"",
+        claim.holder.encode() + on + joining(make_claim("ann", request="/").holder),
+    ):
         site.poison("ann", record)
         found |= site.elements("ann")
     site.store.forget_everything()

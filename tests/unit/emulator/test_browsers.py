@@ -1,4 +1,4 @@
-"""Which requests a web page can be behind, told by their headers."""
+"""Which requests a web page can be behind, host by their headers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ HERE = "127.0.0.1:8081"
 
 
 def refusal(
-    *headers: tuple[str, str], told: str = "127.0.0.1", open_to_others: bool = False
+    *headers: tuple[str, str], host: str = "127.0.0.1", open_to_others: bool = False
 ) -> str:
     message = Message()
     for name, value in headers:
         message[name] = value
-    return Gate(told, open_to_others=open_to_others).refusal(message) or ""
+    return Gate(host, open_to_others=open_to_others).refusal(message) or ""
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_other_names_are_refused(host: str) -> None:
 
 def test_the_name_that_it_was_told_to_listen_on() -> None:
     named = "Box.Corp.example"
-    assert not refusal(("Host", "box.corp.example:8081"), told=named)
-    assert refusal(("Host", "other.corp.example:8081"), told=named)
+    assert not refusal(("Host", "box.corp.example:8081"), host=named)
+    assert refusal(("Host", "other.corp.example:8081"), host=named)
 
 
 def test_where_other_machines_reach_it_they_may_use_its_name_in_their_network() -> None:
-    assert not refusal(("Host", "emulator:8081"), told="0.0.0.0", open_to_others=True)
-    assert refusal(("Host", "evil.example:8081"), told="0.0.0.0", open_to_others=True)
+    assert not refusal(("Host", "emulator:8081"), host="0.0.0.0", open_to_others=True)
+    assert refusal(("Host", "evil.example:8081"), host="0.0.0.0", open_to_others=True)
 
 
 @pytest.mark.parametrize(

@@ -220,10 +220,10 @@ def test_literals_have_to_be_allowed(text: str) -> None:
         ("SELECT * FROM K WHERE a = 9223372036854775808", "out of range"),
         ("SELECT * FROM K LIMIT -1", "out of range"),
         ("SELECT * FROM K LIMIT 'x'", "integers and cursors"),
-        ("SELECT DISTINCT * FROM K", "DISTINCT needs some"),
-        ("SELECT * WHERE a IN ARRAY(ARRAY(1))", "a value that is no array"),
+        ("SELECT DISTINCT * FROM K", "which DISTINCT needs"),
+        ("SELECT * WHERE a IN ARRAY(ARRAY(1))", "a value that is not an array"),
         ("SELECT * WHERE " + "(" * 1000 + "a = 1" + ")" * 1000, "40 parentheses"),
-        ("SELECT COUNT(*) FROM K", "aggregation is none"),
+        ("SELECT COUNT(*) FROM K", "RunQuery takes no aggregations"),
         ("AGGREGATE COUNT(*) OVER (SELECT * FROM K)", "expected SELECT"),
     ],
 )

@@ -316,7 +316,7 @@ def test_by_default_no_index_is_needed(engine: Subject) -> None:
 
 @pytest.mark.parametrize("mode", ["enforced", "auto"])
 def test_a_file_is_needed(mode: str) -> None:
-    with pytest.raises(StorageError, match="need an index file"):
+    with pytest.raises(StorageError, match="needs an index file"):
         IndexPolicy(mode)
 
 

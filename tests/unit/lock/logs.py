@@ -77,5 +77,5 @@ def read_again(record: bytes) -> Record:
 
 def offered_by(log: Log, holder: Holder) -> Log:
     """How the record goes on when somebody who does not wait has offered the free lock."""
-    offered = log.record.offered_by(holder.encode(), holder.token)
+    offered, _ = log.record.reserved_by(holder.encode(), holder.token, besides="", leaving=False)
     return Log(holder, offered, people=log.people)

@@ -7,12 +7,9 @@ from collections.abc import Callable
 
 from tests.leases import taken
 from tests.unit.lock.shaky import ShakyStore
-from userlock.lock.degraded import confirm
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import PATIENCE_SECONDS
-from userlock.lock.record import Record
-from userlock.lock.upkeep import offer, shorten
+from userlock.lock.record import PATIENCE_SECONDS, Record
 from userlock.testing import ManualClock, make_claim
 
 LOCK = "learner-1"
@@ -218,21 +215,21 @@ def extend_forgotten(world: World) -> Callable[[], Outcome]:
 
 def confirm_free(world: World) -> Callable[[], Outcome]:
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_held(world: World) -> Callable[[], Outcome]:
     world.take(world.other())
     world.join(world.other())
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_lapsed(world: World) -> Callable[[], Outcome]:
     world.take(world.other(ttl_seconds=1))
     world.clock.advance(1)
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_where_another_is_next(world: World) -> Callable[[], Outcome]:
@@ -240,17 +237,17 @@ def confirm_where_another_is_next(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     world.leases.release(holder)
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_past_the_dead(world: World) -> Callable[[], Outcome]:
     holder = world.take(world.other())
     world.join(make_claim(LOCK))
     world.leases.release(holder)
-    offer(world.store, world.other(), world.record(), leaving=False)
+    world.leases.reserve(world.other(), world.record(), leaving=False)
     world.clock.advance(2 * PATIENCE_SECONDS)
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_in_line(world: World) -> Callable[[], Outcome]:
@@ -258,7 +255,7 @@ def confirm_in_line(world: World) -> Callable[[], Outcome]:
     world.join(world.mine)
     world.join(world.other())
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def offer_what_is_free(world: World) -> Callable[[], Outcome]:
@@ -267,7 +264,7 @@ def offer_what_is_free(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     world.leases.release(holder)
     seen = world.record()
-    return lambda: _nothing(offer(world.store, world.mine, seen, leaving=True))
+    return lambda: _nothing(world.leases.reserve(world.mine, seen, leaving=True))
 
 
 def offer_too_late(world: World) -> Callable[[], Outcome]:
@@ -277,7 +274,7 @@ def offer_too_late(world: World) -> Callable[[], Outcome]:
     world.leases.release(holder)
     seen = world.record()
     world.take_over(first)
-    return lambda: _nothing(offer(world.store, world.mine, seen, leaving=True))
+    return lambda: _nothing(world.leases.reserve(world.mine, seen, leaving=True))
 
 
 def shorten_what_is_held(world: World) -> Callable[[], Outcome]:
@@ -286,7 +283,7 @@ def shorten_what_is_held(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     world.leases.leave(LOCK, left.token)
     seen = world.record()
-    return lambda: shorten(world.store, LOCK, seen)
+    return lambda: world.leases.compact(LOCK, seen)
 
 
 def shorten_too_late(world: World) -> Callable[[], Outcome]:
@@ -294,7 +291,7 @@ def shorten_too_late(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     seen = world.record()
     world.leases.release(holder)
-    return lambda: shorten(world.store, LOCK, seen)
+    return lambda: world.leases.compact(LOCK, seen)
 
 
 def _nothing(_: object) -> None:
@@ -324,7 +321,7 @@ def without_the_store(world: World) -> Lease:
         claim.ttl_seconds,
         degraded=True,
         unsettled=True,
-        record=claim.record,
+        record=claim.holder.encode(),
     )
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from tests.unit.lock.crowd import LOCK, Crowd, gathering
 from userlock import LockPolicy
-from userlock.lock.queue import PATIENCE_SECONDS
-from userlock.lock.record import Record
+from userlock.lock.record import PATIENCE_SECONDS, Record
 from userlock.lock.store import GRACE_SECONDS
 from userlock.testing import ManualClock
 
@@ -106,7 +105,7 @@ class TestPriority:
         self, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(Record, "_urgent", lambda *_: True)
+        monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
         self.people_and_jobs(crowd)
         assert crowd.order == ["holder", "job-1", "ann", "job-2", "bob"]
         assert crowd.complaints

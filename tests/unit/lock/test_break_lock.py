@@ -40,7 +40,7 @@ class TestLooking:
         with userlock.global_lock(7):
             for request, priority in (("1", "batch"), ("2", "interactive"), ("3", "interactive")):
                 claim = make_claim("7", request=request, priority=userlock.Priority.of(priority))
-                service.leases.join(claim)
+                service.protocol.join(claim)
             line = userlock.waiters(7)
             assert [waiter.request for waiter in line] == ["2", "3", "1"]
             assert [waiter.priority for waiter in line] == ["interactive", "interactive", "batch"]
@@ -155,7 +155,7 @@ class TestBreaking:
     def test_those_in_line_are_not_broken_with_it(self, service: LockService) -> None:
         with userlock.global_lock("ann"):
             claim = make_claim("ann", request="GET /waiting")
-            service.leases.join(claim)
+            service.protocol.join(claim)
             assert userlock.break_lock("ann") is not None
             assert userlock.break_lock("ann") is None, "nobody has it"
             assert [waiter.request for waiter in userlock.waiters("ann")] == ["GET /waiting"]

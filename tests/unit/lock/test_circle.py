@@ -26,7 +26,7 @@ ONE_LOOK = 0.037
 @pytest.fixture
 def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the protection under test."""
-    monkeypatch.setattr("userlock.lock.scope.Holding", lambda *args: ())
+    monkeypatch.setattr("userlock.lock.scope._Holding", lambda *args: ())
 
 
 class TestCircles:

@@ -68,7 +68,7 @@ class TestNoCircle:
             dead = service.acquire("a", lock_timeout=1)
             store.append("b", b'\n+i dead-waits 7.000 ["host/1","GET /"]')
             store.append("a", blocked(dead.token, BlockedOn("b", 7.0, "dead-waits")))
-            service.leases.join(make_claim("a"))
+            service.protocol.join(make_claim("a"))
             clock.advance(1)
             with userlock.global_lock("a", wait_timeout=1):
                 pass
@@ -133,7 +133,7 @@ class TestNoCircle:
         """While the chain is read, one at its beginning gives up, and then one at its end waits."""
         if not twice:
             monkeypatch.setattr(
-                circle_module.DeadlockWatch, "_see", circle_module.DeadlockWatch._follow
+                circle_module.DeadlockWatch, "_find", circle_module.DeadlockWatch._follow
             )
         b, c, d = (service.acquire(lock_id) for lock_id in "xyz")
         read = store.read

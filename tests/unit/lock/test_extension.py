@@ -10,6 +10,7 @@ import userlock
 from tests.leases import record_of
 from userlock import HeldLock, LockNotHeld, LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Event, Extended, LeaseLost
+from userlock.lock.lease import Granted
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -52,7 +53,7 @@ class TestExtend:
     ) -> None:
         claims = [make_claim("ann") for _ in range(3)]
         for claim in claims:
-            service.leases.join(claim)
+            service.protocol.join(claim)
         for _ in range(3):
             tenure.extend(10)
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
@@ -118,14 +119,14 @@ class TestErrors:
             with pytest.raises(LockServiceUnavailable):
                 tenure.extend(2)
         else:
-            extend = service.leases.extend
+            extend = service.protocol.extend
 
             def interrupted(*args: object) -> object:
                 extend(*args)  # type: ignore[arg-type]
                 raise error
 
             with monkeypatch.context() as patch:
-                patch.setattr(service.leases, "extend", interrupted)
+                patch.setattr(service.protocol, "extend", interrupted)
                 with pytest.raises(error):
                     tenure.extend(2)
         clock.advance(1.9)
@@ -234,7 +235,7 @@ class TestWithExtension:
         for _ in range(5):
             clock.advance(2)
             outcome = service.extend(lease, 2.5)
-            assert isinstance(outcome, userlock.lock.lease.Granted)
+            assert isinstance(outcome, Granted)
             lease = outcome.lease
         started = clock.now()
         service.acquire("ann", wait_timeout=60)

@@ -246,7 +246,7 @@ class TestTold:
             ]
         else:
             lease = service.acquire("ann")
-            assert lease.also is None
+            assert lease.fallback is None
             assert events[0] == Degraded("ann", reason, fallback=False)
             assert kinds(events) == [Degraded, Acquired]
             assert "carrying on without it" in caplog.messages[0]
@@ -295,7 +295,7 @@ class TestBreaking:
         assert broken is not None
         assert broken.request == "POST /mine"
         assert events == [Broken("ann", broken.describe(), "Jo")]
-        assert service.acquire("ann", wait_timeout=0).also is not None
+        assert service.acquire("ann", wait_timeout=0).fallback is not None
         live(service, clock, 5)
         assert beating.lost.startswith("it was broken by Jo")
 

@@ -96,11 +96,11 @@ class TestRenewal:
     ) -> None:
         claims = [make_claim("ann", request=f"GET /{number}") for number in range(3)]
         for claim in claims:
-            service.leases.join(claim)
+            service.protocol.join(claim)
         live(service, clock, 4 * LEASE)
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
         late = make_claim("ann")
-        service.leases.join(late)
+        service.protocol.join(late)
         live(service, clock, 4 * LEASE)
         claims.append(late)
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]

@@ -23,7 +23,7 @@ def line(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock)
     """Who else is there when it happens."""
     how: str = request.param
     if how != "nobody waits":
-        service.leases.join(make_claim("ann"))
+        service.protocol.join(make_claim("ann"))
     if how == "somebody waits":
         tenure.extend(LEASE)  # so that the lease knows of it
     return how
@@ -123,7 +123,7 @@ class TestRelease:
     ) -> None:
         """Another thread releases between two lines of `lose`: one of them tells, not both."""
         store.evict("ann")
-        first_to_end = tenure.first_to_end
+        first_to_end = tenure._first_to_end
 
         def release_at_that_moment() -> bool:
             first = first_to_end()
@@ -131,7 +131,7 @@ class TestRelease:
                 tenure.scope.release("ann")
             return first
 
-        tenure.first_to_end = release_at_that_moment  # type: ignore[method-assign]
+        tenure._first_to_end = release_at_that_moment  # type: ignore[method-assign]
         clock.advance(LEASE / 2)
         service.renewals.run_due()
         assert not tenure.held
@@ -149,7 +149,7 @@ class TestExtensionByHand:
         self, request: pytest.FixtureRequest, service: LockService, clock: ManualClock
     ) -> Iterator[None]:
         """The renewal thread runs during an extension, or right after it."""
-        extend = service.leases.extend
+        extend = service.protocol.extend
         met: list[bool] = []
 
         def meet(lease: Lease, seconds: float) -> Granted | Lost:
@@ -164,7 +164,7 @@ class TestExtensionByHand:
             return outcome
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(service.leases, "extend", meet)
+            patch.setattr(service.protocol, "extend", meet)
             yield
 
     @pytest.mark.usefixtures("meeting")
@@ -188,7 +188,7 @@ class TestExtensionByHand:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: nobody lets the other finish."""
-        monkeypatch.setattr(HeldLock, "extending", property(lambda _: threading.Lock()))
+        monkeypatch.setattr(HeldLock, "_extending", property(lambda _: threading.Lock()))
         clock.advance(LEASE / 2)
         tenure.extend(60)
         clock.advance(30)

@@ -112,7 +112,7 @@ class TestConfirmed:
         store.arrive()
         claims = [make_claim("ann") for _ in range(3)]
         for claim in claims:
-            service.leases.join(claim)
+            service.protocol.join(claim)
         live(service, clock, 2)
         assert not tenure.degraded
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
@@ -150,7 +150,7 @@ def test_a_store_that_refuses_every_change_does_not_keep_the_heart(
 
     monkeypatch.setattr(store, "swap", refused)
     store.come_back()
-    service.leases.take(make_claim("ann", ttl_seconds=0.1))
+    service.protocol.take(make_claim("ann", ttl_seconds=0.1))
     live(service, clock, 1)
     assert changes > 0
     assert tenure.degraded
@@ -187,12 +187,12 @@ class TestConflict:
         store.come_back()
         other = service.acquire("ann")
         waiter = make_claim("ann", request="GET /next")
-        service.leases.join(waiter)
+        service.protocol.join(waiter)
         service.release(other)
         live(service, clock, 0.3)
         assert (tenure.degraded, tenure.conflict) == (True, ""), "not decided yet"
         record = record_of(store, "ann")
-        assert service.leases.claim(waiter, record, passing=False) is not None
+        assert service.protocol.claim(waiter, record, passing=False) is not None
         live(service, clock, 0.3)
         assert tenure.conflict.startswith("GET /next")
 

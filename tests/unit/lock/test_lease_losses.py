@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.leases import record_of, taken
-from userlock.lock.degraded import confirm
-from userlock.lock.lease import Granted, Held, Lease, Lost, Released, claim_of, describe_loss
+from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released, describe_loss
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import PATIENCE_SECONDS
-from userlock.lock.record import Record, done
+from userlock.lock.record import PATIENCE_SECONDS, Record, done
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -168,7 +166,7 @@ class TestKeeping:
     ) -> None:
         lease = degraded(leases, clock)
         clock.advance(5)
-        outcome = confirm(leases, lease, clock)
+        outcome = leases.confirm(lease)
         assert isinstance(outcome, Granted)
         assert (outcome.lease.degraded, outcome.lease.deadline) == (False, clock.now() + 60)
         assert found(leases).holder.token == lease.token
@@ -178,7 +176,7 @@ class TestKeeping:
         lease = degraded(leases, clock)
         other = make_claim()
         taken(leases.take(other))
-        assert confirm(leases, lease, clock) == Held(other.holder)
+        assert leases.confirm(lease) == Held(other.holder)
         assert found(leases).holder == other.holder
 
     def test_or_is_next(self, leases: LeaseProtocol, clock: ManualClock) -> None:
@@ -187,10 +185,10 @@ class TestKeeping:
         waiter = make_claim()
         leases.join(waiter)
         leases.release(other_lease)
-        assert confirm(leases, lease, clock) is None
+        assert leases.confirm(lease) is None
         assert found(leases).position_of(waiter.token) == 0
         taken(leases.claim(waiter, found(leases), passing=False))
-        assert confirm(leases, lease, clock) == Held(found(leases).holder)
+        assert leases.confirm(lease) == Held(found(leases).holder)
 
     def test_but_whoever_is_next_may_be_dead(
         self, leases: LeaseProtocol, clock: ManualClock
@@ -199,11 +197,11 @@ class TestKeeping:
         other_lease = taken(leases.take(make_claim()))
         leases.join(make_claim())
         leases.release(other_lease)
-        assert confirm(leases, lease, clock) is None
+        assert leases.confirm(lease) is None
         clock.advance(2 * PATIENCE_SECONDS - 0.001)
-        assert confirm(leases, lease, clock) is None, "it has so long to take the lock"
+        assert leases.confirm(lease) is None, "it has so long to take the lock"
         clock.advance(0.001)
-        confirmed = confirm(leases, lease, clock)
+        confirmed = leases.confirm(lease)
         assert isinstance(confirmed, Granted)
         assert leases.release(confirmed.lease) == Released()
         assert leases.look("learner-1") is None, "and is not in line any more"
@@ -214,9 +212,9 @@ class TestKeeping:
         """It stood there when the store went away, and is next now."""
         lease = degraded(leases, clock)
         other_lease = taken(leases.take(make_claim()))
-        leases.join(claim_of(lease.lock_id, lease.record, lease.ttl_seconds))
+        leases.join(Claim.of_lease(lease))
         leases.release(other_lease)
-        assert isinstance(confirm(leases, lease, clock), Granted)
+        assert isinstance(leases.confirm(lease), Granted)
         assert found(leases).empty
 
     def test_it_leaves_the_line_once_another_has_the_lock(
@@ -225,10 +223,10 @@ class TestKeeping:
         """Nobody would take that place any more, and those behind would wait for it."""
         lease = degraded(leases, clock)
         other_lease = taken(leases.take(make_claim()))
-        leases.join(claim_of(lease.lock_id, lease.record, lease.ttl_seconds))
+        leases.join(Claim.of_lease(lease))
         behind = make_claim()
         leases.join(behind)
-        assert isinstance(confirm(leases, lease, clock), Held)
+        assert isinstance(leases.confirm(lease), Held)
         leases.release(other_lease)
         assert found(leases).position_of(behind.token) == 0
 
@@ -238,7 +236,7 @@ class TestKeeping:
         lease = degraded(leases, clock)
         taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(10)
-        assert isinstance(confirm(leases, lease, clock), Granted)
+        assert isinstance(leases.confirm(lease), Granted)
         assert found(leases).holder.token == lease.token
 
 

@@ -132,7 +132,7 @@ class TestTaking:
     ) -> None:
         """Whoever stands in line goes on under the same token, and must not be tidied away."""
         late: list[object] = []
-        leases.late = late.append
+        leases.release_later = late.append
         store.delay("create")
         store.before("read", lambda: taken(LeaseProtocol(store, store.clock).take(make_claim())))
         with pytest.raises(StoreUnavailable):

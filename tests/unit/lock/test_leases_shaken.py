@@ -181,7 +181,7 @@ def test_a_late_create_on_a_held_lock_blocks_nobody_later() -> None:
     """Sent, lost sight of; the lock turned out held; its holder leaves; the create arrives."""
     world = World()
     late: list[Lease] = []
-    world.leases.late = late.append
+    world.leases.release_later = late.append
     holder = world.take(world.other())
     world.store.shake({1: Mishap.DELAYED})
     outcome = world.leases.take(world.mine)

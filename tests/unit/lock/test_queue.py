@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.lock.logs import Log, a_holder, new_nonce, offered_by
 from userlock.lock.policy import LockPolicy, Polling
-from userlock.lock.queue import PATIENCE_SECONDS, Decision, HoldTimes, Look, Turn, delay
-from userlock.lock.record import done, joining
+from userlock.lock.queue import Decision, HoldTimes, Look, Turn, delay
+from userlock.lock.record import PATIENCE_SECONDS, done, joining
 
 
 @pytest.fixture

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.lock.logs import Log, a_holder, names, new_nonce, offered_by, read_again
-from userlock.lock.record import BlockedOn, Record, Waiter, aged, blocked, done, joining
+from userlock.lock.record import (
+    PATIENCE_SECONDS,
+    BlockedOn,
+    Record,
+    Waiter,
+    aged,
+    blocked,
+    done,
+    joining,
+)
 
 
 @pytest.fixture
@@ -94,11 +103,11 @@ class TestLine:
     def test_people_are_served_before_batch(self, log: Log) -> None:
         log.joined_by("a", priority="batch").joined_by("b").joined_by("c", priority="batch")
         assert log.joined_by("d").line == ["b", "d", "a", "c"]
-        assert log.record.waits_for_a_person
+        assert log.record.interactive_waits
 
     def test_batch_alone_is_no_person(self, log: Log) -> None:
-        assert not log.record.waits_for_a_person
-        assert not log.joined_by("a", priority="batch").record.waits_for_a_person
+        assert not log.record.interactive_waits
+        assert not log.joined_by("a", priority="batch").record.interactive_waits
 
     def test_batch_that_has_waited_long_ranks_with_people(self, log: Log) -> None:
         """By when it began to wait: from then on nobody who comes can pass it."""
@@ -106,7 +115,7 @@ class TestLine:
         log.add(aged(log["b"].token)).joined_by("d")
         assert log.line == ["b", "c", "d", "a"]
         assert [waiter.aged for waiter in log.record.waiters()] == [True, False, False, False]
-        assert log.record.waits_for_a_person
+        assert log.record.interactive_waits
 
     def test_who_is_done_waits_no_longer(self, log: Log) -> None:
         log.joined_by("a", "b", "c").add(done(log["b"].token))
@@ -151,8 +160,19 @@ class TestLine:
         log.joined_by("d", nonce=nonce, process="web/2")
         assert [log.record.processes_ahead_of(log[name].token) for name in "abcd"] == [0, 1, 1, 2]
         assert log.record.processes_ahead_of("nobody") == 2, "everybody is ahead of a newcomer"
-        assert log.record.processes_besides(log["c"].token) == 1
-        assert log.record.processes_besides(log["d"].token) == 2
+
+    @pytest.mark.parametrize(("besides", "processes"), [("c", 1), ("d", 2)])
+    def test_a_reservation_lives_for_each_process_but_the_callers_own(
+        self, log: Log, besides: str, processes: int
+    ) -> None:
+        nonce = new_nonce()
+        log.joined_by("a", "b", nonce=nonce, process="web/1").joined_by("c", process="web/1")
+        log.joined_by("d", nonce=nonce, process="web/2")
+        by = a_holder()
+        _, seconds = log.record.reserved_by(
+            by.encode(), by.token, besides=log[besides].token, leaving=True
+        )
+        assert seconds == PATIENCE_SECONDS * (processes + 1)
 
 
 class TestTurns:
@@ -194,21 +214,22 @@ class TestTurns:
     def test_an_offer_is_made_once(self, log: Log) -> None:
         """Each is a change of the record, and the first in line is about to claim it."""
         log.joined_by("a")
-        assert not log.record.can_be_offered_by("me"), "somebody has the lock"
+        assert not log.record.can_be_reserved_by("me"), "somebody has the lock"
         log.add(done(log.holder.token))
-        assert log.record.can_be_offered_by("me")
-        assert not log.record.can_be_offered_by(log["a"].token), "nobody else is there"
+        assert log.record.can_be_reserved_by("me")
+        assert not log.record.can_be_reserved_by(log["a"].token), "nobody else is there"
         offered = offered_by(log, a_holder("hasty")).joined_by("b")
-        assert not offered.record.can_be_offered_by("me")
+        assert not offered.record.can_be_reserved_by("me")
         offered.lapsed = True
-        assert offered.record.can_be_offered_by("me"), "for the one that came after it"
+        assert offered.record.can_be_reserved_by("me"), "for the one that came after it"
 
     def test_whoever_gives_up_with_it_is_in_line_no_longer(self, log: Log) -> None:
         log.joined_by("a", "hasty", "b").add(done(log.holder.token))
         by = a_holder()
-        offered = log.record.offered_by(by.encode(), by.token, leaving=log["hasty"].token)
+        hasty = log["hasty"].token
+        offered, _ = log.record.reserved_by(by.encode(), by.token, besides=hasty, leaving=True)
         assert names(read_again(offered)) == ["a", "b"]
-        offered = log.record.offered_by(by.encode(), by.token)
+        offered, _ = log.record.reserved_by(by.encode(), by.token, besides=hasty, leaving=False)
         assert names(read_again(offered)) == ["a", "hasty", "b"]
 
     def test_who_claims_it_has_the_lock_from_the_last_one_who_had_it(self, log: Log) -> None:

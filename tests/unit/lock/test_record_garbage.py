@@ -95,9 +95,8 @@ def test_everything_can_be_asked_of_it(garbage: bytes) -> None:
     assert isinstance(record.free, bool)
     assert record.empty == (record.waiters() == [])
     assert record.position_of(ME.token) is None
-    assert record.processes_ahead_of(ME.token) == record.processes_besides(ME.token)
     assert record.is_turn_of(ME.token) <= record.free
-    assert record.can_be_offered_by(ME.token) <= (record.free and not record.empty)
+    assert record.can_be_reserved_by(ME.token) <= (record.free and not record.empty)
 
 
 @unhurried
@@ -142,12 +141,13 @@ def test_who_takes_over_is_the_holder_and_the_line_goes_on(
 def test_what_is_offered_is_free_for_the_same_line(garbage: bytes, lapsed: bool) -> None:
     before = understood(garbage + joining(ME), lapsed=lapsed)
     by = ME._replace(token=new_token())
-    offered = understood(before.offered_by(by.encode(), by.token, leaving=ME.token))
+    content, _ = before.reserved_by(by.encode(), by.token, besides=ME.token, leaving=True)
+    offered = understood(content)
     assert (offered.holder, offered.free, offered.broken_by) == (by, True, "")
     others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
     assert repr(offered.waiters()) == repr(others)
-    assert not offered.can_be_offered_by(ME.token)
-    assert not others or offered.left_by == before.left_by
+    assert not offered.can_be_reserved_by(ME.token)
+    assert not others or offered.last_held_by == before.last_held_by
     afterwards = understood(offered.stored.record, lapsed=True)
     assert afterwards.is_turn_of("somebody in no line")
 

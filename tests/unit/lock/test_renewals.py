@@ -140,7 +140,7 @@ def _broken(store: Packets, service: LockService, tenure: HeldLock) -> None:
 
 
 def _waited_for(store: Packets, service: LockService, tenure: HeldLock) -> None:
-    assert service.leases.join(make_claim(tenure.lock_id)) is not None
+    assert service.protocol.join(make_claim(tenure.lock_id)) is not None
 
 
 def _released(store: Packets, service: LockService, tenure: HeldLock) -> None:
@@ -264,7 +264,7 @@ class TestOutcomes:
         degraded = service.acquire("e")
         store.come_back()
         store.evict("c")
-        service.leases.join(make_claim("d"))
+        service.protocol.join(make_claim("d"))
         clock.advance(2)
         leases = [degraded, contended, gone, brief, fine]
         outcomes = service.extend_many([(lease, 100 + n) for n, lease in enumerate(leases)])
@@ -325,7 +325,7 @@ class TestOthers:
         self, service: LockService, clock: ManualClock, store: Packets, scope: LockScope
     ) -> None:
         first, *others = held(scope)
-        with first.extending:
+        with first._extending:
             live(service, clock, LEASE / 3 + 0.01)
             assert all(tenure.remaining_seconds > LEASE * 0.9 for tenure in others)
             assert first.remaining_seconds < LEASE * 0.7

@@ -13,7 +13,7 @@ from userlock.events import Listeners
 from userlock.lock.lease import Lease
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import Stored, StoreUnavailable
-from userlock.lock.strays import PendingReleases
+from userlock.lock.store_client import PendingReleases
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -67,26 +67,26 @@ def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
 
 @pytest.fixture
 def strays(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
-    return PendingReleases(leases, clock)
+    return PendingReleases(leases.release, clock)
 
 
 class TestOneServer:
     def test_what_is_remembered_is_given_back(
         self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
-        strays.remember(left_behind(leases, "ann"))
+        strays.add(left_behind(leases, "ann"))
         assert len(strays) == 1
-        strays.collect()
+        strays.send()
         assert store.read("ann") is None
         assert len(strays) == 0
 
     def test_another_who_has_the_lock_by_now_is_left_alone(
         self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
-        strays.remember(left_behind(leases, "ann"))
+        strays.add(left_behind(leases, "ann"))
         store.evict("ann")
         theirs = left_behind(leases, "ann")
-        strays.collect()
+        strays.send()
         record = leases.look("ann")
         assert record is not None
         assert (record.holder.token, record.free) == (theirs.token, False)
@@ -95,10 +95,10 @@ class TestOneServer:
         self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         for number in range(10):
-            strays.remember(left_behind(leases, f"learner-{number}"))
+            strays.add(left_behind(leases, f"learner-{number}"))
         seen = []
         while len(strays):
-            strays.collect()
+            strays.send()
             seen.append(len(strays))
         assert seen == [6, 2, 0]
 
@@ -106,24 +106,24 @@ class TestOneServer:
         self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         for number in range(3):
-            strays.remember(left_behind(leases, f"learner-{number}"))
+            strays.add(left_behind(leases, f"learner-{number}"))
         store.go_down()
         asked = store.asked["remove"]
         with pytest.raises(StoreUnavailable):
-            strays.collect()
+            strays.send()
         assert store.asked["remove"] == asked + 1
         assert len(strays) == 3
         store.come_back()
-        strays.collect()
+        strays.send()
         assert len(strays) == 0
 
     def test_what_is_over_by_itself_is_forgotten(
         self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
-        strays.remember(left_behind(leases, "ann", ttl_seconds=5))
+        strays.add(left_behind(leases, "ann", ttl_seconds=5))
         clock.advance(5)
         asked = store.asked.total()
-        strays.collect()
+        strays.send()
         assert len(strays) == 0
         assert store.asked.total() == asked
 
@@ -132,11 +132,11 @@ class TestOneServer:
     ) -> None:
         lease = left_behind(leases, "ann")._replace(unsettled=True, version=None)
         store.evict("ann")
-        strays.remember(lease)
+        strays.add(lease)
         looks = 0
         for _ in range(200):
             before = store.asked["append"]
-            strays.collect()
+            strays.send()
             looks += store.asked["append"] - before
             clock.advance(0.1)
         assert 9 <= looks <= 11
@@ -147,13 +147,13 @@ class TestOneServer:
     ) -> None:
         claim = make_claim("ann")
         lease = Lease("ann", claim.token, clock.now() + 60, 60, degraded=True, unsettled=True)
-        strays.remember(lease)
+        strays.add(lease)
         clock.advance(5)
-        strays.collect()
+        strays.send()
         granted_late = leases.take(claim)
         assert granted_late is not None
         clock.advance(1.1)
-        strays.collect()
+        strays.send()
         assert store.read("ann") is None
 
     def test_a_release_that_has_failed_is_not_tried_again_at_once(
@@ -168,7 +168,7 @@ class TestOneServer:
     def test_there_are_bounds(self, strays: PendingReleases, leases: LeaseProtocol) -> None:
         lease = left_behind(leases, "ann")
         for _ in range(5000):
-            strays.remember(lease)
+            strays.add(lease)
         assert len(strays) <= 1000
 
 
@@ -287,7 +287,7 @@ class TestIdle:
         store.come_back()
         assert service.acquire("ann", lock_timeout=1).degraded, "the control"
         live(service, clock, 1.1)
-        assert service._access.breaker_of("ann").closed
+        assert service.client.breaker_of("ann").closed
 
     def test_a_thousand_are_given_back_at_once(
         self, service: LockService, store: MemoryStore, clock: ManualClock
@@ -297,14 +297,14 @@ class TestIdle:
         store.come_back()
         live(service, clock, 1)
         assert store.read("learner-0") is None
-        assert len(service._access.pending) == 0
+        assert len(service.client.pending) == 0
 
     def test_more_that_is_owed_all_the_time_does_not_put_it_off(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         lease = service.acquire("ann")
         for _ in range(6):
-            service.release_later(lease)
+            service.client.release_later(lease)
             live(service, clock, 0.2)
         assert store.read("ann") is None
 
@@ -355,7 +355,7 @@ class TestIdle:
         if child == 0:
             code = 1
             try:
-                strays = service._access.pending
+                strays = service.client.pending
                 inherited = len(strays)
                 service.release(service.acquire("child"))
                 owed = len(strays)
@@ -366,4 +366,4 @@ class TestIdle:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-        assert len(service._access.pending) == 1
+        assert len(service.client.pending) == 1

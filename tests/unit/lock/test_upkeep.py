@@ -11,10 +11,10 @@ from tests.leases import record_of, taken
 from tests.unit.lock.crowd import LOCK, Crowd, gathering
 from userlock import LockService, LockTimeout
 from userlock.events import Degraded, Event
-from userlock.lock import upkeep, waiting
+from userlock.lock import record as record_module
 from userlock.lock.lease import Granted, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import PATIENCE_SECONDS
+from userlock.lock.record import PATIENCE_SECONDS, Record
 from userlock.lock.store import RewritingStore, Stored, StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -61,7 +61,7 @@ class TestOffers:
         self, crowd: Crowd, waits: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(waiting, "offer", lambda *_, **__: False)
+        monkeypatch.setattr(LeaseProtocol, "reserve", lambda *_, **__: False)
         assert the_first_in_line_dies(crowd, waits=waits) == []
 
     @pytest.mark.parametrize("processes", [1, 3])
@@ -119,7 +119,7 @@ class TestOffers:
 
         def offered_and_taken() -> None:
             seen = record_of(store, lease.lock_id)
-            assert upkeep.offer(store, make_claim(), seen, leaving=False)
+            assert leases.reserve(make_claim(), seen, leaving=False)
             seen = record_of(store, lease.lock_id)
             taken(leases.claim(waiter, seen, passing=False))
 
@@ -169,7 +169,7 @@ class TestLongRecords:
         self, service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(waiting, "is_wordy", lambda _: False)
+        monkeypatch.setattr(Record, "worth_compacting", False)
         service.acquire("ann", lock_timeout=600)
         assert many_give_up(service, store) > 40_000
 
@@ -197,15 +197,15 @@ class TestLongRecords:
     def test_a_line_that_comes_meanwhile_is_not_lost(
         self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
+        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         lease = taken(leases.take(make_claim("ann")))
         late, gone = make_claim("ann"), make_claim("ann")
         leases.join(gone)
         leases.leave("ann", gone.token)
         seen = record_of(store, "ann")
-        assert upkeep.is_wordy(seen)
+        assert seen.worth_compacting
         store.before("rewrite", lambda: leases.join(late))
-        upkeep.shorten(store, "ann", seen)
+        leases.compact("ann", seen)
         assert record_of(store, "ann").position_of(late.token) == 0
         assert leases.release(lease) == Released()
 
@@ -219,7 +219,7 @@ class TestLongRecords:
     ) -> None:
         holder = service.acquire("ann")
         many_give_up(service, store, callers=10)
-        monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
+        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         store.lose_command("rewrite")
         clock.after(3.0, lambda: service.release(holder))
         assert not service.acquire("ann").degraded
@@ -228,11 +228,11 @@ class TestLongRecords:
     def test_a_record_that_is_free_is_left_to_whoever_is_next(
         self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(upkeep, "_LONG_BYTES", 0)
+        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
         leases.release(lease)
-        assert not upkeep.is_wordy(record_of(store, "ann"))
+        assert not record_of(store, "ann").worth_compacting
 
 
 class TestNoRoom:

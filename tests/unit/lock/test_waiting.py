@@ -13,6 +13,7 @@ from userlock.events import Acquired, Contended, Event, TimedOut
 from userlock.lock.lease import Lease
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
+from userlock.lock.store_client import StoreClient
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -114,9 +115,9 @@ class TestBeginning:
         with pytest.raises(LockTimeout):
             service.acquire("ann", wait_timeout=0.1)
         (contended,) = (event for event in events if isinstance(event, Contended))
-        assert contended.blocked_by == "GET /second (next in line)"
+        assert contended.blocked_by == "GET /second (next in the queue)"
         (timed_out,) = (event for event in events if isinstance(event, TimedOut))
-        assert timed_out.blocked_by == "GET /second (next in line)"
+        assert timed_out.blocked_by == "GET /second (next in the queue)"
 
     def test_those_behind_do_not_look_in_step(
         self, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
@@ -226,7 +227,7 @@ class TestStopped:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(LockService, "give_back", lambda *_: None)
+        monkeypatch.setattr(StoreClient, "give_back", lambda *_: None)
         service.acquire("ann")
         clock.after(1.0, interrupt)
         with pytest.raises(KeyboardInterrupt):

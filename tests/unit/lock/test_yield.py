@@ -13,7 +13,6 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
 from userlock import HeldLock, LockNotHeld, LockService
 from userlock.events import Event, Extended
-from userlock.lock import held_lock as tenure_module
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -32,7 +31,7 @@ class TestNobodyWaits:
     ) -> None:
         """Another batch job waits its turn."""
         with userlock.global_lock("ann", priority="batch") as lock:
-            service.leases.join(make_claim("ann", priority=userlock.Priority.BATCH))
+            service.protocol.join(make_claim("ann", priority=userlock.Priority.BATCH))
             assert lock.yield_to_waiters() is lock
 
     def test_a_store_that_does_not_answer_is_no_reason_to_stop(self, store: MemoryStore) -> None:
@@ -248,9 +247,7 @@ class TestParticipants:
     @pytest.fixture
     def participant(self, monkeypatch: pytest.MonkeyPatch) -> Writes:
         participant = Writes()
-        monkeypatch.setattr(tenure_module, "participants", [participant])
-        for module in ("scope", "passing"):
-            monkeypatch.setattr(f"userlock.lock.{module}.participants", [participant])
+        monkeypatch.setattr("userlock.lock.scope.participants", [participant])
         return participant
 
     def test_what_was_begun_is_finished_before_the_release(

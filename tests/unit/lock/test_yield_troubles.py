@@ -34,7 +34,7 @@ def snatch(service: LockService, lock_id: str, token: str) -> None:
     claim = claim._replace(holder=claim.holder._replace(token=token), ttl_seconds=1000)
     record = service.look(lock_id)
     assert record is not None
-    assert service.leases.claim(claim, record, passing=False) is not None
+    assert service.protocol.claim(claim, record, passing=False) is not None
 
 
 class TestNotTakenBack:
@@ -219,7 +219,7 @@ class TestSeveralLocks:
         with userlock.scope():
             a, b = (userlock.acquire_lock(name).tenure for name in "ab")
             dead_person(service, "a")
-            monkeypatch.setattr("userlock.lock.passing.participants", [Keeper()])
+            monkeypatch.setattr("userlock.lock.scope.participants", [Keeper()])
             assert a.yield_to_waiters() is a
             assert (a.held, b.held) == (True, True)
 
@@ -289,7 +289,7 @@ class TestSeveralLocks:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Why they are not."""
-        monkeypatch.setattr("userlock.lock.passing._taken_after", lambda *args: ())
+        monkeypatch.setattr("userlock.lock.scope.LockScope._taken_after", lambda *args: ())
 
         def job() -> None:
             with (

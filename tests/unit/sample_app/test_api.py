@@ -104,7 +104,7 @@ def test_no_part_is_passed_over(site: Site, begun: bool, part: int) -> None:
     site.later(600)
     answer = site.client.post(READ.format(part))
     assert answer.status_code == 400
-    assert answer.get_json()["detail"] == "part: the parts before this one come first"
+    assert answer.get_json()["detail"] == "part: finish the earlier parts first"
 
 
 def test_a_streak_grows_by_the_day_and_ends(site: Site) -> None:

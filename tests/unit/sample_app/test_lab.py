@@ -186,9 +186,9 @@ def test_the_timeline_shows_each_visit() -> None:
     legend = 5
     shown = bars[: len(bars) - legend]
     assert shown.count("waits") == 4
-    assert shown.count("interactive") == 2
-    assert shown.count("interactive refused degraded") == 1
-    assert shown.count("batch") == 0, "it never was inside"
+    assert shown.count("of-interactive") == 2
+    assert shown.count("of-interactive refused degraded") == 1
+    assert shown.count("of-batch") == 0, "it never was inside"
     assert picture.get("aria-label") == 'a <title> & "more"'
     lanes = [text.text for text in picture.iter(f"{space}text") if text.get("class") == "lane"]
     assert lanes == ["interactive 1", "interactive 2", "batch 3", "interactive 4"]

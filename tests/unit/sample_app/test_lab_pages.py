@@ -132,7 +132,7 @@ def test_a_run_that_is_under_way(
     ("last", "trouble"),
     [
         ("error: memcached did not start", "memcached did not start"),
-        ({"doing": "running", "done": 3}, "It was stopped before its end."),
+        ({"doing": "running", "done": 3}, "The run was stopped before its end."),
     ],
 )
 def test_a_run_that_failed(client: FlaskClient, tmp_path: Path, last: object, trouble: str) -> None:

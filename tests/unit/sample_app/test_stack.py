@@ -59,7 +59,7 @@ def test_a_port_that_is_only_preferred_gives_way(taken_port: int) -> None:
     assert ports.prefer(taken_port) != taken_port
     free = ports.any_free()
     assert ports.prefer(free) == free
-    assert ports.prefer(free, besides=(free,)) != free
+    assert ports.prefer(free, taken=(free,)) != free
 
 
 def test_the_port_that_is_suggested_for_the_site_is_not_the_emulators(
@@ -107,7 +107,7 @@ def test_a_child_that_never_answers_is_reported(tmp_path: Path) -> None:
     silent = child(tmp_path, "import signal; signal.pause()", answers=lambda: False)
     silent.start()
     try:
-        with pytest.raises(ChildDied, match=r"did not answer within 0\.1 s. It said nothing"):
+        with pytest.raises(ChildDied, match=r"did not answer within 0\.1 s. It had no output"):
             silent.wait_until_it_answers(0.1)
     finally:
         silent.stop()
@@ -138,7 +138,7 @@ def test_a_killed_child_can_be_started_again(tmp_path: Path) -> None:
     pausing = child(tmp_path, "import signal; signal.pause()")
     pausing.start()
     first = pausing.pid
-    with pytest.raises(RuntimeError, match="running already"):
+    with pytest.raises(RuntimeError, match="already running"):
         pausing.start()
     pausing.kill()
     assert pausing.exit_code == -signal.SIGKILL

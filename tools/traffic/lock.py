@@ -1,14 +1,13 @@
-"""One user's lock: who holds it, who waits, and what is sent to memcached for it. No I/O.
+"""One user's lock: its holder, its queue, and the commands sent to memcached. No I/O.
 
-Follows docs/protocol.md step by step, each with the time that it takes:
+Follows docs/protocol.md step by step, each step with its duration:
 
     asks ── create ─┬▶ granted ── section ── remove
-                    └▶ refused ── append "+" ── look … look ── swap ── section ── append "="
+                    └▶ refused ── append "+" ── poll … poll ── swap ── section ── append "="
 
-A create, a swap and a remove count only if the record is still as it was read; when
-to look is the library's own decision (`userlock.lock.queue.delay`), and so is
-the order in line. Not modelled: those who die, evictions, outages, lost replies,
-and clocks that differ.
+A create, a swap and a remove succeed only if the record is unchanged since it was read. The library
+itself decides the time of each poll (`userlock.lock.queue.delay`) and the order of the queue. Not
+modelled: processes that die, evictions, outages, lost replies, and clocks that differ.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from tools.traffic.people import Arrival
 from tools.traffic.profile import Profile
+from tools.traffic.users import Arrival
 from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
 from userlock.lock.queue import Look, delay
 
 
 class Served(NamedTuple):
-    """What became of an arrival.
+    """The outcome of an arrival.
 
     Attributes:
-        at: when it asked, in seconds after midnight.
+        at: its time, in seconds after midnight.
         batch: whether it is batch work.
-        waited: from asking to having the lock, or to giving up, in seconds.
-        refused: whether somebody had the lock when it asked.
-        granted: whether it got it.
-        seconds: from asking to having left it, or to giving up.
-        operations: what memcached was sent for it.
-        yields: how often it let people pass.
+        waited: the wait until the grant or the timeout, in seconds.
+        refused: whether the lock was held at first.
+        granted: whether it got the lock.
+        seconds: the time until its release or its timeout.
+        operations: number of commands sent to memcached.
+        yields: how often it yielded to interactive requests.
     """
 
     at: float
@@ -49,17 +48,17 @@ class Served(NamedTuple):
     yields: int = 0
 
 
-class Line:
-    """The lock of one user after the other.
+class SimulatedLock:
+    """The lock of one user at a time.
 
     Args:
-        profile: how long things take.
+        profile: the durations.
         random: for jitter.
         policy: priorities, waits, polling.
-        when_to_look: as `userlock.lock.queue.delay`.
+        poll_delay: as `userlock.lock.queue.delay`.
 
     Attributes:
-        record_seconds: for how long there was a record, in all.
+        record_seconds: the total lifetime of records.
     """
 
     def __init__(
@@ -68,17 +67,17 @@ class Line:
         random: Random,
         *,
         policy: LockPolicy | None = None,
-        when_to_look: Callable[[Look, Polling], float] = delay,
+        poll_delay: Callable[[Look, Polling], float] = delay,
     ) -> None:
         self.round_trip = profile.round_trip
         self.typical = {False: profile.typical_section, True: profile.typical_sweep}
         self.random = random
         self.policy = policy or LockPolicy()
-        self.when_to_look = when_to_look
+        self.poll_delay = poll_delay
         self.record_seconds = 0.0
 
     def serve(self, arrivals: Sequence[Arrival]) -> list[Served]:
-        """What becomes of one user's arrivals, which are in order of time."""
+        """Return the outcomes of one user's arrivals, which are in order of time."""
         served: list[Served] = []
         trip = self.round_trip
         index, count = 0, len(arrivals)
@@ -86,7 +85,8 @@ class Line:
             at, seconds, steps, batch = arrivals[index]
             kept = seconds + steps * trip  # from the create to the remove
             if index + 1 == count or arrivals[index + 1].at > at + kept:
-                # Nobody comes meanwhile. Nearly always, so it is worth a way of its own.
+                # No other request arrives meanwhile. This is by far the most frequent case, so it
+                # has a fast path.
                 self.record_seconds += kept
                 done = trip + kept
                 served.append(Served(at, batch, trip, False, True, done, 1 + steps))
@@ -100,7 +100,7 @@ class Line:
 
 
 class _Request:
-    """Somebody who wants the lock, or has it."""
+    """A request that waits for the lock, or holds it."""
 
     __slots__ = (
         *("arrival", "asked_at", "contended", "first_wait", "operations", "policy", "refused"),
@@ -117,16 +117,17 @@ class _Request:
         self.yields = 0
         self.refused = False
         self.first_wait: float | None = None
-        #: Whether it is in the middle of letting people pass.
+        #: Whether it is currently yielding to interactive requests.
         self.yielding = False
-        #: While it has the lock: since when, by which version, and whether others waited then.
+        #: While it holds the lock: the time and version of the grant, and whether others waited
+        #: then.
         self.since = 0.0
         self.version = 0
         self.contended = False
 
 
 class _Seen(NamedTuple):
-    """A record as somebody has read it."""
+    """A record as a client has read it."""
 
     version: int
     free: bool
@@ -136,16 +137,16 @@ class _Seen(NamedTuple):
 
 
 class _Episode:
-    """From the first that takes the lock until nobody has it or wants it."""
+    """The time from a first grant until the lock is free without waiters."""
 
-    def __init__(self, line: Line, arrivals: Sequence[Arrival], index: int) -> None:
-        self._line = line
-        self._half = line.round_trip / 2
+    def __init__(self, lock: SimulatedLock, arrivals: Sequence[Arrival], index: int) -> None:
+        self._lock = lock
+        self._half = lock.round_trip / 2
         self._arrivals = arrivals
         self._next = index
         self._events: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._count = itertools.count()
-        # The record: there is one if somebody is named as its holder.
+        # The record, which exists while there is a holder.
         self._holder: _Request | None = None
         self._free = False
         self._version = 0
@@ -155,7 +156,7 @@ class _Episode:
         self.served: list[Served] = []
 
     def run(self) -> int:
-        """Let it happen; the number of the first arrival after it."""
+        """Simulate the episode and return the index of the first arrival after it."""
         events, arrivals = self._events, self._arrivals
         self._arrive()
         while events:
@@ -170,19 +171,19 @@ class _Episode:
     def _arrive(self) -> None:
         arrival = self._arrivals[self._next]
         self._next += 1
-        policy = self._line.policy
+        policy = self._lock.policy
         request = _Request(arrival, policy.batch if arrival.batch else policy.interactive)
         self._at(arrival.at + self._half, self._create, request)
 
     def _at(self, time: float, happens: Callable[..., None], *what: object) -> None:
         heapq.heappush(self._events, (time, next(self._count), happens, what))
 
-    # --- at the server: `now` is when the command is carried out -------------------------------
+    # --- at the server: `now` is the time of the command's execution ------------------------
 
     def _create(self, now: float, request: _Request) -> None:
         request.operations += 1
         if self._holder is not None:
-            if request.first_wait is None:  # not when it takes the lock back after a yield
+            if request.first_wait is None:  # not when it retakes the lock after a yield
                 request.refused = True
             self._at(now + 2 * self._half, self._join, request)
             return
@@ -198,14 +199,14 @@ class _Episode:
         self._version += 1
         self._at(now + self._half, self._decide, request, self._seen_by(request))
 
-    def _look(self, now: float, request: _Request) -> None:
+    def _poll(self, now: float, request: _Request) -> None:
         ages_after = request.policy.ages_after
         waited = now - self._half - request.asked_at
         if not request.urgent and ages_after is not None and waited >= ages_after:
             request.operations += 2
             request.urgent = True
             self._version += 1
-            self._at(now + 2 * self._half, self._look, request)
+            self._at(now + 2 * self._half, self._poll, request)
             return
         request.operations += 1
         self._at(now + self._half, self._decide, request, self._seen_by(request))
@@ -213,7 +214,7 @@ class _Episode:
     def _claim(self, now: float, request: _Request, version: int) -> None:
         request.operations += 1
         if version != self._version:
-            self._at(now + 2 * self._half, self._look, request)
+            self._at(now + 2 * self._half, self._poll, request)
             return
         self._waiting.remove(request)
         self._hold(now, request, contended=True)
@@ -227,7 +228,7 @@ class _Episode:
         self._at(now + self._half, self._granted, request)
 
     def _check(self, now: float, request: _Request) -> None:
-        """Between two steps: does a person wait?"""
+        """Check between two steps whether an interactive request waits."""
         request.operations += 1
         if any(each.urgent for each in self._waiting):
             request.yielding = True
@@ -274,16 +275,16 @@ class _Episode:
     def _seen_by(self, request: _Request) -> _Seen:
         holder = self._holder
         assert holder is not None, "the record stays while somebody waits"
-        # People and those that rank with them first, each group in the order of joining.
+        # Interactive requests and aged ones first, each group in the order of joining.
         in_order = sorted(self._waiting, key=lambda each: not each.urgent)
         ahead = in_order.index(request)
-        typical = self._line.typical[holder.arrival.batch]
+        typical = self._lock.typical[holder.arrival.batch]
         return _Seen(self._version, self._free, ahead, typical, holder.since)
 
-    # --- at those who ask: `now` is when the answer has come ----------------------------------
+    # --- at the client: `now` is the time of the reply -------------------------------------
 
     def _granted(self, now: float, request: _Request) -> None:
-        """It has the lock, for one more step."""
+        """Hold the lock for one more step."""
         if request.first_wait is None:
             request.first_wait = now - request.asked_at
         request.steps_left -= 1
@@ -301,10 +302,10 @@ class _Episode:
             self._at(now + self._half, self._leave, request)
             return
         look = Look(seen.position, seen.typical, now - seen.since)
-        seconds = self._line.when_to_look(look, request.policy.polling)
+        seconds = self._lock.poll_delay(look, request.policy.polling)
         if seen.position:
-            seconds *= self._line.random.uniform(0.8, 1.0)
-        self._at(now + min(seconds, left) + self._half, self._look, request)
+            seconds *= self._lock.random.uniform(0.8, 1.0)
+        self._at(now + min(seconds, left) + self._half, self._poll, request)
 
     def _left(self, now: float, request: _Request) -> None:
         if not request.yielding:

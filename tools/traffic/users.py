@@ -1,4 +1,4 @@
-"""A user's day, drawn at random: sessions, tabs, pages with parallel requests, double clicks."""
+"""A user's random day: sessions, tabs, pages with parallel requests, double clicks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NORMAL = NormalDist()
 
 
 class Arrival(NamedTuple):
-    """Somebody asks for a user's lock.
+    """A request for a user's lock.
 
     Attributes:
-        at: when, in seconds after midnight.
-        seconds: for how long it is needed.
-        steps: in so many parts; between two of them others may pass. Only batch has more than one.
+        at: its time, in seconds after midnight.
+        seconds: the length of its section.
+        steps: number of parts of the section, with a yield between two. Only batch has several.
         batch: whether it is batch work.
     """
 
@@ -30,24 +30,24 @@ class Arrival(NamedTuple):
 
 
 class Day(NamedTuple):
-    """What one user does.
+    """The day of one user.
 
     Attributes:
-        requests: all that are sent, with or without the lock.
-        arrivals: those that take it, in order of time.
+        requests: number of requests, with or without the lock.
+        arrivals: the requests that take the lock, in order of time.
     """
 
     requests: int
     arrivals: list[Arrival]
 
 
-class People:
-    """Draws days. The same seed gives the same days, in the order in which they are asked for.
+class Users:
+    """The users' random days. The same seed gives the same sequence of days.
 
     Args:
-        profile: what people do.
+        profile: the users' behaviour.
         random: for the draws.
-        day_seconds: what sessions are spread over. They themselves last as long as ever.
+        day_seconds: the time over which sessions are spread; their own length is unaffected.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class People:
         self._hours = list(itertools.accumulate(profile.hours))
 
     def draw(self, value: Lognormal) -> float:
-        """One value."""
+        """Draw one value."""
         return value.quantile(self._random.gauss(0.0, 1.0))
 
     def day(self, activity: float) -> Day:
-        """The day of somebody who comes at all.
+        """Draw the day of an active user.
 
         Args:
-            activity: how much that one does, as a share of users who do less: above 0, below 1.
+            activity: the share of users who are less active: above 0, below 1.
         """
         profile, random = self._profile, self._random
         left = max(1, round(profile.actions.quantile(_NORMAL.inv_cdf(activity))))
@@ -86,12 +86,12 @@ class People:
         return Day(requests, arrivals)
 
     def visit(self, at: float) -> Arrival:
-        """The sweep comes to a user."""
+        """Return the sweep's visit to a user."""
         profile = self._profile
         return Arrival(at, self.draw(profile.sweep_section), profile.sweep_steps, batch=True)
 
     def _act(self, at: float, arrivals: list[Arrival]) -> int:
-        """One action: the requests that it sends are added; how many there are."""
+        """Add the requests of one action and return their number."""
         profile, random = self._profile, self._random
         extra = self._geometric(profile.extra_requests)
         sent = 1 + extra
@@ -117,7 +117,7 @@ class People:
         return (hour + random.random()) * self._day_seconds / len(self._hours)
 
     def _geometric(self, mean: float) -> int:
-        """0, 1, 2, … with that mean."""
+        """Draw 0, 1, 2, … with that mean."""
         if mean <= 0:
             return 0
         return int(math.log(1.0 - self._random.random()) / math.log(mean / (1.0 + mean)))
