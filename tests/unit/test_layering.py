@@ -36,7 +36,6 @@ FLOORS: dict[str, set[str]] = {
         "userlock.settings",
         "userlock.events",
     },
-    "userlock.configuration": {"userlock.lock", "userlock.settings"},
     "userlock.stores": {
         "userlock.errors",
         "userlock.fork",
@@ -81,7 +80,6 @@ FLOORS: dict[str, set[str]] = {
     "userlock.__main__": {"userlock.cli"},
     "userlock._public": {
         "userlock._version",
-        "userlock.configuration",
         "userlock.errors",
         "userlock.settings",
         "userlock.reports",

@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from userlock.testing.claims import granted, make_claim
+    from userlock.testing.claims import make_claim
     from userlock.testing.clock import ManualClock
     from userlock.testing.contract import (
         BatchContract,
@@ -46,13 +46,11 @@ __all__ = [
     "TimeContract",
     "VerbContract",
     "allow_unlocked",
-    "granted",
     "held_lock",
     "make_claim",
 ]
 
 _HOMES = {
-    "granted": "claims",
     "make_claim": "claims",
     "ManualClock": "clock",
     "LockFaults": "faults",
