@@ -30,7 +30,7 @@ class Attempt:
         stood: when it was known to stand in line, if it had to.
         granted: when it had the lock, if it got it.
         released: when it began to give it back.
-        gave_up: when it was told that it could not have it.
+        failed: when it was told that it could not have it.
         excused: it was paused or killed: others may go past it.
     """
 
@@ -39,22 +39,22 @@ class Attempt:
     batch: bool
     began: float
     timeout: float
-    stood: float | None = None
+    queued: float | None = None
     granted: float | None = None
     released: float | None = None
-    gave_up: float | None = None
+    failed: float | None = None
     excused: bool = False
 
     @property
     def waited(self) -> float:
         """For how long it waited until it was told anything."""
-        ended = self.granted if self.granted is not None else self.gave_up
+        ended = self.granted if self.granted is not None else self.failed
         assert ended is not None
         return ended - self.began
 
     def __str__(self) -> str:
         kind = "batch" if self.batch else "a person"
-        return f"{kind} of {self.who} (began {self.began:.4f}, stood {self.stood})"
+        return f"{kind} of {self.who} (began {self.began:.4f}, stood {self.queued})"
 
 
 #: How much later than it is due batch may notice that it ranks with people, in seconds.
@@ -85,7 +85,7 @@ def check(
         _check_exclusion(mine)
         _check_order(mine, None if ages_after is None else ages_after + _LOOK_SECONDS)
     for attempt in history:
-        if attempt.granted is None and attempt.gave_up is None:
+        if attempt.granted is None and attempt.failed is None:
             if not attempt.excused:
                 raise Unfair(f"{attempt} was never told anything")
         elif not attempt.excused and attempt.waited > attempt.timeout + store_seconds:
@@ -129,11 +129,11 @@ def overtakings(history: Sequence[A], ages_after: float | None) -> Iterator[tupl
     waiting: dict[int, A] = {}
     freed = -math.inf  # when the last one began to release it
     for _, number, attempt, what in sorted(_moments(history), key=lambda moment: moment[:2]):
-        if what is _Moment.STANDS:
+        if what is _Moment.QUEUED:
             waiting[number] = attempt
             continue
         waiting.pop(number, None)
-        if what is _Moment.GETS_IT:
+        if what is _Moment.GRANTED:
             for other in waiting.values():
                 if _may_not_pass(attempt, other, ages_after) or _must_stand_back(
                     attempt, other, freed, ages_after
@@ -143,26 +143,26 @@ def overtakings(history: Sequence[A], ages_after: float | None) -> Iterator[tupl
 
 
 class _Moment(enum.Enum):
-    STANDS = enum.auto()
-    GETS_IT = enum.auto()
+    QUEUED = enum.auto()
+    GRANTED = enum.auto()
     ENDS = enum.auto()
 
 
 def _moments(history: Sequence[A]) -> Iterator[tuple[float, int, A, _Moment]]:
     for number, attempt in enumerate(history):
-        if attempt.stood is not None and not attempt.excused:
-            yield attempt.stood, number, attempt, _Moment.STANDS
+        if attempt.queued is not None and not attempt.excused:
+            yield attempt.queued, number, attempt, _Moment.QUEUED
         if attempt.granted is not None:
-            yield attempt.granted, number, attempt, _Moment.GETS_IT
-        elif attempt.gave_up is not None:
+            yield attempt.granted, number, attempt, _Moment.GRANTED
+        elif attempt.failed is not None:
             # It may have stood in line no longer for its whole time.
-            last = min(attempt.gave_up, attempt.began + attempt.timeout)
+            last = min(attempt.failed, attempt.began + attempt.timeout)
             yield last, number, attempt, _Moment.ENDS
 
 
 def _may_not_pass(attempt: Attempt, other: Attempt, ages_after: float | None) -> bool:
-    assert other.stood is not None
-    if attempt.began <= other.stood:
+    assert other.queued is not None
+    if attempt.began <= other.queued:
         return False  # neither was surely there first
     if other.batch and not attempt.batch:
         return ages_after is not None and attempt.began > other.began + ages_after
@@ -173,8 +173,8 @@ def _must_stand_back(
     attempt: Attempt, other: Attempt, freed: float, ages_after: float | None
 ) -> bool:
     """Batch lets people go first who stood in line when the lock became free, however long."""
-    assert other.stood is not None
-    if not attempt.batch or other.batch or other.stood >= freed:
+    assert other.queued is not None
+    if not attempt.batch or other.batch or other.queued >= freed:
         return False
     return ages_after is None or attempt.waited < ages_after
 

@@ -16,7 +16,7 @@ def attempt(began: float, granted: float | None, **options: Any) -> Attempt:
     if granted is not None:
         made.granted, made.released = granted, granted + 1
     if granted is None or granted > began:
-        made.stood = began + 0.01
+        made.queued = began + 0.01
     return dataclasses.replace(made, **options)
 
 
@@ -30,7 +30,7 @@ def test_a_fair_history() -> None:
             attempt(0.1, 3, batch=True),
             attempt(0.2, 1),
             attempt(0.3, 2),
-            attempt(0.4, None, gave_up=1.4, timeout=1),
+            attempt(0.4, None, failed=1.4, timeout=1),
         ],
         store_seconds=0.1,
         ages_after=30,

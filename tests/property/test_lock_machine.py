@@ -142,7 +142,7 @@ def test_a_lease_that_ends_otherwise_for_being_written_anew_is_found(
     _find_a_violation(store, "has given another's lease another end|held by")
 
 
-def test_places_that_are_lost_with_those_who_gave_up_are_found(
+def test_places_that_are_lost_with_those_who_failed_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Record, "compacted", lambda record: record._record(record._holder_line, []))

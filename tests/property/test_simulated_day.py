@@ -83,7 +83,7 @@ class Simulation:
     def _note(self, event: Event) -> None:
         if isinstance(event, Contended):
             attempt = self._present[self.world.scheduler.current]
-            attempt.stood = self.clock.now()
+            attempt.queued = self.clock.now()
 
     def _employ(self, process: Process, batch: bool, random: Random) -> None:
         day = self.day
@@ -108,7 +108,7 @@ class Simulation:
                 lock_id, wait_timeout=timeout, priority="batch" if batch else "interactive"
             )
         except LockTimeout:
-            attempt.gave_up = self.clock.now()
+            attempt.failed = self.clock.now()
             return
         attempt.granted = self.clock.now()
         process.clock.sleep(hold)
@@ -128,7 +128,7 @@ def _rush(minutes: float, seed: int) -> Day:
 def test_a_minute() -> None:
     history = Simulation(Day(1, seed=1)).run()
     _check(history)
-    assert sum(attempt.stood is not None for attempt in history) > 20
+    assert sum(attempt.queued is not None for attempt in history) > 20
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_minute() -> None:
 def test_ten_minutes(seed: int, locks: int) -> None:
     history = Simulation(Day(10, seed, locks=locks, person_thinks=1.0)).run()
     _check(history)
-    waits = [a.waited for a in history if a.stood is not None and a.granted is not None]
+    waits = [a.waited for a in history if a.queued is not None and a.granted is not None]
     print(f"\n{len(history)} attempts, {len(waits)} waited, the longest {max(waits):.2f} s")
     assert len(waits) > 100
 

@@ -130,7 +130,7 @@ class Crowd:
         for member in self.members:
             member.finish()
         attempts = history.read(member.out for member in self.members)
-        return sorted(attempts, key=lambda a: a.granted or a.gave_up or 0.0)
+        return sorted(attempts, key=lambda a: a.granted or a.failed or 0.0)
 
     def close(self) -> None:
         for member in self.members:

@@ -111,7 +111,7 @@ class Worker:
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Contended):
-            self._present.attempt.stood = time.monotonic()
+            self._present.attempt.queued = time.monotonic()
 
     def _work(self, number: int, end: float) -> None:
         config = self._config
@@ -137,7 +137,7 @@ class Worker:
                 request=who,
             )
         except (LockTimeout, LockServiceUnavailable) as error:
-            attempt.gave_up = time.monotonic()
+            attempt.failed = time.monotonic()
             # Without the store's answer there is no order.
             attempt.excused |= isinstance(error, LockServiceUnavailable)
         else:

@@ -34,7 +34,7 @@ def test_people_and_batch_in_eight_processes(own_memcached: Memcached, tmp_path:
         for member in crowd.members:
             member.go()
         attempts = crowd.finish()
-    waited = sorted(a.waited for a in attempts if a.stood is not None)
+    waited = sorted(a.waited for a in attempts if a.queued is not None)
     paused = sum(a.excused for a in attempts)
     batch = sum(a.batch and a.granted is not None for a in attempts)
     print(
