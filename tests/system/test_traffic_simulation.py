@@ -65,7 +65,7 @@ def test_memcached_takes_as_much_for_a_record_as_is_said() -> None:
 
 
 def _chunk_bytes(server: MeasuredMemcached) -> int:
-    """The size of the one chunk that is used."""
+    """Return the size of the one chunk that is used."""
     with socket.create_connection(server.pair, timeout=5) as connection:
         connection.sendall(b"stats slabs\r\n")
         answer = b""

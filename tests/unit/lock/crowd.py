@@ -130,9 +130,9 @@ class Crowd:
         return [] if stored is None else [each.request for each in Record(stored).waiters()]
 
     @property
-    def complaints(self) -> list[str]:
+    def violations(self) -> list[str]:
         """What must not have happened, as the watch has seen it."""
-        return self.world.watch.complaints
+        return self.world.watch.violations
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ class TestOrder:
         come_one_by_one(crowd)
         crowd.ends()
         assert crowd.order == PEOPLE
-        assert crowd.complaints == []
+        assert crowd.violations == []
         assert crowd.store.read(LOCK) is None, "and nothing is left behind"
 
     def test_hand_offs_cost_a_small_part_of_a_hold(self, crowd: Crowd) -> None:
@@ -53,7 +53,7 @@ class TestOrder:
         come_one_by_one(crowd)
         crowd.ends()
         assert crowd.order != PEOPLE
-        assert crowd.complaints
+        assert crowd.violations
 
     def test_threads_of_one_process_stand_in_line_like_anybody(self, crowd: Crowd) -> None:
         process = crowd.world.process("web")
@@ -61,7 +61,7 @@ class TestOrder:
             crowd.comes(name, after=0.003 * number, process=process)
         crowd.ends()
         assert crowd.order == PEOPLE
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_whoever_gives_up_leaves_the_line(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
@@ -99,7 +99,7 @@ class TestPriority:
     def test_batch_is_served_when_no_person_waits(self, crowd: Crowd) -> None:
         self.people_and_jobs(crowd)
         assert crowd.order == ["holder", "ann", "bob", "job-1", "job-2"]
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_without_priorities_they_would_pass(
         self, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +108,7 @@ class TestPriority:
         monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
         self.people_and_jobs(crowd)
         assert crowd.order == ["holder", "job-1", "ann", "job-2", "bob"]
-        assert crowd.complaints
+        assert crowd.violations
 
     def test_a_job_that_has_begun_is_not_interrupted(self, crowd: Crowd) -> None:
         crowd.comes("job", hold=1.0, priority="batch")
@@ -130,7 +130,7 @@ class TestPriority:
                 crowd.comes(f"learner-{number}", after=0.05 * number, hold=0.055)
             crowd.comes("job", after=0.02, priority="batch")
             crowd.ends()
-            assert crowd.complaints == []
+            assert crowd.violations == []
             if ages_after is None:
                 assert crowd.order[-1] == "job"
             else:
@@ -148,7 +148,7 @@ class TestTheDead:
         crowd.ends()
         assert crowd.order == ["dead", "a", "b"]
         assert 2.0 <= crowd.when("a") < 2.1
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_a_newcomer_cannot_pass_while_nobody_has_it(self, crowd: Crowd) -> None:
         """The record stands there still: whoever was in line is next."""
@@ -166,7 +166,7 @@ class TestTheDead:
         waiter.paused = False
         crowd.ends()
         assert crowd.order == ["dead", "a", "b"]
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_one_that_died_in_line_is_passed_when_it_is_its_turn(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
@@ -179,7 +179,7 @@ class TestTheDead:
         assert crowd.order == ["holder", "b", "c"]
         assert 1.0 + PATIENCE_SECONDS <= crowd.when("b") < 1.0 + PATIENCE_SECONDS + 0.05
         assert crowd.when("c") < crowd.when("b") + 0.1, "it is waited for once"
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     @pytest.mark.parametrize("processes", [1, 3])
     def test_a_process_that_died_is_waited_for_once(self, crowd: Crowd, processes: int) -> None:
@@ -214,7 +214,7 @@ class TestTheDead:
         assert crowd.line == ["paused", "c", "d"]
         crowd.ends()
         assert crowd.order == ["holder", "b", "paused", "c", "d"]
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
 
 class TestLostRecords:
@@ -227,7 +227,7 @@ class TestLostRecords:
         crowd.ends()
         assert crowd.order == ["holder", *PEOPLE]
         assert crowd.when(PEOPLE[0]) < 0.6, "the store has forgotten that it is held"
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_also_when_the_first_of_them_has_died(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
@@ -239,7 +239,7 @@ class TestLostRecords:
         crowd.world.watch.forget(LOCK)
         crowd.ends()
         assert crowd.order == ["holder", "b", "c"]
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_who_was_paused_does_not_bring_back_those_who_have_gone(self, crowd: Crowd) -> None:
         """Else the lock would lie free for those of the old line, who do not want it any more."""
@@ -273,4 +273,4 @@ class TestLostRecords:
             waiter.paused = False
         crowd.ends()
         assert crowd.order == ["dead", "a", "b"]
-        assert crowd.complaints == []
+        assert crowd.violations == []

@@ -150,7 +150,7 @@ class TestBreaking:
         world.pass_time(2)
         assert [person.served for person in people] == [True] * 3
         assert not hanging.done
-        assert not world.watch.complaints
+        assert not world.watch.violations
 
     def test_those_in_line_are_not_broken_with_it(self, service: LockService) -> None:
         with userlock.global_lock("ann"):

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import userlock
-from tests.leases import dead_person, record_of
+from tests.leases import dead_waiter, record_of
 from tests.unit.lock.pulse import live
 from userlock import HeldLock, LockService, LockServiceUnavailable
 from userlock.events import (
@@ -264,7 +264,7 @@ class TestHolder:
 
     def test_who_waits_there(self, service: LockService, tenure: HeldLock) -> None:
         assert service.fallback is not None
-        token = dead_person(service.fallback, "ann")
+        token = dead_waiter(service.fallback, "ann")
         assert [waiter.token for waiter in userlock.waiters("ann")] == [token]
 
     def test_that_nobody_has_it_there_says_nothing_of_those_who_had_it_before(

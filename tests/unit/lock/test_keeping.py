@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 import userlock
-from tests.leases import dead_person, record_of
+from tests.leases import dead_waiter, record_of
 from tests.unit.lock.pulse import live
 from userlock import HeldLock, LockService
 from userlock.events import Confirmed, Conflict, Event, LeaseLost, Released
@@ -206,7 +206,7 @@ class TestConflict:
     ) -> None:
         store.come_back()
         other = service.acquire("ann")
-        dead_person(service, "ann")
+        dead_waiter(service, "ann")
         service.release(other)
         live(service, clock, 1.1)
         assert (tenure.degraded, tenure.conflict) == (False, "")

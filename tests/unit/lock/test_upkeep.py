@@ -53,7 +53,7 @@ class TestOffers:
         first = crowd.when(served[0])
         # The first one offers it to the dead one, and to one that has come since.
         assert 1.0 + PATIENCE_SECONDS <= first <= 1.0 + waits + 3 * PATIENCE_SECONDS + 0.1
-        assert crowd.complaints == []
+        assert crowd.violations == []
         assert crowd.store.read(LOCK) is None
 
     @pytest.mark.parametrize("waits", [0.0, 0.05, 0.15])
@@ -78,7 +78,7 @@ class TestOffers:
         crowd.ends()
         ends = 1.0 + (processes + 1) * PATIENCE_SECONDS
         assert ends <= crowd.when(crowd.order[1]) <= ends + 0.02
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_the_first_in_line_takes_it_whoever_tries_meanwhile(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
@@ -89,7 +89,7 @@ class TestOffers:
         crowd.ends()
         assert crowd.order[:3] == ["holder", "a", "b"]
         assert crowd.when("a") < 1.01
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_one_that_was_only_paused_comes_back_before_those_who_came_later(
         self, crowd: Crowd
@@ -106,7 +106,7 @@ class TestOffers:
         paused.paused = False
         crowd.ends()
         assert crowd.order == ["holder", "next", "paused", "behind"]
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
     def test_a_holder_that_was_slow_to_look_learns_that_it_has_released(
         self, leases: LeaseProtocol, store: MemoryStore

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import userlock
-from tests.leases import dead_person
+from tests.leases import dead_waiter
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
@@ -76,7 +76,7 @@ class TestSomebodyWaits:
         person = Rival(world, "host/person", [Step("ann", after=0.05)], work=0.02)
         world.pass_time(5, until=lambda: batch.actor.finished)
         assert seen == [True, False, False, True, True]
-        assert not world.watch.complaints
+        assert not world.watch.violations
         assert world.watch.store.read("ann") is None
 
     def test_without_the_checkpoint_the_person_waits_to_the_end(self, world: World) -> None:
@@ -142,7 +142,7 @@ class TestSomebodyWaits:
         self, service: LockService, clock: ManualClock
     ) -> None:
         with userlock.global_lock("ann", priority="batch") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             before = clock.now()
             new = lock.yield_to_waiters()
             assert new is not lock
@@ -153,7 +153,7 @@ class TestSomebodyWaits:
 class TestTheNewTenure:
     def test_it_is_asked_for_like_the_old_one(self, service: LockService) -> None:
         with userlock.global_lock("ann", lock_timeout=7, priority="batch") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             assert (new.lease.ttl_seconds, new.lease.priority) == (7, "batch")
             assert new.owner == lock.owner
@@ -162,7 +162,7 @@ class TestTheNewTenure:
     def test_nested_blocks_leave_it(self, service: LockService, store: MemoryStore) -> None:
         with userlock.global_lock("ann") as outer:
             with userlock.global_lock("ann") as inner:
-                dead_person(service, "ann")
+                dead_waiter(service, "ann")
                 new = inner.yield_to_waiters()
                 with userlock.global_lock("ann") as again:
                     assert again is new
@@ -175,7 +175,7 @@ class TestTheNewTenure:
     def test_acquire_lock_and_release_lock(self, service: LockService) -> None:
         with userlock.scope():
             lock = userlock.acquire_lock("ann")
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.tenure.yield_to_waiters()
             userlock.release_lock("ann")
             assert not new.held
@@ -185,14 +185,14 @@ class TestTheNewTenure:
     def test_the_scope_ends_it(self, service: LockService, store: MemoryStore) -> None:
         with userlock.scope():
             lock = userlock.acquire_lock("ann").tenure
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
         assert not new.held
         assert store.read("ann") is None
 
     def test_the_old_one_says_what_to_use(self, service: LockService) -> None:
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             lock.yield_to_waiters().extend(5)
             with pytest.raises(LockNotHeld, match=r"what yield_to_waiters\(\) returned"):
                 lock.extend(5)
@@ -201,7 +201,7 @@ class TestTheNewTenure:
         self, service: LockService, clock: ManualClock, events: list[Event]
     ) -> None:
         with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             assert new.lease.ttl_seconds == 3
             for _ in range(20):
@@ -216,14 +216,14 @@ class TestTheNewTenure:
     ) -> None:
         with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
             lock.extend(100)
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             assert lock.yield_to_waiters().lease.ttl_seconds == 3
 
     def test_without_a_heartbeat_there_is_none_afterwards(
         self, service: LockService, clock: ManualClock
     ) -> None:
         with userlock.global_lock("ann", lock_timeout=3) as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             clock.advance(2)
             service.renewals.run_due()
@@ -235,7 +235,7 @@ class TestTheNewTenure:
         told: list[HeldLock] = []
         with userlock.global_lock("ann", lock_timeout=5) as lock:
             lock.on_lost(told.append)
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             store.evict("ann")
             with pytest.raises(LockNotHeld):
@@ -254,7 +254,7 @@ class TestParticipants:
         self, service: LockService, participant: Writes
     ) -> None:
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             participant.at_the_end = lambda tenure: tenure.held
             lock.yield_to_waiters()
             assert participant.log == [(lock, True)]
@@ -264,7 +264,7 @@ class TestParticipants:
             raise ZeroDivisionError
 
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             participant.at_the_end = fail
             with pytest.raises(ZeroDivisionError):
                 lock.yield_to_waiters()
@@ -276,7 +276,7 @@ class TestParticipants:
     ) -> None:
         with userlock.scope():
             lock = userlock.acquire_lock("ann").tenure
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             participant.transaction = True
             before = store.asked.copy()
             assert lock.yield_to_waiters() is lock

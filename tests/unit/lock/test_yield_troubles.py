@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import userlock
-from tests.leases import dead_person
+from tests.leases import dead_waiter
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.world import World
 from userlock import DeadlockDetected, HeldLock, LockNotHeld, LockService, LockTimeout
@@ -39,7 +39,7 @@ def snatch(service: LockService, lock_id: str, token: str) -> None:
 
 class TestNotTakenBack:
     def person_keeps(self, service: LockService, clock: ManualClock, lock_id: str) -> None:
-        token = dead_person(service, lock_id)
+        token = dead_waiter(service, lock_id)
         clock.after(0.0001, lambda: snatch(service, lock_id, token))
 
     def test_a_time_out_leaves_nothing_held(self, service: LockService, clock: ManualClock) -> None:
@@ -112,7 +112,7 @@ class TestNotTakenBack:
     ) -> None:
         """As for any lock: the outage policy, and no stale read is written."""
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             clock.after(0.1, store.go_down)
             new = lock.yield_to_waiters()
             assert new.degraded
@@ -133,7 +133,7 @@ class TestReleased:
         """Somebody waits: then it is not ours to keep anyway."""
         with userlock.global_lock("ann") as lock:
             service.break_lock("ann")
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             assert new is not lock
             assert service.holder("ann") is not None
@@ -158,7 +158,7 @@ class TestSeveralLocks:
     def test_locks_inside_that_come_after_it_go_with_it(self, service: LockService) -> None:
         with userlock.scope() as scope:
             a, b, c = (userlock.acquire_lock(name).tenure for name in "abc")
-            dead_person(service, "b")
+            dead_waiter(service, "b")
             new = b.yield_to_waiters()
             assert a.held
             assert (b.held, c.held) == (False, False)
@@ -170,7 +170,7 @@ class TestSeveralLocks:
         """Taking it back is in order then."""
         with userlock.scope() as scope:
             b, a, c = (userlock.acquire_lock(name).tenure for name in "bac")
-            dead_person(service, "b")
+            dead_waiter(service, "b")
             b.yield_to_waiters()
             assert a.held
             assert not c.held
@@ -179,13 +179,13 @@ class TestSeveralLocks:
     def test_locks_around_it_stay(self, service: LockService) -> None:
         """Wherever they come: it was taken under them before."""
         with userlock.global_lock("nightly-job") as outer, userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             assert lock.yield_to_waiters() is not lock
             assert outer.held
 
     def test_scopes_inside(self, service: LockService) -> None:
         with userlock.global_lock("a") as a, userlock.scope(), userlock.global_lock("b") as b:
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             new = a.yield_to_waiters()
             assert not b.held
             inside = current_scope()
@@ -197,7 +197,7 @@ class TestSeveralLocks:
     def test_locks_of_another_service_stay(self, service: LockService, clock: ManualClock) -> None:
         other = LockService(MemoryStore(clock=clock), clock=clock)
         with userlock.global_lock("a") as a, userlock.scope(other), userlock.global_lock("b") as b:
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             a.yield_to_waiters()
             assert b.held
 
@@ -218,7 +218,7 @@ class TestSeveralLocks:
 
         with userlock.scope():
             a, b = (userlock.acquire_lock(name).tenure for name in "ab")
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             monkeypatch.setattr("userlock.lock.scope.participants", [Keeper()])
             assert a.yield_to_waiters() is a
             assert (a.held, b.held) == (True, True)
@@ -228,7 +228,7 @@ class TestSeveralLocks:
             a = userlock.acquire_lock("a").tenure
             in_a_thread(lambda: userlock.acquire_lock("b"))
             theirs = scope.held["b"]
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             assert a.yield_to_waiters() is not a
             assert theirs.held
 
@@ -236,7 +236,7 @@ class TestSeveralLocks:
         """Which enters it again afterwards without waiting for itself."""
         with userlock.scope() as scope:
             a = userlock.acquire_lock("a").tenure
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             in_a_thread(lambda: a.yield_to_waiters())
             assert not a.held
             with userlock.global_lock("a", wait_timeout=0) as again:
@@ -245,8 +245,8 @@ class TestSeveralLocks:
     def test_all_are_taken_back_or_none(self, service: LockService, clock: ManualClock) -> None:
         with userlock.scope() as scope:
             a, b = (userlock.acquire_lock(name).tenure for name in "ab")
-            dead_person(service, "a")
-            token = dead_person(service, "b")
+            dead_waiter(service, "a")
+            token = dead_waiter(service, "b")
             clock.after(0.0001, lambda: snatch(service, "b", token))
             with pytest.raises(LockTimeout):
                 a.yield_to_waiters(wait_timeout=1)
