@@ -1,7 +1,7 @@
 """Replies that are lost, late or cut short, at each step, in both of memcached's protocols.
 
 The invariant throughout: nobody's lease but our own is ever ended, and a lock that is ours
-is known to be ours. Each step of each verb by itself: tests/unit/lock/test_leases.py.
+is known to be ours. Each step of each verb by itself: tests/unit/lock/test_protocol.py.
 """
 
 from __future__ import annotations
