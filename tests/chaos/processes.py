@@ -26,9 +26,9 @@ _PATIENCE = 60.0
 
 #: Of each process the mix of its programs, its threads and its outage policy.
 MEMBERS = (
-    ("people", 2, "optimistic"),
-    ("people", 2, "optimistic"),
-    ("people", 2, "fail"),
+    ("interactive", 2, "optimistic"),
+    ("interactive", 2, "optimistic"),
+    ("interactive", 2, "fail"),
     ("batch", 1, "optimistic"),
     ("batch", 1, "fail"),
 )

@@ -155,7 +155,7 @@ _ACCIDENTS = {
 #: The programs of each process. All after the first two are for negative controls: they make one
 #: error likely, and do little else.
 MIXES = {
-    "people": Mix(
+    "interactive": Mix(
         ways={
             Way.PUT: 20,
             Way.BATCH: 15,

@@ -61,7 +61,7 @@ class Config:
 
     seed: str
     name: str = ""
-    mix: str = "people"
+    mix: str = "interactive"
     threads: int = 1
     url: str
     outage: str = "optimistic"

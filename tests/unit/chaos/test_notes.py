@@ -86,7 +86,7 @@ def test_effects_of_faults(tmp_path: Path) -> None:
     assert read([tmp_path / "notes"]).met == {"packets late": 3}
 
 
-def operations(seed: str, performer: str, mix: str = "people") -> list[Operation]:
+def operations(seed: str, performer: str, mix: str = "interactive") -> list[Operation]:
     return list(itertools.islice(program(seed, performer, MIXES[mix]), 2000))
 
 
