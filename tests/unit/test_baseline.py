@@ -46,8 +46,8 @@ class TestText:
         assert len(Baseline.parse("")) == 0
         assert Baseline.parse("").format() == ""
 
-    def test_what_a_merge_leaves(self) -> None:
-        """git's `merge=union`: both sides' lines, in any order, some of them twice."""
+    def test_the_result_of_a_merge(self) -> None:
+        """git's `merge=union`: the lines of both sides, in any order, some of them twice."""
         merged = TEXT + "# the other branch\n" + TEXT.splitlines()[3] + "\n\n" + f"{CREATE}\r\n"
         baseline = Baseline.parse(merged)
         assert set(baseline) == {AWARD, FINISH, CREATE}
@@ -65,7 +65,7 @@ class TestComparing:
     def test_new_and_stale(self) -> None:
         assert Baseline([FINISH, AWARD]).compare([CREATE, FINISH]) == ([CREATE], [AWARD])
 
-    def test_what_was_seen_replaces_what_was_known(self) -> None:
+    def test_seen_sites_replace_known_ones(self) -> None:
         text = Baseline.parse(TEXT).updated([AWARD, CREATE], keep=False).format()
         assert text == (
             "# Ours: see the wiki.\n\n"

@@ -1,4 +1,4 @@
-"""Put sites: names that stay when lines move, and that say the same everywhere."""
+"""Put sites: names that stay when lines move, and that are the same everywhere."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class TestLines:
         assert Site.parse(line) == one
 
     @pytest.mark.parametrize("line", ["", "app/x.py::f", "a b c", "a::b c d e", "<<<<<<< HEAD x"])
-    def test_what_names_no_site(self, line: str) -> None:
+    def test_texts_that_name_no_site(self, line: str) -> None:
         with pytest.raises(ValueError, match="names no put site"):
             Site.parse(line)
 
