@@ -125,7 +125,7 @@ def modules(package: str) -> list[str]:
 
 
 def imports(module: str) -> Iterator[str]:
-    """What a module imports while the program runs (not only for type checkers)."""
+    """Yield the imports of a module at run time (without those for type checkers)."""
     path = ROOT.joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(source.read_text())

@@ -139,7 +139,7 @@ class TestPatience:
         assert turn.decide(log.record, 200.0) is Decision.WAIT
 
     def test_it_restarts_when_an_interactive_request_is_placed_before_batch(self, log: Log) -> None:
-        """That request is alive, and has the shorter patience."""
+        """The request is alive, and has the shorter patience."""
         log.joined_by("dead").joined_by("job", priority="batch").lapsed = True
         job = turn_of(log, "job")
         job.decide(log.record, 100.0)

@@ -231,7 +231,7 @@ class TestTurns:
         assert names(read_again(reserved)) == ["a", "hasty", "b"]
 
     def test_a_claim_of_it_succeeds_the_last_holder(self, log: Log) -> None:
-        """That one may still be about to check the result of its release."""
+        """The last holder may still be about to check the result of its release."""
         log.joined_by("a").add(done(log.holder.token))
         hasty = a_holder("hasty")
         reserved = reserved_by(log, hasty).record
@@ -337,7 +337,7 @@ class TestCompaction:
         assert read_again(log.record.compacted()).blocked_on == on
 
     def test_it_keeps_the_holders_predecessor(self, log: Log) -> None:
-        """That one may still be about to check the result of its release."""
+        """The last holder may still be about to check the result of its release."""
         log.joined_by("a").add(done(log.holder.token))
         taken_over = log.record.succeeded_by(log["a"].encode(), log["a"].token)
         compacted = read_again(taken_over).compacted()
