@@ -82,13 +82,13 @@ def understand(said: str, seconds: float) -> Outcome:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="also what takes minutes")
+    parser.add_argument("--full", action="store_true", help="also run the checks that take minutes")
     full = parser.parse_args(arguments).full
     if shutil.which("spin") is None or shutil.which("gcc") is None:
         print("The models need spin and gcc: `make servers` installs them.", file=sys.stderr)
         return 1
     wrong = 0
-    print(f"{'what':70} {'states':>10} {'depth':>7} {'s':>6}  verdict")
+    print(f"{'run':70} {'states':>10} {'depth':>7} {'seconds':>7}  verdict")
     for check in (*CHECKS, *(LONG_CHECKS if full else ())):
         outcome = run(check)
         expected = "holds" if check.holds else "fails"
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
         verdict = f"{outcome.verdict}{', as expected' if not check.holds and not note else ''}"
         print(
             f"{check.says:70} {outcome.states:10,} {outcome.depth:7,} "
-            f"{outcome.seconds:6.1f}  {verdict}{note}",
+            f"{outcome.seconds:7.1f}  {verdict}{note}",
             flush=True,
         )
     return 1 if wrong else 0

@@ -25,7 +25,7 @@ class Check(NamedTuple):
 
 
 #: Two interactive clients and a batch client, instead of three and one.
-_TWO = "-DWITHOUT_PERSON_3"
+_TWO = "-DWITHOUT_CLIENT_3"
 #: One accident of any kind, at any moment.
 _SMALL = (_TWO, "-DACCIDENTS=1")
 #: Only deaths and timeouts.
@@ -33,7 +33,7 @@ _ORDERLY = ("-DPAUSES=0", "-DLOSSES=0", "-DLOST_REPLIES=0", "-DSLOW_REPLIES=0")
 #: All clients repeat for ever.
 _FOR_EVER = ("-DPROGRESS", "-DLOOPS=true", "-DEXTENSIONS=0", *_ORDERLY)
 #: One of the clients other than client 2 (interactive), or 4 (batch), dies or gives up.
-_BUT_PERSON = (_TWO, "-DACCIDENTS=1", "-DLASTING=4", *_FOR_EVER)
+_BUT_INTERACTIVE = (_TWO, "-DACCIDENTS=1", "-DLASTING=4", *_FOR_EVER)
 _BUT_BATCH = (_TWO, "-DACCIDENTS=1", "-DLASTING=16", *_FOR_EVER)
 _DISTURBED = ("-DLOCK_MAY_FAIL=1", "-DLOST_REPLIES=1", "-DOLD_READS=1")
 
@@ -44,7 +44,7 @@ CHECKS = (
     Check("the same: one accident; clients may try only once", "lock.pml",
           (*_SMALL, "-DTRY_ONCE")),
     Check("a waiting interactive client is served; another dies or gives up", "lock.pml",
-          _BUT_PERSON, claim="person_is_served"),
+          _BUT_INTERACTIVE, claim="interactive_is_served"),
     Check("a waiting batch client is served; another dies or gives up", "lock.pml",
           _BUT_BATCH, claim="batch_is_served"),
     Check("release by plain delete", "lock.pml", (*_SMALL, "-DPLAIN_DELETE"), holds=False),
@@ -57,8 +57,8 @@ CHECKS = (
           (_TWO, *_ORDERLY, "-DTURNS_OFF"), holds=False),
     Check("batch does not stand back", "lock.pml", (_TWO, *_ORDERLY, "-DBATCH_RULE_OFF"),
           holds=False),
-    Check("dead waiters are not passed", "lock.pml", (*_BUT_PERSON, "-DPATIENCE_WITHOUT_END"),
-          holds=False, claim="person_is_served"),
+    Check("dead waiters are not passed", "lock.pml", (*_BUT_INTERACTIVE, "-DNO_PASSING"),
+          holds=False, claim="interactive_is_served"),
     Check("batch does not age", "lock.pml", (*_BUT_BATCH, "-DAGEING_OFF"),
           holds=False, claim="batch_is_served"),
     Check("nothing lost, nothing refused: the lock works", "commit.pml"),
@@ -77,7 +77,7 @@ CHECKS = (
 #: Checks that take minutes and gigabytes: `make spec SPEC=--full`.
 LONG_CHECKS = (
     Check("a waiting interactive client is served: 3 interactive", "lock.pml", _FOR_EVER,
-          claim="person_is_served"),
+          claim="interactive_is_served"),
     Check("a waiting batch client is served: 3 interactive", "lock.pml", _FOR_EVER,
           claim="batch_is_served"),
     Check("exclusion, order: 3 interactive; one accident; may try only once", "lock.pml",

@@ -94,7 +94,7 @@ def test_each_url_names_a_store(url: str) -> None:
 
 
 def option(command: str, name: str) -> int:
-    """The number behind an option of gunicorn."""
+    """Return the number of an option of gunicorn."""
     found = re.search(rf"--{name} (\d+)", command)
     assert found is not None, f"{command} has no --{name}"
     return int(found[1])
@@ -150,7 +150,7 @@ def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached
     with emulator.start() as datastore:
         outcome = Cli(url, datastore.env).run(*arguments)
     service.close()
-    # The doctor has something to say about a memcached that was just started.
+    # The doctor has remarks on a memcached that was just started.
     assert outcome.code in ({0, 1} if arguments[0] == "doctor" else {0}), outcome.err
     if "ann" in arguments:
         assert "POST /answers" in outcome.out
@@ -189,7 +189,7 @@ def test_the_figures_are_those_of_the_simulation(capsys: pytest.CaptureFixture[s
 
 
 class MovedLearner(userlock.UserModel):
-    """Of a kind that no other test has: ndb knows one class a kind."""
+    """A model of a kind of its own: ndb has one class per kind."""
 
     _lock_id_from_key = userlock.key_id
     points = ndb.IntegerProperty(default=0)
@@ -232,7 +232,7 @@ def old_process() -> None:
 
 
 def elsewhere(client: ndb.Client, action: Any) -> threading.Thread:
-    """Another request begins, in a process of its own as far as ndb and locks can tell."""
+    """Run another request, which ndb and locks take for one of another process."""
 
     def run() -> None:
         with client.context(), userlock.scope():
@@ -268,7 +268,7 @@ def test_without_fencing_it_would_be_lost(context: ndb.Client) -> None:
 def test_a_request_of_step_3_within_a_transaction_of_step_1(
     context: ndb.Client, datastore: emulator.Emulator
 ) -> None:
-    """The transaction runs again, or the request waits and is refused. Nothing is lost."""
+    """The transaction is retried, or the request waits and is refused. Nothing is lost."""
     accepted: list[int] = []
     others: list[threading.Thread] = []
 
@@ -293,7 +293,7 @@ def test_a_request_of_step_3_within_a_transaction_of_step_1(
 
 @pytest.fixture
 def lock_util(memcached: Memcached) -> Iterator[types.SimpleNamespace]:
-    """The scheme of 2016, which tries once."""
+    """Provide the scheme of 2016, which tries once."""
     client = PooledClient(memcached.address)
 
     @contextlib.contextmanager
@@ -331,6 +331,6 @@ def test_both_locks_keep_out_those_before_and_those_after(
         with refused_here, user_lock(user):
             pass
         service.release(lease)
-        # The control: by themselves the two do not see each other.
+        # The control: by themselves the two do not exclude each other.
         with lock_util.acquire_lock(user), userlock.global_lock(user):
             pass

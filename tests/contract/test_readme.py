@@ -22,7 +22,7 @@ from tests.documents import ROOT, Page
 PAGE = Page("README.md")
 INSTALL = PAGE.take("sh", "pip install")
 HANDLER = PAGE.take("python", "# points.py")
-#: Run by `tests/system/test_installed.py`, with the library as it is installed.
+#: Run by `tests/system/test_installed.py`, with the installed library.
 IN_A_TERMINAL = PAGE.take("sh", "flask --app points run")
 VIOLATION = PAGE.take("text", "PutWithoutLock")
 TRANSACTIONS = Page("docs/transactions.md")
@@ -33,11 +33,11 @@ LAB = BENCHMARKS.take("console", "sample_app lab")
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Run code as the README says: the emulator and a memcached are there."""
+    """Provide a function that runs code like the README: with the emulator and a memcached."""
     with emulator.start() as datastore, memcache.start() as server:
         for name, value in datastore.env.items():
             monkeypatch.setenv(name, value)
-        # ndb knows one class per kind in a process; the README's are its own.
+        # ndb has one class per kind in a process; the README's are its own.
         monkeypatch.setattr(ndb.Model, "_kind_map", {})
 
         def execute(code: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_it_names_the_two_commands() -> None:
 def test_the_lab_prints_such_a_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the figures that are shown; what it measures is tested in tests/system/test_lab.py."""
+    """With the figures in the page; tests/system/test_lab.py tests the measurements."""
     ((line, shown),) = LAB.commands()
     rows = [re.findall(r"[\d.,]+$|[\d.,]+(?=  )", each) for each in shown.splitlines()[3:]]
     runs = [

@@ -1,9 +1,7 @@
-"""An interrupt in the middle of a reply: the connection is out of step, and must not be used again.
+"""An interrupt in the middle of a reply: the connection is out of step and must not be reused.
 
-us                         memcached
-ms k … ME ───────────────▶ HD c1           k is ours
-(KeyboardInterrupt before the reply was read)
-ms k … ME ───────────────▶ NS              k is held
+us                         memcached ms k … ME ───────────────▶ HD c1           k is ours
+(KeyboardInterrupt before the reply was read) ms k … ME ───────────────▶ NS              k is held
 reads "HD c1": granted, it seems
 """
 
@@ -19,7 +17,7 @@ from userlock.stores.memcache.wire import Connection
 
 
 class Interrupted:
-    """A socket whose next reply is not waited for."""
+    """A socket whose next reply is not awaited."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -45,7 +43,7 @@ def test_the_connection_is_not_used_again(memcached: Memcached, protocol: str) -
     with pytest.raises(KeyboardInterrupt):
         store.create("ann", b"first", 60)
     assert connection not in store._connections._idle
-    assert store.create("ann", b"second", 60) is None, "the first one was carried out"
+    assert store.create("ann", b"second", 60) is None, "the first one was executed"
     found = store.read("ann")
     assert found is not None
     assert found.record == b"first"
@@ -55,7 +53,7 @@ def test_the_connection_is_not_used_again(memcached: Memcached, protocol: str) -
 def test_used_again_it_would_give_the_late_reply_to_another_command(
     memcached: Memcached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control: not closed, it answers the next command with the last one's reply."""
+    """The negative control: without the close, the next command gets the last one's reply."""
     store = MemcacheStore(memcached.address, prefix="interrupt-control")
     assert store.read("ann") is None
     connection = interrupt_the_next_reply(store)

@@ -1,4 +1,4 @@
-"""Imports point one way, floor by floor, and third parties stay where they belong."""
+"""Imports point one way, floor by floor, and third parties are imported only in their places."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-#: Each floor with the floors it may import from (itself always).
+#: Each floor with the floors that it may import from (itself always).
 FLOORS: dict[str, set[str]] = {
     "userlock.errors": set(),
     "userlock.callsite": set(),
@@ -100,7 +100,7 @@ FLOORS: dict[str, set[str]] = {
     },
 }
 
-#: Third parties, with where they may be imported.
+#: Third parties, and the places that may import them.
 GUESTS: dict[str, tuple[str, ...]] = {
     "google.cloud": ("userlock.ndb", "userlock.stores.datastore", "userlock.contrib"),
     "pymemcache": ("userlock.stores.memcache",),
@@ -121,7 +121,7 @@ def modules(package: str) -> list[str]:
 
 
 def imports(module: str) -> Iterator[str]:
-    """What a module imports while the program runs (not only for type checkers)."""
+    """Yield the imports of a module at run time (without those for type checkers)."""
     path = ROOT.joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(source.read_text())
@@ -189,13 +189,13 @@ def test_the_private_parts_of_ndb_are_touched_in_one_file() -> None:
 
 
 def test_the_walk_sees_something() -> None:
-    """The negative control: a walk that finds nothing would let everything pass."""
+    """The negative control: a walk without results would let everything pass."""
     assert "userlock.lock.scope.current_scope" in set(imports("userlock.ndb.provenance"))
     assert len(modules("userlock")) > 20
     assert len(modules("emulator")) > 20
 
 
-#: Files that are longer than others, and the reason.
+#: Longer files, with the reason.
 LONG = {Path("userlock/errors.py"): "one tree of two dozen small classes"}
 
 

@@ -11,7 +11,7 @@ CHUNKED = {"Transfer-Encoding": "chunked"}
 
 
 def read(headers: dict[str, str], sent: bytes) -> tuple[bytes, bytes]:
-    """The body, and what follows it."""
+    """Return the body, and the bytes after it."""
     stream = io.BytesIO(sent)
     coding, length = headers.get("Transfer-Encoding"), headers.get("Content-Length")
     return read_body(stream, LIMIT, coding=coding, length=length), stream.read()
@@ -48,7 +48,7 @@ def test_the_body_and_no_more_is_read(headers: dict[str, str], sent: bytes, body
         (CHUNKED, b"0" * 2000, "too long"),
     ],
 )
-def test_what_is_refused(headers: dict[str, str], sent: bytes, complaint: str) -> None:
+def test_refused_bodies(headers: dict[str, str], sent: bytes, complaint: str) -> None:
     with pytest.raises(BodyError, match=complaint):
         read(headers, sent)
 

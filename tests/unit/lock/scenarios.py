@@ -1,4 +1,4 @@
-"""Situations in which each verb of leases is used: a lock, ourselves, and others who want it."""
+"""Situations in which each verb of leases is used: a lock, ourselves, and other clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCK = "learner-1"
 
 
 class World:
-    """A lock, ourselves, and others who want it."""
+    """A lock, ourselves, and other clients."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -56,21 +56,21 @@ class World:
 
 @dataclasses.dataclass
 class State:
-    """Who has a right to the lock, and who stands in line."""
+    """The holder of the lock, and its queue."""
 
     holder: str | None
     waiters: list[str]
 
-    def of(self, people: set[str]) -> State:
-        """As far as these are concerned."""
+    def of(self, tokens: set[str]) -> State:
+        """Return the part of the state that concerns these clients."""
         return State(
-            self.holder if self.holder in people else None,
-            [token for token in self.waiters if token in people],
+            self.holder if self.holder in tokens else None,
+            [token for token in self.waiters if token in tokens],
         )
 
 
 Outcome = Lease | Granted | Held | Released | Lost | Record | None
-#: Brings about a situation, and gives what is done in it.
+#: A function that creates a situation, and returns the call to make in it.
 Scenario = Callable[[World], Callable[[], Outcome]]
 
 
@@ -103,7 +103,7 @@ def claim_lapsed(world: World) -> Callable[[], Outcome]:
 
 
 def claim_too_late(world: World) -> Callable[[], Outcome]:
-    """We were paused, and the one behind us has passed us."""
+    """Claim after we were paused, and the next waiter has overtaken us."""
     holder = world.take(world.other())
     world.join(world.mine)
     behind = world.join(world.other())
@@ -295,7 +295,7 @@ def shorten_too_late(world: World) -> Callable[[], Outcome]:
 
 
 def _nothing(_: object) -> None:
-    """Whether an offer could be made is nobody's lease."""
+    """Return nothing: a reservation is no lease."""
 
 
 def stand_in_line(world: World) -> Callable[[], Outcome]:
@@ -312,7 +312,7 @@ def leave_the_line(world: World) -> Callable[[], Outcome]:
 
 
 def without_the_store(world: World) -> Lease:
-    """A lease as the outage policy gives it; the next try may leave something behind."""
+    """Return a lease of the outage policy; the next attempt may leave something behind."""
     claim = world.mine
     return Lease(
         LOCK,

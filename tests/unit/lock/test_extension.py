@@ -32,7 +32,7 @@ class TestExtend:
         events: list[Event],
         seconds: float,
     ) -> None:
-        """Not that much longer: what it had left does not count."""
+        """Not by that much longer: the remaining time does not count."""
         clock.advance(4)
         tenure.extend(seconds)
         assert tenure.remaining_seconds == seconds
@@ -48,7 +48,7 @@ class TestExtend:
         tenure.extend(5)
         assert store.asked.total() == before + 1
 
-    def test_those_in_line_keep_their_places(
+    def test_waiters_keep_their_places(
         self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
         claims = [make_claim("ann") for _ in range(3)]
@@ -59,14 +59,12 @@ class TestExtend:
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
 
     @pytest.mark.parametrize("seconds", ["5", None, True, 1j])
-    def test_what_is_no_number_of_seconds_is_refused(
-        self, tenure: HeldLock, seconds: object
-    ) -> None:
+    def test_invalid_seconds_are_refused(self, tenure: HeldLock, seconds: object) -> None:
         with pytest.raises(TypeError, match="seconds must be a number"):
             tenure.extend(seconds)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 30 * 86400])
-    def test_so_is_what_makes_no_sense(self, tenure: HeldLock, seconds: float) -> None:
+    def test_meaningless_seconds_are_refused(self, tenure: HeldLock, seconds: float) -> None:
         with pytest.raises(ValueError, match="seconds must be at least"):
             tenure.extend(seconds)
         assert tenure.remaining_seconds == 10
@@ -104,7 +102,7 @@ class TestErrors:
         assert tenure.remaining_seconds == 60
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, None])
-    def test_a_shorter_lease_whose_reply_is_lost_is_believed_in_no_longer(
+    def test_a_shorter_lease_with_a_lost_reply_is_not_relied_on_for_longer(
         self,
         service: LockService,
         clock: ManualClock,
@@ -113,7 +111,7 @@ class TestErrors:
         monkeypatch: pytest.MonkeyPatch,
         error: type[BaseException] | None,
     ) -> None:
-        """The store may have carried it out: also when the thread is stopped meanwhile."""
+        """The store may have executed it: also if the thread is stopped meanwhile."""
         if error is None:
             store.lose_reply("swap")
             with pytest.raises(LockServiceUnavailable):
@@ -143,7 +141,7 @@ class TestErrors:
             tenure.extend(2)
         assert tenure.remaining_seconds == 10
 
-    def test_a_longer_one_whose_reply_is_lost_can_be_extended_again(
+    def test_a_longer_lease_with_a_lost_reply_can_be_extended_again(
         self, clock: ManualClock, store: MemoryStore, scope: LockScope, tenure: HeldLock
     ) -> None:
         store.lose_reply("swap")
@@ -157,7 +155,7 @@ class TestErrors:
 
 
 class TestAcquiredLock:
-    """What `acquire_lock` returns can be extended as what `with global_lock(…)` gives can."""
+    """The result of `acquire_lock` can be extended like that of `with global_lock(…)`."""
 
     def test_it_runs_for_so_long_from_now(
         self, scope: LockScope, clock: ManualClock, events: list[Event]
@@ -217,7 +215,7 @@ class TestWithExtension:
         userlock.with_extension("ann", work, lock_timeout=2.5)
         assert isinstance(events[-1], LeaseLost)
 
-    def test_a_step_that_took_too_long_is_told_so(self, clock: ManualClock) -> None:
+    def test_a_step_that_took_too_long_is_reported(self, clock: ManualClock) -> None:
         def work(extend: Extend) -> None:
             extend(2.5)
             clock.advance(3)
@@ -230,7 +228,7 @@ class TestWithExtension:
     def test_a_crash_frees_the_lock_soon(
         self, service: LockService, clock: ManualClock, store: MemoryStore
     ) -> None:
-        """What the short lease is for. A crash: nothing is ever released."""
+        """The purpose of the short lease. A crash: nothing is ever released."""
         lease = service.acquire("ann", lock_timeout=2.5)
         for _ in range(5):
             clock.advance(2)
@@ -241,7 +239,7 @@ class TestWithExtension:
         service.acquire("ann", wait_timeout=60)
         assert clock.now() - started < 2.5 + 0.5
 
-    def test_what_is_raised_inside_comes_out_and_the_lock_is_free(self, store: MemoryStore) -> None:
+    def test_an_exception_inside_propagates_and_frees_the_lock(self, store: MemoryStore) -> None:
         def work(extend: Extend) -> None:
             raise ZeroDivisionError
 

@@ -1,4 +1,4 @@
-"""Whatever stands under a lock's key: nobody is granted the lock wrongly, and nothing breaks."""
+"""Any value under a lock's key: the lock is never granted wrongly, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 ANN = "ann"
-#: Seconds within which waiters who are not there have been passed over; the record lasts longer.
+#: Seconds within which dead waiters have been passed; the record lasts longer.
 PASSED_OVER = 10.0
 
 
@@ -105,5 +105,5 @@ def test_a_lease_that_somebody_has_written_over_is_lost_and_ends_nobody_elses(
 def test_it_can_be_broken_like_any_lock(value: bytes) -> None:
     service, _ = poisoned(value)
     service.break_lock(ANN, by="ops\x1b[2J")
-    lease = service.acquire(ANN, wait_timeout=PASSED_OVER)  # whoever seems to wait does not
+    lease = service.acquire(ANN, wait_timeout=PASSED_OVER)  # the apparent waiter does not wait
     assert not lease.degraded

@@ -1,4 +1,4 @@
-"""Circles of waiters: who sees them, who gives up, and what only looks like one."""
+"""Deadlock cycles: the member that detects and ends one, and situations that only resemble one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from userlock.lock.record import BlockedOn
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-#: From the beginning of the last wait to the error: the grace, and a scheduler that is exact.
+#: From the beginning of the last wait to the error: the grace period, with an exact scheduler.
 AT_ONCE = 0.011
-#: One poll interval of an interactive request, and the grace.
+#: One poll interval of an interactive request, and the grace period.
 ONE_LOOK = 0.037
 
 
 @pytest.fixture
-def blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the protection under test."""
+def undetected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable the protection under test."""
     monkeypatch.setattr("userlock.lock.scope._Holding", lambda *args: ())
 
 
-class TestCircles:
+class TestCycles:
     @pytest.mark.parametrize("names", ["ab", "abc", "abcd", "ba", "cab"])
-    def test_the_youngest_gives_up_at_once_and_the_others_get_their_locks(
+    def test_the_youngest_gets_the_error_at_once_and_the_others_their_locks(
         self, world: World, names: str
     ) -> None:
         rivals = chain(world, names)
@@ -43,14 +43,14 @@ class TestCircles:
         assert all(rival.served for rival in others)
 
     def test_without_the_detection_the_wait_has_to_time_out(
-        self, world: World, blind: None
+        self, world: World, undetected: None
     ) -> None:
         rivals = chain(world, "abc", wait_timeout=5.0)
         run(world, *rivals)
         assert isinstance(rivals[0].error, LockTimeout), "the first to wait is the first to end"
         assert rivals[0].failed_at - rivals[0].waits_from == pytest.approx(5)
 
-    def test_the_error_names_the_circle(self, world: World) -> None:
+    def test_the_error_names_the_cycle(self, world: World) -> None:
         events: list[Event] = []
         rivals = chain(world, "abc")
         rivals[-1].process.listeners.add(events.append)
@@ -70,8 +70,8 @@ class TestCircles:
         assert deadlock.lock_id == "a"
         assert "'c' is held by host/c" in deadlock.cycle
 
-    def test_others_in_line_do_not_matter(self, world: World) -> None:
-        """Some wait for the same locks, and hold nothing; the youngest is behind them."""
+    def test_other_waiters_do_not_matter(self, world: World) -> None:
+        """Some wait for the same locks, but hold nothing; the youngest is behind them."""
         rivals = chain(world, "ab")
         bystanders = [
             Rival(world, f"host/{lock_id}{number}", [Step(lock_id, after=0.05)])
@@ -83,7 +83,7 @@ class TestCircles:
         assert rivals[1].failed_at - rivals[1].waits_from <= AT_ONCE
         assert all(rival.served for rival in [rivals[0], *bystanders])
 
-    def test_what_is_held_beside_does_not_matter(self, world: World) -> None:
+    def test_other_held_locks_do_not_matter(self, world: World) -> None:
         one = Rival(world, "host/1", [Step("p"), Step("a"), Step("q"), Step("b", after=0.1)])
         two = Rival(world, "host/2", [Step("b"), Step("r"), Step("a", after=0.2)])
         run(world, one, two)
@@ -91,7 +91,7 @@ class TestCircles:
         assert isinstance(two.error, DeadlockDetected)
         assert [lock_id for lock_id, _ in two.error.cycle] == ["a", "b"]
 
-    def test_two_circles_at_once(self, world: World) -> None:
+    def test_two_cycles_at_once(self, world: World) -> None:
         rivals = [*chain(world, "ab"), *chain(world, "cd")]
         run(world, *rivals)
         assert [type(rival.error) for rival in rivals] == [
@@ -101,9 +101,7 @@ class TestCircles:
             DeadlockDetected,
         ]
 
-    def test_who_gives_up_and_tries_again_with_what_it_has_is_the_youngest_again(
-        self, world: World
-    ) -> None:
+    def test_a_retry_with_held_locks_is_the_youngest_again(self, world: World) -> None:
         rivals = chain(world, "ab")
         stubborn = rivals[1]
         times = []
@@ -118,7 +116,7 @@ class TestCircles:
         assert len(times) == 3
         assert rivals[0].served
 
-    def test_batch_gives_way_like_anybody(self, world: World) -> None:
+    def test_batch_can_be_the_youngest_too(self, world: World) -> None:
         rivals = chain(world, "abc", priority="batch")
         run(world, *rivals)
         assert isinstance(rivals[-1].error, DeadlockDetected)
@@ -126,9 +124,7 @@ class TestCircles:
 
 
 class TestWhoIsTheYoungest:
-    def test_those_who_begin_at_the_same_time_are_told_apart_by_their_tokens(
-        self, world: World
-    ) -> None:
+    def test_simultaneous_waits_are_ordered_by_their_tokens(self, world: World) -> None:
         rivals = [
             Rival(world, "host/a", [Step("a"), Step("b", after=0.1)]),
             Rival(world, "host/b", [Step("b"), Step("c", after=0.1)]),
@@ -138,13 +134,13 @@ class TestWhoIsTheYoungest:
         failed = [rival for rival in rivals if rival.error is not None]
         assert [type(rival.error) for rival in failed] == [DeadlockDetected]
         assert len({rival.waits_since for rival in rivals}) == 1
-        # All have the tokens of one real process: numbered as they were made.
+        # All have tokens of one real process: numbered in the order of creation.
         assert failed[0].name == "host/c"
         assert failed[0].failed_at - failed[0].waits_from <= ONE_LOOK
 
     @pytest.mark.parametrize("ahead", [3600.0, 0.15, -0.15, -3600.0])
     def test_clocks_that_differ(self, world: World, ahead: float) -> None:
-        """The youngest by its own clock: not always the last, but one and only one."""
+        """The youngest by its own clock: not always the last one, but exactly one."""
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wall_ahead=ahead)
         b = Rival(world, "host/b", [Step("b"), Step("a", after=0.2)])
         run(world, a, b)
@@ -193,7 +189,7 @@ class TestOneThread:
         assert clock.sleeps == []
 
     def test_what_another_task_of_the_thread_holds(self, clock: ManualClock) -> None:
-        """It cannot go on, and release it, while this one keeps the thread."""
+        """It cannot continue and release the lock while this one blocks the thread."""
         errors: list[BaseException] = []
 
         async def work() -> None:
@@ -212,7 +208,7 @@ class TestOneThread:
         assert clock.sleeps == []
 
     def test_not_what_another_thread_holds_in_the_same_scope(self) -> None:
-        """It goes on by itself, and releases it."""
+        """It continues by itself, and releases the lock."""
         real = LockService(MemoryStore())
         holds, may_end = threading.Event(), threading.Event()
         errors: list[BaseException] = []
@@ -235,7 +231,7 @@ class TestOneThread:
             assert holds.wait(10)
             second = threading.Thread(target=contextvars.copy_context().run, args=(wait,))
             second.start()
-            while _note(real, "b") is None:  # it has looked for a circle
+            while _note(real, "b") is None:  # it has checked for a cycle
                 assert second.is_alive()
             may_end.set()
             first.join()

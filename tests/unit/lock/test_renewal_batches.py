@@ -1,4 +1,4 @@
-"""Many leases that are due together: renewed in few packets, and each by itself all the same."""
+"""Many leases that are due together: renewed in few packets, but each independently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import userlock
 from tests.leases import record_of
-from tests.unit.lock.pulse import LEASE, live, told
+from tests.unit.lock.pulse import LEASE, live, losses
 from userlock import HeldLock, LockService
 from userlock.clock import Clock
 from userlock.events import Event, Extended, Listeners
@@ -22,19 +22,20 @@ NAMES = [f"learner-{number}" for number in range(8)]
 
 
 class Packets(MemoryStore):
-    """Notes what was asked for together; can break off in the middle.
+    """A store that records requests per packet, and can break in the middle.
 
     Attributes:
-        packets: how many swaps each one had.
-        answers: so many are answered of the next one; it breaks then, what follows not arriving.
-        goes_on: whether it is carried out to the end all the same.
+        packets: the number of swaps of each packet.
+        answers: the number of replies in the next packet; then the connection breaks, and the
+            rest does not arrive.
+        continues: whether the rest is executed nevertheless.
     """
 
     def __init__(self, *, clock: Clock) -> None:
         super().__init__(clock=clock)
         self.packets: list[int] = []
         self.answers: int | None = None
-        self.goes_on = False
+        self.continues = False
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
         assert len({swap.lock_id for swap in swaps}) == len(swaps)
@@ -42,13 +43,13 @@ class Packets(MemoryStore):
         answers, self.answers = self.answers, None
         if answers is None:
             return super().swap_many(swaps)
-        carried_out = super().swap_many(swaps if self.goes_on else swaps[:answers])
+        executed = super().swap_many(swaps if self.continues else swaps[:answers])
         broken = StoreUnavailable("the connection broke")
-        return carried_out[:answers] + [broken] * (len(swaps) - answers)
+        return executed[:answers] + [broken] * (len(swaps) - answers)
 
 
 class OneByOne(Packets):
-    """A store that cannot do it."""
+    """A store without batches."""
 
     swap_many = None  # type: ignore[assignment]
 
@@ -63,7 +64,7 @@ def held(scope: LockScope, names: Sequence[str] = NAMES) -> list[HeldLock]:
 
 
 class TestTogether:
-    def test_what_is_due_at_once_is_one_packet(
+    def test_simultaneous_renewals_are_one_packet(
         self,
         service: LockService,
         clock: ManualClock,
@@ -79,16 +80,16 @@ class TestTogether:
         assert len([event for event in events if isinstance(event, Extended)]) == sum(store.packets)
         scope.close()
         assert all(store.read(name) is None for name in NAMES)
-        assert told(events) == []
+        assert losses(events) == []
 
-    def test_of_many_there_are_several(
+    def test_many_renewals_are_several_packets(
         self, service: LockService, clock: ManualClock, store: Packets, scope: LockScope
     ) -> None:
         held(scope, [f"learner-{number}" for number in range(250)])
         live(service, clock, LEASE / 3 + 0.1)
         assert store.packets == [100, 100, 50]
 
-    def test_what_is_not_due_yet_is_left_for_later(
+    def test_later_renewals_are_not_included(
         self, service: LockService, clock: ManualClock, store: Packets, scope: LockScope
     ) -> None:
         for name in NAMES:
@@ -110,10 +111,10 @@ class TestTogether:
         assert all(tenure.remaining_seconds > LEASE / 2 for tenure in tenures)
         assert store.asked["swap"] == other.store.asked["swap"]  # type: ignore[attr-defined]
 
-    def test_a_store_that_cannot_do_it_is_asked_for_each(
+    def test_a_store_without_batches_is_called_for_each(
         self, clock: ManualClock, events: list[Event]
     ) -> None:
-        """The negative control of what is counted here."""
+        """The negative control of these counts."""
         store = OneByOne(clock=clock)
         service = LockService(store, clock=clock, listeners=Listeners([events.append]))
         with userlock.scope(service) as scope:
@@ -173,7 +174,7 @@ ACCIDENTS: list[Accident] = [
 
 
 def _what_comes_of(make: type[Packets], accident: Accident, which: int) -> list[object]:
-    """What there is to see after one accident has befallen one of many leases."""
+    """Return the observable result after one fault in one of many leases."""
     clock, events = ManualClock(), list[Event]()
     store = make(clock=clock)
     service = LockService(store, clock=clock, listeners=Listeners([events.append]))
@@ -193,18 +194,18 @@ def _what_comes_of(make: type[Packets], accident: Accident, which: int) -> list[
 
 @pytest.mark.parametrize("which", [0, 3, 7])
 @pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda accident: accident.__name__)
-def test_together_or_one_by_one_the_same_comes_of_it(accident: Accident, which: int) -> None:
-    """Of each lease: what befalls one of them is nothing to the others."""
+def test_batches_and_single_renewals_have_the_same_result(accident: Accident, which: int) -> None:
+    """Of each lease: a fault of one does not affect the others."""
     together = _what_comes_of(Packets, accident, which)
     assert together == _what_comes_of(OneByOne, accident, which)
 
 
 class TestABreak:
-    """The connection breaks in the middle of the answers."""
+    """The connection breaks between the replies."""
 
-    @pytest.mark.parametrize("goes_on", [True, False])
+    @pytest.mark.parametrize("continues", [True, False])
     @pytest.mark.parametrize("answers", [0, 3, 7])
-    def test_what_is_in_doubt_is_looked_at_and_nothing_is_lost(
+    def test_unknown_outcomes_are_checked_and_nothing_is_lost(
         self,
         service: LockService,
         clock: ManualClock,
@@ -212,26 +213,26 @@ class TestABreak:
         scope: LockScope,
         events: list[Event],
         answers: int,
-        goes_on: bool,
+        continues: bool,
     ) -> None:
         tenures = held(scope)
-        store.answers, store.goes_on = answers, goes_on
+        store.answers, store.continues = answers, continues
         live(service, clock, LEASE / 3 + 0.01)
         done = [tenure.remaining_seconds > LEASE * 0.9 for tenure in tenures]
         assert done == [True] * answers + [False] * (len(NAMES) - answers)
         live(service, clock, 1.1)
         assert all(tenure.remaining_seconds > LEASE * 0.8 for tenure in tenures)
         live(service, clock, 2 * LEASE)
-        assert told(events) == []
+        assert losses(events) == []
         scope.close()
         assert all(store.read(name) is None for name in NAMES)
 
-    @pytest.mark.parametrize("goes_on", [True, False])
-    def test_no_lease_is_believed_in_for_longer_than_it_is_known_to_last(
-        self, service: LockService, clock: ManualClock, store: Packets, goes_on: bool
+    @pytest.mark.parametrize("continues", [True, False])
+    def test_no_lease_is_relied_on_for_longer_than_known(
+        self, service: LockService, clock: ManualClock, store: Packets, continues: bool
     ) -> None:
         leases = [service.acquire(name, lock_timeout=LEASE) for name in NAMES]
-        store.answers, store.goes_on = 3, goes_on
+        store.answers, store.continues = 3, continues
         outcomes = service.extend_many([(lease, 60) for lease in leases])
         assert [type(outcome) for outcome in outcomes] == [Granted] * 3 + [Unavailable] * 5
         clock.advance(LEASE)
@@ -251,7 +252,7 @@ class TestABreak:
 
 
 class TestOutcomes:
-    """`extend_many` as such."""
+    """The function `extend_many` itself."""
 
     def test_they_are_in_order(
         self, service: LockService, clock: ManualClock, store: Packets
@@ -276,7 +277,7 @@ class TestOutcomes:
         assert outcomes[2:4] == [Lost("forgotten"), Lost("ran out")]
 
     def test_two_leases_of_one_lock(self, service: LockService, store: Packets) -> None:
-        """Whoever has lost it does not know yet."""
+        """The one that has lost it does not know yet."""
         old = service.acquire("ann")
         store.evict("ann")
         new = service.acquire("ann")
@@ -321,7 +322,7 @@ class TestOthers:
         live(service, clock, 3 * LEASE)
         assert all(not tenure.ran_out for tenure in tenures)
 
-    def test_one_that_is_being_extended_by_hand_keeps_nobody_waiting(
+    def test_an_extension_by_hand_delays_no_other_renewal(
         self, service: LockService, clock: ManualClock, store: Packets, scope: LockScope
     ) -> None:
         first, *others = held(scope)

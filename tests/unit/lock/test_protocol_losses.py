@@ -1,4 +1,4 @@
-"""Leases kept, confirmed, broken and lost: what became of them is said as exactly as can be."""
+"""Leases extended, confirmed, broken and lost: the most exact report of the outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def found(leases: LeaseProtocol) -> Record:
 
 
 class TestLosses:
-    """What became of a lease that was not ours any more, as exactly as can be known."""
+    """The reason why a lease is no longer ours, as exactly as it can be known."""
 
     def test_it_ran_out(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
@@ -120,7 +120,7 @@ class TestKeeping:
             lease = outcome.lease
         assert store.asked == {"swap": 3}
 
-    def test_those_who_came_stand_in_line_afterwards(self, leases: LeaseProtocol) -> None:
+    def test_later_waiters_are_queued_afterwards(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         gone, stays = make_claim(), make_claim()
         leases.join(gone)
@@ -133,7 +133,7 @@ class TestKeeping:
         assert outcome.lease.contended
         assert leases.release(outcome.lease) == Released()
 
-    def test_who_comes_while_it_is_written_is_not_lost(
+    def test_a_waiter_that_arrives_during_the_write_is_not_lost(
         self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
@@ -151,10 +151,10 @@ class TestKeeping:
         with pytest.raises(StoreUnavailable, match="all the time"):
             leases.extend(lease, 60)
 
-    def test_what_is_over_by_its_holders_clock_is_not_revived(
+    def test_a_lease_that_ended_by_its_holders_clock_is_not_revived(
         self, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
-        """Also where the store is a little late: what was written meanwhile was not checked."""
+        """Also if the store is a little late: writes in between were not checked."""
         store.before("create", lambda: clock.advance(1))
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(9.5)
@@ -190,7 +190,7 @@ class TestKeeping:
         taken(leases.claim(waiter, found(leases), passing=False))
         assert leases.confirm(lease) == Held(found(leases).holder)
 
-    def test_but_whoever_is_next_may_be_dead(
+    def test_but_the_next_waiter_may_be_dead(
         self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = degraded(leases, clock)
@@ -206,10 +206,10 @@ class TestKeeping:
         assert leases.release(confirmed.lease) == Released()
         assert leases.look("learner-1") is None, "and is not in line any more"
 
-    def test_its_own_place_in_line_is_its_to_take(
+    def test_its_own_queue_position_is_its_to_take(
         self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
-        """It stood there when the store went away, and is next now."""
+        """It was queued when the store went away, and is next now."""
         lease = degraded(leases, clock)
         other_lease = taken(leases.take(make_claim()))
         leases.join(Claim.of_lease(lease))
@@ -217,10 +217,10 @@ class TestKeeping:
         assert isinstance(leases.confirm(lease), Granted)
         assert found(leases).empty
 
-    def test_it_leaves_the_line_once_another_has_the_lock(
+    def test_it_leaves_the_queue_once_another_has_the_lock(
         self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
-        """Nobody would take that place any more, and those behind would wait for it."""
+        """It would never use that position, and the waiters behind would wait for it."""
         lease = degraded(leases, clock)
         other_lease = taken(leases.take(make_claim()))
         leases.join(Claim.of_lease(lease))
@@ -230,7 +230,7 @@ class TestKeeping:
         leases.release(other_lease)
         assert found(leases).position_of(behind.token) == 0
 
-    def test_what_nobody_waits_for_is_taken_over(
+    def test_a_record_without_waiters_is_taken_over(
         self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = degraded(leases, clock)
@@ -241,7 +241,7 @@ class TestKeeping:
 
 
 def degraded(leases: LeaseProtocol, clock: ManualClock) -> Lease:
-    """A lease as the outage policy gives it."""
+    """Return a lease of the outage policy."""
     claim = make_claim()
     lease = taken(leases.take(claim))
     leases.release(lease)
@@ -249,7 +249,7 @@ def degraded(leases: LeaseProtocol, clock: ManualClock) -> Lease:
 
 
 class TestBreaking:
-    def test_whoever_waits_is_next(self, leases: LeaseProtocol) -> None:
+    def test_the_first_waiter_is_next(self, leases: LeaseProtocol) -> None:
         taken(leases.take(make_claim()))
         waiter = make_claim()
         leases.join(waiter)
@@ -257,7 +257,7 @@ class TestBreaking:
         record = found(leases)
         assert (record.free, record.broken_by, record.position_of(waiter.token)) == (True, "ops", 0)
 
-    def test_one_that_has_been_released_cannot_be_broken(self, leases: LeaseProtocol) -> None:
+    def test_a_released_lease_cannot_be_broken(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         seen = found(leases)
         leases.join(make_claim())
@@ -266,19 +266,19 @@ class TestBreaking:
         leases.break_("learner-1", found(leases), "ops")
         assert not found(leases).broken_by
 
-    def test_one_that_is_gone_cannot_be_broken(self, leases: LeaseProtocol) -> None:
+    def test_a_missing_lease_cannot_be_broken(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         seen = found(leases)
         leases.release(lease)
         assert not leases.break_("learner-1", seen, "ops")
 
-    def test_what_others_wrote_is_removed(self, leases: LeaseProtocol, store: MemoryStore) -> None:
+    def test_foreign_values_are_removed(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         store.create("learner-1", b"nonsense", 60)
         assert leases.break_("learner-1", found(leases), "ops")
         assert store.read("learner-1") is None
 
     def test_the_next_holder_is_spared(self, leases: LeaseProtocol, store: MemoryStore) -> None:
-        """The one that hung has let go at that very moment: nobody asked for the next one."""
+        """The hanging one has let go at that very moment: the next one was not meant."""
         lease = taken(leases.take(make_claim()))
         successor = make_claim()
         leases.join(successor)

@@ -1,4 +1,4 @@
-"""What waiters say about themselves: what only looks like a circle, outages, and tidying up."""
+"""The waiters' notes: apparent cycles, outages, and cleaning up."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from userlock.testing import ManualClock, make_claim
 
 
 def blocked_on(world: World, lock_id: str) -> BlockedOn | None:
-    """What the holder of a lock says that it waits for."""
+    """Return the wait that the holder of a lock has noted."""
     stored = world.watch.store.read(lock_id)
     return None if stored is None else Record(stored).blocked_on
 
 
-class TestNoCircle:
+class TestNoCycle:
     def test_a_chain(self, world: World) -> None:
         rivals = chain(world, "abcd", closed=False, work=3.0)
         run(world, *rivals)
         assert all(rival.served for rival in rivals)
 
-    def test_a_circle_that_we_only_wait_for(self, world: World) -> None:
+    def test_a_cycle_that_we_only_wait_for(self, world: World) -> None:
         rivals = chain(world, "ab")
         third = Rival(world, "host/c", [Step("c"), Step("a", after=0.25)])
         run(world, *rivals, third)
         assert third.served
 
-    def test_a_circle_of_others_that_nobody_ends(self, world: World) -> None:
-        """They are paused. Following it ends, each time."""
+    def test_a_cycle_of_others_that_never_ends(self, world: World) -> None:
+        """They are paused. Following the cycle ends, each time."""
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wall_ahead=60)
         b = Rival(world, "host/b", [Step("b"), Step("a", after=0.2)])
         world.pass_time(0.211)
@@ -50,7 +50,7 @@ class TestNoCircle:
     def test_one_that_died_is_a_link_until_its_lease_is_over(
         self, world: World, after: float, error: type
     ) -> None:
-        """Until then nothing tells it from one that lives: a limit of the scheme."""
+        """Until then it looks like a live one: a limit of the scheme."""
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], lock_timeout=1.0)
         b = Rival(world, "host/b", [Step("b"), Step("a", after=after)])
         world.pass_time(0.3)
@@ -59,10 +59,10 @@ class TestNoCircle:
         run(world, b)
         assert type(b.error) is error
 
-    def test_nor_is_it_one_afterwards_for_those_whose_turn_it_is_not_yet(
+    def test_an_expired_lease_is_no_link_for_later_waiters(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
-        """The lock is free, and another one is first in line, who takes its time."""
+        """The lock is free, and another waiter is first in the queue, and slow."""
         with userlock.scope(service):
             userlock.acquire_lock("b")
             dead = service.acquire("a", lock_timeout=1)
@@ -73,9 +73,7 @@ class TestNoCircle:
             with userlock.global_lock("a", wait_timeout=1):
                 pass
 
-    def test_the_note_of_one_that_died_is_no_link_once_it_was_passed_over(
-        self, world: World
-    ) -> None:
+    def test_the_note_of_a_dead_waiter_is_no_link_once_it_was_passed(self, world: World) -> None:
         b = Rival(world, "host/b", [Step("b")], work=1.0)
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)])
         world.pass_time(0.5)
@@ -88,10 +86,10 @@ class TestNoCircle:
         run(world, c)
         assert isinstance(c.error, LockTimeout), "its lease on the other lock is still there"
 
-    def test_the_note_of_one_that_has_given_up_is_no_link(
+    def test_the_note_of_a_timed_out_waiter_is_no_link(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Even if it could not take the note back."""
+        """Even if it could not remove its note."""
         monkeypatch.setattr(circle_module.DeadlockWatch, "end", lambda self: None)
         b = Rival(world, "host/b", [Step("b"), Step("a", after=1.0)], wait_timeout=1.0)
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wait_timeout=0.5)
@@ -106,9 +104,7 @@ class TestNoCircle:
         run(world, a, b)
         assert isinstance(b.error, LockTimeout)
 
-    def test_a_note_with_a_name_that_nobody_waits_under(
-        self, service: LockService, store: MemoryStore
-    ) -> None:
+    def test_a_note_with_an_unknown_token(self, service: LockService, store: MemoryStore) -> None:
         with userlock.scope(service):
             mine = userlock.acquire_lock("b").tenure.lease
             foreign = service.acquire("a")
@@ -116,7 +112,7 @@ class TestNoCircle:
             store.append("a", blocked(foreign.token, note))
             with pytest.raises(LockTimeout):
                 userlock.acquire_lock("a", wait_timeout=1)
-            # The control: somebody does wait under that name.
+            # The control: a waiter with that name exists.
             store.append("b", f'\n+i nobody {foreign.deadline:.3f} ["host/1","GET /"]'.encode())
             with pytest.raises(DeadlockDetected):
                 userlock.acquire_lock("a", wait_timeout=1)
@@ -130,7 +126,8 @@ class TestNoCircle:
         monkeypatch: pytest.MonkeyPatch,
         twice: bool,
     ) -> None:
-        """While the chain is read, one at its beginning gives up, and then one at its end waits."""
+        """While the chain is read, a waiter at its beginning leaves, then one at its end begins to
+        wait."""
         if not twice:
             monkeypatch.setattr(
                 circle_module.DeadlockWatch, "_find", circle_module.DeadlockWatch._follow
@@ -176,7 +173,7 @@ class TestNotes:
         lines = world.watch.store.asked["append"]
         assert lines <= 3, "standing in line, and two releases: no notes"
 
-    def test_a_longer_one_is_said_and_taken_back(self, world: World) -> None:
+    def test_a_longer_wait_is_noted_and_the_note_removed(self, world: World) -> None:
         b = Rival(world, "host/b", [Step("b")], work=1.0)
         a = Rival(world, "host/a", [Step("a"), Step("aa"), Step("b", after=0.1)], work=1.0)
         world.pass_time(0.105)
@@ -193,7 +190,7 @@ class TestNotes:
         assert blocked_on(world, "aa") is None
         run(world, a)
 
-    def test_it_is_taken_back_after_a_time_out(self, world: World) -> None:
+    def test_the_note_is_removed_after_a_timeout(self, world: World) -> None:
         b = Rival(world, "host/b", [Step("b")], work=5.0)
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wait_timeout=0.5)
         seen = []
@@ -203,7 +200,7 @@ class TestNotes:
         run(world, a, b)
         assert seen == [None]
 
-    def test_and_after_an_interrupt(
+    def test_the_note_is_removed_after_an_interrupt(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         def interrupt() -> None:
@@ -239,7 +236,7 @@ class TestNotes:
 
 
 class TestOutages:
-    def test_a_degraded_lease_is_not_spoken_of(
+    def test_a_degraded_lease_is_not_noted(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         userlock.configure(service=service)
@@ -259,7 +256,7 @@ class TestOutages:
         assert lock.lease.token.encode() + b" [" not in stored.record
 
     def test_a_server_that_does_not_answer_for_a_lock_on_the_way(self, world: World) -> None:
-        """The lock that is waited for is on another one: the wait goes on, and is no free pass."""
+        """The awaited lock is on another server: the wait goes on, and does not take the lock."""
         rivals = chain(world, "abc")
         last = rivals[-1].process
         read = last.wire.read
@@ -278,7 +275,7 @@ class TestOutages:
         assert all(rival.served for rival in rivals[:-1])
 
     def test_a_server_that_does_not_answer_for_a_lock_that_is_held(self, world: World) -> None:
-        """What could not be said is said when it answers again; and all else meanwhile."""
+        """A failed note is written when the server answers again; everything else meanwhile."""
         b = Rival(world, "host/b", [Step("b"), Step("aa", after=1.5)])
         a = Rival(world, "host/a", [Step("a"), Step("aa"), Step("b", after=0.1)], wall_ahead=60)
         append = a.process.wire.append

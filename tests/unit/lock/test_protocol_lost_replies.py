@@ -1,4 +1,4 @@
-"""Where an answer is lost and others act meanwhile: what is not known is not claimed."""
+"""A lost reply while other clients act: unknown outcomes are reported as unknown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class TestReleases:
     def test_a_remove_in_doubt_whose_lock_has_others_now(
         self, store: MemoryStore, leases: LeaseProtocol
     ) -> None:
-        """It was removed, and then taken: that is no loss. Nor is it known to be a release."""
+        """It was removed, then taken by another: that is no loss. But it is not known to be a
+        release.
+        """
         lease = taken(leases.take(make_claim()))
         store.lose_reply("remove")
         store.before("read", lambda: leases.take(make_claim()))
@@ -44,7 +46,7 @@ class TestReleases:
     def test_a_line_in_doubt_whose_record_has_gone(
         self, store: MemoryStore, leases: LeaseProtocol
     ) -> None:
-        """Whoever was next has come and gone."""
+        """The next waiter has taken and left it."""
         lease = taken(leases.take(make_claim()))._replace(contended=True)
         store.lose_reply("append")
         store.before("read", lambda: next_one_comes_and_goes(leases))
@@ -54,17 +56,17 @@ class TestReleases:
     def test_a_remove_in_doubt_after_the_lease(
         self, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
-        """Others may have had it in between, and have left again."""
+        """Others may have held the lock in between, and have left again."""
         lease = taken(leases.take(make_claim(ttl_seconds=1)))
         clock.advance(5)
         store.lose_command("remove")
         with pytest.raises(StoreUnavailable):
             leases.release(lease)
 
-    def test_a_line_whose_answer_was_lost_and_is_found_after_the_lease(
+    def test_a_line_with_a_lost_reply_is_found_after_the_lease(
         self, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
-        """It was written in time, and nobody had the lock since: that is no loss."""
+        """It was written in time, and no other client has held the lock since: that is no loss."""
         lease = taken(leases.take(make_claim(ttl_seconds=1)))._replace(contended=True)
         store.lose_reply("append")
         store.before("read", lambda: clock.advance(2))
@@ -78,7 +80,7 @@ class TestReleases:
             between: Callable[[], object] = staticmethod(lambda: None)
 
             def append(self, lock_id: str, line: bytes) -> Stored | None:
-                super().append(lock_id, line)  # its answer is lost, with the connection
+                super().append(lock_id, line)  # its reply is lost, with the connection
                 between, self.between = self.between, lambda: None
                 between()
                 return super().append(lock_id, line)
@@ -91,7 +93,7 @@ class TestReleases:
 
 
 class TestLines:
-    """Those that mean the same twice are sent again: to join, to leave, and notes."""
+    """Lines that may be repeated without harm are retried: joining, leaving, and notes."""
 
     @pytest.mark.parametrize("lost", [MemoryStore.lose_reply, MemoryStore.lose_command])
     def test_a_broken_connection(
@@ -122,7 +124,7 @@ class TestLines:
     def test_a_server_that_is_gone_by_then_may_have_got_the_first(
         self, store: MemoryStore, leases: LeaseProtocol
     ) -> None:
-        """So whoever gave up has a place in line to give back."""
+        """So a waiter that timed out has a position to give up."""
         taken(leases.take(make_claim()))
         store.lose_reply("append")
         store.before("append", lambda: store.before("append", lambda: store.go_down(sent=False)))
@@ -132,7 +134,7 @@ class TestLines:
 
 
 class TestErrors:
-    """What is raised is gone once it has been dealt with: outages leave nothing to collect."""
+    """Exceptions are released once they are handled: outages leave nothing to collect."""
 
     @pytest.fixture(autouse=True)
     def without_a_collector(self) -> Iterator[None]:
@@ -179,7 +181,7 @@ class TestErrors:
 
 
 def next_one_comes_and_goes(leases: LeaseProtocol) -> None:
-    """Somebody takes over the lock that is free by now, and leaves nothing behind."""
+    """Let another client take over the free lock and release it."""
     record = leases.look("learner-1")
     assert record is not None
     leases.release(taken(leases.claim(make_claim(), record, passing=False)))

@@ -1,4 +1,4 @@
-"""What a store could not be told when it did not answer, it is told later."""
+"""Releases that failed during an outage are sent later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from userlock.testing import ManualClock, make_claim
 
 
 class TwoServers:
-    """Locks whose name begins with "x" are on the second one."""
+    """Locks whose name begins with "x" are on the second server."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.servers = MemoryStore(clock=clock), MemoryStore(clock=clock)
@@ -66,110 +66,122 @@ def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
 
 
 @pytest.fixture
-def strays(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
+def pending(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
     return PendingReleases(leases.release, clock)
 
 
 class TestOneServer:
-    def test_what_is_remembered_is_given_back(
-        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+    def test_pending_releases_are_sent(
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
-        strays.add(left_behind(leases, "ann"))
-        assert len(strays) == 1
-        strays.send()
+        pending.add(left_behind(leases, "ann"))
+        assert len(pending) == 1
+        pending.send()
         assert store.read("ann") is None
-        assert len(strays) == 0
+        assert len(pending) == 0
 
-    def test_another_who_has_the_lock_by_now_is_left_alone(
-        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+    def test_a_new_holder_is_left_alone(
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
-        strays.add(left_behind(leases, "ann"))
+        pending.add(left_behind(leases, "ann"))
         store.evict("ann")
         theirs = left_behind(leases, "ann")
-        strays.send()
+        pending.send()
         record = leases.look("ann")
         assert record is not None
         assert (record.holder.token, record.free) == (theirs.token, False)
 
     def test_no_request_pays_for_all_of_them(
-        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         for number in range(10):
-            strays.add(left_behind(leases, f"learner-{number}"))
+            pending.add(left_behind(leases, f"learner-{number}"))
         seen = []
-        while len(strays):
-            strays.send()
-            seen.append(len(strays))
+        while len(pending):
+            pending.send()
+            seen.append(len(pending))
         assert seen == [6, 2, 0]
 
     def test_a_store_that_does_not_answer_is_asked_once_each_time(
-        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         for number in range(3):
-            strays.add(left_behind(leases, f"learner-{number}"))
+            pending.add(left_behind(leases, f"learner-{number}"))
         store.go_down()
         asked = store.asked["remove"]
         with pytest.raises(StoreUnavailable):
-            strays.send()
+            pending.send()
         assert store.asked["remove"] == asked + 1
-        assert len(strays) == 3
+        assert len(pending) == 3
         store.come_back()
-        strays.send()
-        assert len(strays) == 0
+        pending.send()
+        assert len(pending) == 0
 
-    def test_what_is_over_by_itself_is_forgotten(
-        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
+    def test_expired_leases_are_forgotten(
+        self,
+        pending: PendingReleases,
+        leases: LeaseProtocol,
+        store: MemoryStore,
+        clock: ManualClock,
     ) -> None:
-        strays.add(left_behind(leases, "ann", ttl_seconds=5))
+        pending.add(left_behind(leases, "ann", ttl_seconds=5))
         clock.advance(5)
         asked = store.asked.total()
-        strays.send()
-        assert len(strays) == 0
+        pending.send()
+        assert len(pending) == 0
         assert store.asked.total() == asked
 
-    def test_one_that_may_still_arrive_is_looked_for_once_a_second_for_ten(
-        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
+    def test_a_late_command_is_checked_once_a_second_for_ten(
+        self,
+        pending: PendingReleases,
+        leases: LeaseProtocol,
+        store: MemoryStore,
+        clock: ManualClock,
     ) -> None:
         lease = left_behind(leases, "ann")._replace(unsettled=True, version=None)
         store.evict("ann")
-        strays.add(lease)
+        pending.add(lease)
         looks = 0
         for _ in range(200):
             before = store.asked["append"]
-            strays.send()
+            pending.send()
             looks += store.asked["append"] - before
             clock.advance(0.1)
         assert 9 <= looks <= 11
-        assert len(strays) == 0
+        assert len(pending) == 0
 
-    def test_it_is_given_back_when_it_arrives(
-        self, strays: PendingReleases, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
+    def test_a_late_lease_is_released_when_it_arrives(
+        self,
+        pending: PendingReleases,
+        leases: LeaseProtocol,
+        store: MemoryStore,
+        clock: ManualClock,
     ) -> None:
         claim = make_claim("ann")
         lease = Lease("ann", claim.token, clock.now() + 60, 60, degraded=True, unsettled=True)
-        strays.add(lease)
+        pending.add(lease)
         clock.advance(5)
-        strays.send()
+        pending.send()
         granted_late = leases.take(claim)
         assert granted_late is not None
         clock.advance(1.1)
-        strays.send()
+        pending.send()
         assert store.read("ann") is None
 
-    def test_a_release_that_has_failed_is_not_tried_again_at_once(
+    def test_a_failed_release_is_not_retried_at_once(
         self, service: LockService, store: MemoryStore
     ) -> None:
-        """A store that hangs would cost the request its time-out twice."""
+        """A hanging store would cost the request its timeout twice."""
         lease = service.acquire("ann")
         store.go_down("timed out", slow=True)
         service.release(lease)
         assert store.asked["remove"] == 1
 
-    def test_there_are_bounds(self, strays: PendingReleases, leases: LeaseProtocol) -> None:
+    def test_there_are_bounds(self, pending: PendingReleases, leases: LeaseProtocol) -> None:
         lease = left_behind(leases, "ann")
         for _ in range(5000):
-            strays.add(lease)
-        assert len(strays) <= 1000
+            pending.add(lease)
+        assert len(pending) <= 1000
 
 
 @pytest.fixture
@@ -182,7 +194,7 @@ class TestSeveralServers:
     def service(self, two: TwoServers, clock: ManualClock) -> LockService:
         return on(two, clock)
 
-    def test_a_server_that_hangs_is_no_concern_of_those_who_use_another(
+    def test_a_hanging_server_does_not_affect_the_others(
         self, service: LockService, two: TwoServers, clock: ManualClock
     ) -> None:
         leases = [service.acquire(f"x{number}") for number in range(20)]
@@ -196,7 +208,7 @@ class TestSeveralServers:
             service.release(service.acquire("ann"))
         assert hanging.asked.total() == asked
 
-    def test_what_is_owed_to_it_is_given_back_when_it_answers(
+    def test_its_pending_releases_are_sent_when_it_answers(
         self, service: LockService, two: TwoServers, clock: ManualClock
     ) -> None:
         lease = service.acquire("x1")
@@ -211,17 +223,17 @@ class TestSeveralServers:
 
 
 class TestIdle:
-    """A process that asks for nothing more gives back what it owes all the same."""
+    """A process without further requests sends its pending releases nevertheless."""
 
-    def owe(self, service: LockService, store: MemoryStore, count: int = 1) -> None:
-        """Be unable to release some locks, since the store hangs."""
+    def leave_pending(self, service: LockService, store: MemoryStore, count: int = 1) -> None:
+        """Leave pending releases of some locks, since the store hangs."""
         leases = [service.acquire(f"learner-{number}") for number in range(count)]
         store.go_down("timed out", slow=True)
         for lease in leases:
             service.release(lease)
 
     def hang(self, store: MemoryStore, clock: ManualClock) -> None:
-        """Let each command cost its time-out from now on."""
+        """Make each command cost its timeout from now on."""
         for _ in range(100):
             store.before("remove", lambda: clock.advance(0.3))
             store.before("create", lambda: clock.advance(0.3))
@@ -229,7 +241,7 @@ class TestIdle:
     def test_when_the_store_answers_again(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
-        self.owe(service, store)
+        self.leave_pending(service, store)
         live(service, clock, 5)
         store.come_back()
         assert store.read("learner-0") is not None
@@ -238,16 +250,16 @@ class TestIdle:
         live(service, clock, 1)
         assert len(service.renewals) == 0
 
-    def test_without_a_heart_it_is_not(
+    def test_without_the_renewal_thread_it_is_not(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
-        """The negative control: everybody is locked out for the rest of the lease."""
-        self.owe(service, store)
+        """The negative control: all clients are locked out for the rest of the lease."""
+        self.leave_pending(service, store)
         store.come_back()
         clock.advance(50)
         assert store.read("learner-0") is not None
 
-    def test_what_arrives_late_too(
+    def test_late_commands_too(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         store.delay("create")
@@ -263,43 +275,43 @@ class TestIdle:
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         self.hang(store, clock)
-        self.owe(service, store, 10)
+        self.leave_pending(service, store, 10)
         asked = store.asked["remove"]
         live(service, clock, 13)
         assert 9 <= store.asked["remove"] - asked <= 11
 
-    def test_nor_at_all_when_a_request_has_just_found_out_the_same(
+    def test_it_is_not_asked_after_a_request_has_just_failed(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         self.hang(store, clock)
-        self.owe(service, store)
+        self.leave_pending(service, store)
         clock.advance(1)
         asked = store.asked["create"], store.asked["remove"]
         assert service.acquire("bob").degraded
         service.renewals.run_due()
         assert (store.asked["create"], store.asked["remove"]) == (asked[0] + 1, asked[1])
 
-    def test_whoever_comes_next_finds_the_breaker_closed(
+    def test_the_next_caller_finds_the_breaker_closed(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         store.before("remove", lambda: clock.advance(0.3))
-        self.owe(service, store)
+        self.leave_pending(service, store)
         store.come_back()
         assert service.acquire("ann", lock_timeout=1).degraded, "the control"
         live(service, clock, 1.1)
         assert service.client.breaker_of("ann").closed
 
-    def test_a_thousand_are_given_back_at_once(
+    def test_a_thousand_are_sent_at_once(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         """Renewals that are due meanwhile come in between."""
-        self.owe(service, store, 1000)
+        self.leave_pending(service, store, 1000)
         store.come_back()
         live(service, clock, 1)
         assert store.read("learner-0") is None
         assert len(service.client.pending) == 0
 
-    def test_more_that_is_owed_all_the_time_does_not_put_it_off(
+    def test_new_pending_releases_do_not_delay_others(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         lease = service.acquire("ann")
@@ -308,10 +320,10 @@ class TestIdle:
             live(service, clock, 0.2)
         assert store.read("ann") is None
 
-    def test_what_is_over_by_itself_is_not_asked_for(
+    def test_expired_leases_are_not_sent(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
-        self.owe(service, store)
+        self.leave_pending(service, store)
         clock.advance(60)
         asked = store.asked.total()
         live(service, clock, 5)
@@ -339,7 +351,7 @@ class TestIdle:
     ) -> None:
         store.requests_only = True  # type: ignore[attr-defined]
         service = LockService(store, clock=clock, listeners=Listeners())
-        self.owe(service, store)
+        self.leave_pending(service, store)
         store.come_back()
         live(service, clock, 5)
         assert store.read("learner-0") is not None
@@ -349,19 +361,19 @@ class TestIdle:
     def test_a_forked_child_leaves_it_to_its_parent(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
-        """And looks after what it owes itself."""
-        self.owe(service, store)
+        """The child handles its own pending releases."""
+        self.leave_pending(service, store)
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                strays = service.client.pending
-                inherited = len(strays)
+                pending = service.client.pending
+                inherited = len(pending)
                 service.release(service.acquire("child"))
-                owed = len(strays)
+                own = len(pending)
                 store.come_back()
                 live(service, clock, 11)
-                code = 0 if (inherited, owed, len(strays)) == (0, 1, 0) else 2
+                code = 0 if (inherited, own, len(pending)) == (0, 1, 0) else 2
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)

@@ -1,4 +1,4 @@
-"""A place in line that could not be given up is given up later, however short the lease was."""
+"""A position in the queue that could not be given up is given up later."""
 
 from __future__ import annotations
 

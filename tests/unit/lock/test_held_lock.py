@@ -1,4 +1,4 @@
-"""Locks that were taken while the store did not answer: confirmed, in conflict, or gone on with."""
+"""Locks that were taken while the store did not answer: confirmed, in conflict, or continued."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 import userlock
-from tests.leases import dead_person, record_of
+from tests.leases import dead_waiter, record_of
 from tests.unit.lock.pulse import live
 from userlock import HeldLock, LockService
 from userlock.events import Confirmed, Conflict, Event, LeaseLost, Released
@@ -20,7 +20,7 @@ _E = TypeVar("_E", bound=Event)
 
 @pytest.fixture
 def tenure(scope: LockScope, store: MemoryStore) -> HeldLock:
-    """Taken while the store is down; it stays down."""
+    """Provide a lock that was taken while the store is down; it stays down."""
     store.go_down("connection refused", sent=False)
     tenure = scope.acquire("ann")
     assert tenure.degraded
@@ -55,7 +55,7 @@ class TestConfirmed:
         assert store.read("ann") is None
         assert of(Released, events)[-1].outcome == "released"
 
-    def test_without_a_heart_it_is_not(
+    def test_without_the_renewal_thread_it_is_not(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         """The negative control: a site that asks only at the next acquire lets others in."""
@@ -89,7 +89,7 @@ class TestConfirmed:
     def test_a_create_of_the_outage_that_landed_after_all_is_ours(
         self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
     ) -> None:
-        """The holder counts from now, so the record's time to live must begin anew."""
+        """The holder counts from now, so the record's time to live must begin again."""
         store.delay("create")
         store.before("read", lambda: store.go_down(slow=True))
         tenure = scope.acquire("ann")
@@ -102,7 +102,7 @@ class TestConfirmed:
         assert not tenure.ran_out
         assert not record_of(store, "ann").lapsed
 
-    def test_those_who_wait_for_it_already_keep_their_places(
+    def test_existing_waiters_keep_their_places(
         self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
     ) -> None:
         store.delay("create")
@@ -120,7 +120,7 @@ class TestConfirmed:
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
         assert service.holder("ann") is None
 
-    def test_what_somebody_left_there_is_taken_over(
+    def test_a_leftover_record_is_taken_over(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.come_back()
@@ -132,20 +132,20 @@ class TestConfirmed:
         assert record_of(store, "ann").holder.token != lease.token
 
 
-def test_a_store_that_refuses_every_change_does_not_keep_the_heart(
+def test_a_store_that_refuses_every_change_does_not_block_the_renewal_thread(
     service: LockService,
     clock: ManualClock,
     store: MemoryStore,
     tenure: HeldLock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is asked again, as long as the lock is held; other locks are looked after in between."""
+    """It is asked again, as long as the lock is held; other locks are renewed in between."""
     changes = 0
 
     def refused(*_: object) -> None:
         nonlocal changes
         changes += 1
-        if changes == 1000:  # past the renewal thread, which goes on after errors
+        if changes == 1000:  # past the renewal thread, which continues after errors
             pytest.fail("it goes on and on")
 
     monkeypatch.setattr(store, "swap", refused)
@@ -160,7 +160,7 @@ def test_a_store_that_refuses_every_change_does_not_keep_the_heart(
 
 
 class TestConflict:
-    def test_another_who_has_it_is_named_and_left_alone(
+    def test_another_holder_is_named_and_left_alone(
         self,
         service: LockService,
         clock: ManualClock,
@@ -181,7 +181,7 @@ class TestConflict:
         assert record_of(store, "ann").holder.token == other.token
         assert not record_of(store, "ann").free
 
-    def test_those_who_stand_in_line_go_first(
+    def test_waiters_go_first(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.come_back()
@@ -196,7 +196,7 @@ class TestConflict:
         live(service, clock, 0.3)
         assert tenure.conflict.startswith("GET /next")
 
-    def test_the_dead_in_line_are_passed(
+    def test_dead_waiters_are_passed(
         self,
         service: LockService,
         clock: ManualClock,
@@ -206,7 +206,7 @@ class TestConflict:
     ) -> None:
         store.come_back()
         other = service.acquire("ann")
-        dead_person(service, "ann")
+        dead_waiter(service, "ann")
         service.release(other)
         live(service, clock, 1.1)
         assert (tenure.degraded, tenure.conflict) == (False, "")
@@ -254,7 +254,7 @@ class TestStillDown:
         assert tenure.ran_out
         assert len(service.renewals) == 0
 
-    def test_a_heart_that_comes_too_late_says_that_it_is_over(
+    def test_a_late_renewal_reports_the_end(
         self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
     ) -> None:
         """The process was stopped."""
@@ -267,7 +267,7 @@ class TestStillDown:
     def test_it_is_extended_by_hand_as_it_began(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
-        """Also between the store's return and the confirmation."""
+        """Also between the store's recovery and the confirmation."""
         live(service, clock, 30)
         tenure.extend(100)
         assert tenure.remaining_seconds == 100
@@ -283,7 +283,7 @@ class TestStillDown:
 
 
 class TestNothingIsLeftBehind:
-    """A release says nothing to a store that was never asked; unless it was, meanwhile."""
+    """A release sends nothing to a store that was never asked, unless it was asked meanwhile."""
 
     @pytest.mark.parametrize("verb", ["create", "read", "swap"])
     def test_by_a_confirmation_that_is_on_its_way(
@@ -296,7 +296,7 @@ class TestNothingIsLeftBehind:
         verb: str,
     ) -> None:
         store.come_back()
-        if verb != "create":  # what somebody left there
+        if verb != "create":  # a record left by another client
             service.acquire("ann", lock_timeout=0.001)
             clock.advance(0.01)
         store.before(verb, lambda: tenure.scope.release("ann"))  # type: ignore[arg-type]
@@ -307,7 +307,7 @@ class TestNothingIsLeftBehind:
 
     @pytest.mark.parametrize("how", ["lose_reply", "lose_command", "delay"])
     @pytest.mark.parametrize("release", ["later", "meanwhile"])
-    def test_by_one_that_nobody_knows_the_end_of(
+    def test_by_one_with_an_unknown_outcome(
         self,
         service: LockService,
         clock: ManualClock,

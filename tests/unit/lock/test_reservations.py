@@ -1,4 +1,4 @@
-"""What callers do to a record that is not theirs: offer what is free, shorten what is long."""
+"""Callers that change a record of others: they reserve a free lock, or compact a long record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
 
 
 def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:
-    """One a tenth of a second from when the lock is free on; who of them has had it."""
+    """Start a caller every tenth of a second after the lock is free; return those that got it."""
     crowd.comes("holder", hold=1.0)
     dead = crowd.comes("dead", after=0.1)
     crowd.passes(0.5)
@@ -44,20 +44,20 @@ def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:
     return [name for name in crowd.order if name in names]
 
 
-class TestOffers:
-    """Who does not wait gets a lock that is free although the dead stand in line."""
+class TestReservations:
+    """A caller that does not wait gets a free lock although dead waiters are queued."""
 
     @pytest.mark.parametrize("waits", [0.0, 0.05, 0.15])
     def test_the_dead_have_their_time_and_no_more(self, crowd: Crowd, waits: float) -> None:
         served = the_first_in_line_dies(crowd, waits=waits)
         first = crowd.when(served[0])
-        # The first one offers it to the dead one, and to one that has come since.
+        # The first one reserves it for the dead waiter, and for one that has arrived since.
         assert 1.0 + PATIENCE_SECONDS <= first <= 1.0 + waits + 3 * PATIENCE_SECONDS + 0.1
-        assert crowd.complaints == []
+        assert crowd.violations == []
         assert crowd.store.read(LOCK) is None
 
     @pytest.mark.parametrize("waits", [0.0, 0.05, 0.15])
-    def test_without_offers_nobody_would_get_it(
+    def test_without_reservations_no_caller_would_get_it(
         self, crowd: Crowd, waits: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
@@ -65,7 +65,7 @@ class TestOffers:
         assert the_first_in_line_dies(crowd, waits=waits) == []
 
     @pytest.mark.parametrize("processes", [1, 3])
-    def test_each_process_in_line_has_its_time(self, crowd: Crowd, processes: int) -> None:
+    def test_each_queued_process_has_its_time(self, crowd: Crowd, processes: int) -> None:
         dead = [crowd.world.process(f"web-{number}") for number in range(processes)]
         crowd.comes("holder", hold=1.0)
         for number in range(6):
@@ -78,9 +78,9 @@ class TestOffers:
         crowd.ends()
         ends = 1.0 + (processes + 1) * PATIENCE_SECONDS
         assert ends <= crowd.when(crowd.order[1]) <= ends + 0.02
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
-    def test_the_first_in_line_takes_it_whoever_tries_meanwhile(self, crowd: Crowd) -> None:
+    def test_the_first_waiter_takes_it_despite_other_tries(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
         crowd.comes("a", after=0.1)
         crowd.comes("b", after=0.2)
@@ -89,11 +89,9 @@ class TestOffers:
         crowd.ends()
         assert crowd.order[:3] == ["holder", "a", "b"]
         assert crowd.when("a") < 1.01
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
-    def test_one_that_was_only_paused_comes_back_before_those_who_came_later(
-        self, crowd: Crowd
-    ) -> None:
+    def test_a_paused_waiter_returns_before_later_ones(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
         paused = crowd.comes("paused", after=0.1)
         crowd.passes(0.5)
@@ -102,16 +100,16 @@ class TestOffers:
         crowd.comes("next", after=1.2, hold=1.0, wait_timeout=0)
         crowd.comes("behind", after=1.3)
         crowd.passes(1.5)
-        assert (crowd.order, crowd.line) == (["holder", "next"], ["behind"])
+        assert (crowd.order, crowd.queue) == (["holder", "next"], ["behind"])
         paused.paused = False
         crowd.ends()
         assert crowd.order == ["holder", "next", "paused", "behind"]
-        assert crowd.complaints == []
+        assert crowd.violations == []
 
-    def test_a_holder_that_was_slow_to_look_learns_that_it_has_released(
+    def test_a_holder_with_a_slow_read_learns_that_it_has_released(
         self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
-        """Between its line and its look, one offers the lock and the first in line takes it."""
+        """Between its line and its read, a caller reserves the lock and a waiter takes it."""
         lease = taken(leases.take(make_claim()))
         waiter = make_claim()
         leases.join(waiter)
@@ -128,7 +126,7 @@ class TestOffers:
 
 
 class Plain:
-    """A store that can do no more than it must."""
+    """A store without optional features."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.create = store.create
@@ -140,7 +138,7 @@ class Plain:
 
 
 def many_give_up(service: LockService, store: MemoryStore, *, callers: int = 500) -> int:
-    """The longest that the record has been, in bytes."""
+    """Return the longest length of the record, in bytes."""
     longest = 0
     for _ in range(callers):
         with pytest.raises(LockTimeout):
@@ -150,7 +148,7 @@ def many_give_up(service: LockService, store: MemoryStore, *, callers: int = 500
 
 
 class TestLongRecords:
-    def test_those_who_have_given_up_do_not_fill_it(
+    def test_timed_out_waiters_do_not_fill_it(
         self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann", ttl_seconds=600)))
@@ -173,10 +171,10 @@ class TestLongRecords:
         service.acquire("ann", lock_timeout=600)
         assert many_give_up(service, store) > 40_000
 
-    def test_where_the_store_cannot_do_it_nothing_else_is_tried(
+    def test_without_store_support_nothing_else_is_tried(
         self, store: MemoryStore, clock: ManualClock
     ) -> None:
-        """A swap would begin a new time to live."""
+        """A swap would restart the time to live."""
         plain = Plain(store)
         assert not isinstance(plain, RewritingStore)
         service = LockService(plain, clock=clock, random=Random(1))
@@ -184,7 +182,7 @@ class TestLongRecords:
         assert many_give_up(service, store) > 40_000
         assert store.asked["swap"] == 0
 
-    def test_those_who_still_wait_are_not_written_again_and_again(
+    def test_live_waiters_are_not_rewritten_repeatedly(
         self, leases: LeaseProtocol, store: MemoryStore, service: LockService
     ) -> None:
         taken(leases.take(make_claim("ann")))
@@ -209,7 +207,7 @@ class TestLongRecords:
         assert record_of(store, "ann").position_of(late.token) == 0
         assert leases.release(lease) == Released()
 
-    def test_a_break_in_the_middle_of_it_is_no_trouble_to_who_waits(
+    def test_a_break_in_the_middle_does_not_affect_waiters(
         self,
         service: LockService,
         store: MemoryStore,
@@ -225,7 +223,7 @@ class TestLongRecords:
         assert not service.acquire("ann").degraded
         assert not [event for event in events if isinstance(event, Degraded)]
 
-    def test_a_record_that_is_free_is_left_to_whoever_is_next(
+    def test_a_free_record_is_left_to_the_next_waiter(
         self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
@@ -240,13 +238,13 @@ class TestNoRoom:
 
     @pytest.fixture
     def holder(self, service: LockService, store: MemoryStore) -> Lease:
-        """Of a lock whose record is full; nobody stands in line."""
+        """Provide the holder of a lock whose record is full, without waiters."""
         lease = service.acquire("ann", lock_timeout=600)
         many_give_up(service, store, callers=1)
         store.room = 0
         return lease
 
-    def test_who_waits_gets_the_lock_all_the_same(
+    def test_a_waiter_gets_the_lock_nevertheless(
         self, service: LockService, clock: ManualClock, holder: Lease, events: list[Event]
     ) -> None:
         clock.after(3.0, lambda: service.release(holder))
@@ -256,33 +254,33 @@ class TestNoRoom:
         assert 3.0 <= clock.now() - began < 3.1
         assert not [event for event in events if isinstance(event, Degraded)]
 
-    def test_or_is_told_that_it_is_held(
+    def test_or_a_timeout_with_the_holder(
         self, service: LockService, holder: Lease, events: list[Event]
     ) -> None:
-        with pytest.raises(LockTimeout) as told:
+        with pytest.raises(LockTimeout) as caught:
             service.acquire("ann", wait_timeout=1)
-        assert told.value.holder is not None
-        assert told.value.holder.token == holder.token
+        assert caught.value.holder is not None
+        assert caught.value.holder.token == holder.token
         assert not [event for event in events if isinstance(event, Degraded)]
 
-    def test_when_there_is_room_again_it_stands_in_line(
+    def test_when_there_is_room_again_it_is_queued(
         self, service: LockService, store: MemoryStore, clock: ManualClock, holder: Lease
     ) -> None:
         def room() -> None:
             store.room = 10_000
 
         def look() -> None:
-            lines.append([waiter.request for waiter in service.waiters("ann")])
+            queues.append([waiter.request for waiter in service.waiters("ann")])
 
-        lines: list[list[str]] = []
+        queues: list[list[str]] = []
         clock.after(1.0, look)
         clock.after(1.5, room)
         clock.after(2.0, look)
         clock.after(3.0, lambda: service.release(holder))
         service.acquire("ann", request="patient")
-        assert lines == [[], ["patient"]]
+        assert queues == [[], ["patient"]]
 
-    def test_whoever_stands_in_line_is_next(
+    def test_a_queued_waiter_is_next(
         self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
@@ -299,7 +297,7 @@ class TestNoRoom:
             service.acquire("ann", wait_timeout=1.2)
         assert record_of(store, "ann").holder.token == waiter.token
 
-    def test_the_dead_who_stand_in_line_are_passed_by_who_waits(
+    def test_dead_queued_waiters_are_passed_by_unqueued_ones(
         self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
@@ -310,7 +308,7 @@ class TestNoRoom:
         assert not service.acquire("ann", wait_timeout=10).degraded
         assert clock.now() - began < 2 * PATIENCE_SECONDS + 0.1
 
-    def test_the_dead_who_stand_in_line_are_passed_in_time(
+    def test_dead_queued_waiters_are_passed_in_time(
         self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
@@ -335,10 +333,10 @@ class TestNoRoom:
         assert record_of(store, "ann").broken_by == "ops"
         assert not service.acquire("ann", wait_timeout=0).degraded
 
-    def test_if_nothing_could_be_written_at_all_it_says_so(
+    def test_a_release_that_could_not_be_written_is_reported(
         self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Others change the record each time: that is an end, too."""
+        """Other clients change the record each time: that is an end, too."""
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
         store.room = 0
@@ -347,7 +345,7 @@ class TestNoRoom:
             leases.release(lease)
 
 
-def test_the_stores_here_are_what_they_say(store: MemoryStore) -> None:
+def test_the_stores_of_these_tests_work(store: MemoryStore) -> None:
     assert isinstance(store, RewritingStore)
     store.create("ann", b"first", 60)
     store.room = 10

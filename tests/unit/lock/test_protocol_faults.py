@@ -1,8 +1,7 @@
-"""Each verb of leases with an accident at each of its steps, and with up to three of them.
+"""Each verb of leases with a fault at each of its commands, and with up to three of them.
 
-Whatever happens: nobody's lease but our own is ended, nobody is lost from the
-line, what is said about our own lease is so, and what is not known is said to
-be unknown, so that it can be made up for.
+In each case no other client's lease ends, no waiter is lost from the queue, reports about our own
+lease are true, and unknown outcomes are reported as unknown, so that they can be repaired.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from userlock.lock.lease import Granted, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import StoreUnavailable
 
-#: How many accidents at most befall one call.
+#: The maximal number of faults in one call.
 MOST_MISHAPS = 3
 
 
 @dataclasses.dataclass
 class Run:
-    """A scenario, played with accidents."""
+    """A scenario, run with faults."""
 
     world: World
     outcome: Outcome | StoreUnavailable
@@ -58,7 +57,7 @@ class Run:
         return cls(world, outcome, steps, before, world.state())
 
     def lease(self) -> Lease | None:
-        """The one that was granted, if one was."""
+        """Return the granted lease, if any."""
         return (
             self.outcome.lease
             if isinstance(self.outcome, Granted)
@@ -67,7 +66,7 @@ class Run:
 
 
 def all_runs(scenario: Scenario) -> Iterator[tuple[Plan, Run]]:
-    """Without an accident, with one at each step that there is, and with one more after that."""
+    """Yield the run without a fault, with one at each command, and with one more after that."""
     plans: list[dict[int, Mishap]] = [{}]
     for plan in plans:
         run = Run.of(scenario, plan)
@@ -80,7 +79,7 @@ def all_runs(scenario: Scenario) -> Iterator[tuple[Plan, Run]]:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 class TestWhateverHappens:
     def test_others_keep_what_they_have(self, scenario: Scenario) -> None:
-        """Now, when late commands arrive, and after we have made up for what we left behind."""
+        """Now, after late commands arrive, and after we have repaired what we left behind."""
         for plan, run in all_runs(scenario):
             world = run.world
             expected = run.before.of(world.others)
@@ -98,10 +97,10 @@ class TestWhateverHappens:
             elif not isinstance(run.outcome, StoreUnavailable):
                 assert run.after.holder != mine, plan
 
-    def test_nothing_has_been_done_where_nothing_was_sent(self, scenario: Scenario) -> None:
-        """`sent=False` means that there is nothing to make up for.
+    def test_an_unsent_command_has_no_effect(self, scenario: Scenario) -> None:
+        """`sent=False` means that there is nothing to repair.
 
-        Not for a release: what is not known to have ended is tried again in any case.
+        A release is an exception: it is retried unless it is known to have ended.
         """
         for plan, run in all_runs(scenario):
             if not isinstance(run.outcome, StoreUnavailable) or run.outcome.sent:
@@ -121,8 +120,8 @@ class TestWhateverHappens:
             world.leases.release(without_the_store(world))
             assert mine not in (world.state().holder, *world.state().waiters), plan
 
-    def test_a_grant_can_be_given_back_for_good(self, scenario: Scenario) -> None:
-        """Whenever late commands arrive; a lease that must be looked for again says so."""
+    def test_a_grant_can_be_released_for_good(self, scenario: Scenario) -> None:
+        """Whenever late commands arrive; a lease that must be checked again says so."""
         for plan, run in all_runs(scenario):
             lease, world = run.lease(), run.world
             if lease is None:
@@ -160,7 +159,7 @@ class TestTheTestsThemselves:
 
         monkeypatch.setattr(LeaseProtocol, "_lease", staticmethod(never_unsettled))
         with pytest.raises(AssertionError):
-            TestWhateverHappens().test_a_grant_can_be_given_back_for_good(take_free)
+            TestWhateverHappens().test_a_grant_can_be_released_for_good(take_free)
 
     @pytest.mark.parametrize("scenario", [release_too_late, release_forgotten])
     def test_a_store_that_does_not_compare_versions_ends_anothers_lease(
@@ -178,7 +177,7 @@ class TestTheTestsThemselves:
 
 
 def test_a_late_create_on_a_held_lock_blocks_nobody_later() -> None:
-    """Sent, lost sight of; the lock turned out held; its holder leaves; the create arrives."""
+    """Sent, with a lost reply; the lock turned out held; its holder leaves; the create arrives."""
     world = World()
     late: list[Lease] = []
     world.leases.release_later = late.append

@@ -1,4 +1,4 @@
-"""Many locks, one inside the other: their cost, and the snapshots of what is held."""
+"""Many nested locks: their cost, and the snapshots of held locks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 import userlock
 from userlock import LockService
 
-#: How far a lock's cost may grow with the number of those that are held: machines are noisy. It
-#: was more than a hundred.
+#: The allowed growth of a lock's cost with the number of held locks: machines are noisy. It was
+#: more than a hundred.
 SLACK = 25.0
 
 
 class TestCost:
-    """In processor time of this thread, so that what else runs here does not count."""
+    """Processor time of this thread, so that other work on the machine does not count."""
 
     def seconds_a_lock(self, service: LockService, count: int, *, descending: bool) -> float:
         ids = [f"learner-{number:05}" for number in range(count)]
@@ -38,8 +38,8 @@ class TestCost:
         many = min(self.seconds_a_lock(service, 3000, descending=descending) for _ in range(2))
         assert many < SLACK * few
 
-    def test_whoever_looks_at_what_is_held_keeps_what_it_saw(self, service: LockService) -> None:
-        """The price of not copying it each time must not be that pictures change."""
+    def test_a_snapshot_of_held_locks_does_not_change(self, service: LockService) -> None:
+        """Avoiding the copy must not make snapshots change."""
         with userlock.scope(service) as scope:
             pictures = [scope.held]
             for number in range(50):

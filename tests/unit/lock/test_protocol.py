@@ -1,4 +1,4 @@
-"""Leases taken, waited for and given back. Accidents at each step: test_leases_shaken."""
+"""Leases taken, waited for and released. Faults at each step: test_protocol_faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestTaking:
     def test_it_ends_for_its_holder_before_it_ends_in_the_store(
         self, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
     ) -> None:
-        """However long the command was on its way."""
+        """However long the command took."""
         store.before("create", lambda: clock.advance(2))
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         assert lease.deadline == clock.now() - 2 + 10
@@ -44,7 +44,7 @@ class TestTaking:
     def test_a_lock_with_a_record_cannot_be_taken(
         self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
-        """Not even a lapsed one: those in line come first."""
+        """Not even a lapsed one: queued waiters come first."""
         taken(leases.take(make_claim(ttl_seconds=10)))
         assert leases.take(make_claim()) is None
         clock.advance(10)
@@ -52,7 +52,7 @@ class TestTaking:
         clock.advance(GRACE_SECONDS)
         taken(leases.take(make_claim()))
 
-    def test_whoever_is_next_takes_over_what_was_released(self, leases: LeaseProtocol) -> None:
+    def test_the_next_waiter_takes_over_a_released_lock(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
         leases.join(first)
@@ -65,7 +65,7 @@ class TestTaking:
         assert (mine.record, mine.version) == (record.stored.record, record.stored.version)
         assert mine.contended
 
-    def test_what_lapsed_as_well(self, leases: LeaseProtocol, clock: ManualClock) -> None:
+    def test_a_lapsed_lock_as_well(self, leases: LeaseProtocol, clock: ManualClock) -> None:
         taken(leases.take(make_claim(ttl_seconds=10)))
         claim = make_claim(ttl_seconds=20)
         leases.join(claim)
@@ -75,8 +75,10 @@ class TestTaking:
         clock.advance(19)
         assert not found(leases).free
 
-    def test_the_time_of_the_grant_is_said(self, leases: LeaseProtocol, clock: ManualClock) -> None:
-        """Others go by it when they guess how long a hold will last."""
+    def test_the_time_of_the_grant_is_in_the_record(
+        self, leases: LeaseProtocol, clock: ManualClock
+    ) -> None:
+        """Others use it to estimate the length of the hold."""
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
         leases.join(claim)
@@ -85,7 +87,7 @@ class TestTaking:
         taken(leases.claim(claim, found(leases), passing=False))
         assert found(leases).holder.since == pytest.approx(clock.wall())
 
-    def test_of_two_who_think_that_they_are_next_one_is(self, leases: LeaseProtocol) -> None:
+    def test_of_two_claims_one_succeeds(self, leases: LeaseProtocol) -> None:
         lease = taken(leases.take(make_claim()))
         one, other = make_claim(), make_claim()
         leases.join(one)
@@ -96,8 +98,8 @@ class TestTaking:
         assert leases.claim(one, seen, passing=False) is None
         assert found(leases).holder.token == other.token
 
-    def test_a_claim_on_what_has_changed_since_is_refused(self, leases: LeaseProtocol) -> None:
-        """Whoever came meanwhile would be lost from the line."""
+    def test_a_claim_on_a_changed_record_is_refused(self, leases: LeaseProtocol) -> None:
+        """Otherwise a waiter that arrived meanwhile would be lost from the queue."""
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
         leases.join(claim)
@@ -108,7 +110,7 @@ class TestTaking:
         assert leases.claim(claim, seen, passing=False) is None
         assert found(leases).position_of(newcomer.token) == 1
 
-    def test_a_lost_record_is_begun_again_with_those_who_waited(
+    def test_a_lost_record_is_begun_again_with_its_waiters(
         self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         taken(leases.take(make_claim()))
@@ -127,10 +129,10 @@ class TestTaking:
         lease = taken(leases.begin(claim, None))
         assert (found(leases).holder.token, lease.contended) == (claim.token, False)
 
-    def test_one_that_was_begun_too_slowly_is_not_looked_for_behind_our_back(
+    def test_a_slow_begin_is_not_cleaned_up_while_we_wait(
         self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
-        """Whoever stands in line goes on under the same token, and must not be tidied away."""
+        """A queued caller continues with the same token, which must not be removed."""
         late: list[object] = []
         leases.release_later = late.append
         store.delay("create")
@@ -147,8 +149,8 @@ class TestTaking:
         assert found(leases).holder == other.holder
 
 
-class TestLine:
-    def test_one_stands_in_line_and_leaves_it(self, leases: LeaseProtocol) -> None:
+class TestQueue:
+    def test_joining_and_leaving_the_queue(self, leases: LeaseProtocol) -> None:
         taken(leases.take(make_claim()))
         claim = make_claim(priority=Priority.BATCH)
         record = leases.join(claim)
@@ -157,7 +159,7 @@ class TestLine:
         leases.leave(claim.lock_id, claim.token)
         assert found(leases).empty
 
-    def test_there_is_no_line_without_a_record(
+    def test_there_is_no_queue_without_a_record(
         self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         assert leases.join(make_claim()) is None
@@ -174,7 +176,7 @@ class TestLine:
         assert found(leases).lapsed
 
 
-class TestGivingBack:
+class TestRelease:
     def test_alone_it_costs_one_command(self, leases: LeaseProtocol, store: MemoryStore) -> None:
         lease = taken(leases.take(make_claim()))
         store.asked.clear()
@@ -224,7 +226,7 @@ class TestGivingBack:
         assert leases.release(lease) == Released()
         assert leases.look("learner-1") is None
 
-    def test_somebody_who_comes_at_the_last_moment_is_not_lost(
+    def test_a_waiter_that_arrives_at_the_last_moment_is_not_lost(
         self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
         """Between the line that frees an empty record and its removal."""
@@ -232,21 +234,21 @@ class TestGivingBack:
         left, late = make_claim(), make_claim()
         leases.join(left)
         leases.leave(left.lock_id, left.token)
-        store.before("remove", lambda: None)  # the first one is refused: somebody had come
+        store.before("remove", lambda: None)  # the first one is refused: a waiter had arrived
         store.before("remove", lambda: leases.join(late))
         assert leases.release(lease) == Released()
         assert found(leases).position_of(late.token) == 0
 
     @pytest.mark.parametrize("fails", [False, True])
-    def test_who_takes_over_between_the_line_and_the_look_has_taken_nothing_away(
+    def test_a_claim_between_the_append_and_the_read_takes_nothing_away(
         self, leases: LeaseProtocol, store: MemoryStore, fails: bool
     ) -> None:
-        """Where a store cannot append and read in one step, or the answer is lost.
+        """For a store that cannot append and read in one step, or with a lost reply.
 
-        we                       store                        next in line
-        append "= our token" ──▶ free
+        we                       store                        next waiter append "= our token" ──▶
+        free
                                  taken over ◀───────────────── swap
-        read ──────────────────▶ the next one holds it: released, not lost
+        read ──────────────────▶ the next waiter holds it: released, not lost
         """
         lease = taken(leases.take(make_claim()))
         successor = make_claim()
