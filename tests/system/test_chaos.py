@@ -118,8 +118,8 @@ CONTROLS = [
 
 
 @pytest.mark.slow
-def test_the_controls_with_nothing_taken_out(tmp_path: Path) -> None:
-    """What they find is not there in the library as it is: all of their programs at once."""
+def test_the_controls_with_the_unchanged_library(tmp_path: Path) -> None:
+    """The unchanged library has none of these findings: all of the controls' programs at once."""
     every = dict.fromkeys(member for control in CONTROLS[1:] for member in control.members)
     result = run(
         tmp_path, seed=SEED, seconds=15.0, members=list(every), harms=frozenset({Harm.DATASTORE})
@@ -139,8 +139,8 @@ def test_the_controls_with_nothing_taken_out(tmp_path: Path) -> None:
         for control in CONTROLS
     ],
 )
-def test_what_is_taken_out_is_found(tmp_path: Path, control: Control) -> None:
-    """The negative controls: the same trial, and the library without one of its rules.
+def test_each_disabled_rule_is_found(tmp_path: Path, control: Control) -> None:
+    """The negative controls: the same trial with one rule of the library disabled.
 
     With another seed if necessary.
     """
