@@ -54,7 +54,7 @@ def store(
 ) -> Iterator[MemcacheStore]:
     """Through the proxy, with a connection that stands already."""
     # What follows a fault is to be answered, however busy the machine is.
-    monkeypatch.setattr("userlock.stores.memcache.store.HURRY_TIMEOUT", 2.0)
+    monkeypatch.setattr("userlock.stores.pool.HURRY_TIMEOUT", 2.0)
     store = MemcacheStore(proxy.address, prefix=prefix, protocol=commands.protocol)
     store.read("warm-up")
     yield store

@@ -46,7 +46,7 @@ class TestFork:
     ) -> None:
         """Those that other threads were using when it forked are nobody's there."""
         store = MemcacheStore(memcached.address, prefix=prefix)
-        held = [store._connections.take() for _ in range(32)]
+        held = [store.connections.take() for _ in range(32)]
         child = os.fork()
         if child == 0:
             code = 1

@@ -130,7 +130,7 @@ def test_those_who_give_up_do_not_fill_it(memcached: Memcached, prefix: str) -> 
             service.acquire(LOCK, wait_timeout=0.0001, request="GET /a/path/as/long/as/they/are")
         longest = max(longest, len(record_of(store, LOCK).stored.record))
     assert 25_000 < longest < 33_000
-    left = store.seconds_left(LOCK)
+    left = record_of(store, LOCK).stored.seconds_left
     assert left is not None
     gone = time.monotonic() - began
     # To the second, and what memcached's clock may be behind when it is asked (2.1), and when it

@@ -21,8 +21,8 @@ from userlock.clock import SystemClock
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.policy import LockPolicy
-from userlock.lock.registry import open_store
 from userlock.lock.service import LockService
+from userlock.stores.registry import open_store
 
 #: A sleep that lasts so much longer than asked for, in seconds, is a pause of the process: those
 #: behind may take it for dead.

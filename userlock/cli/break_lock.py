@@ -7,6 +7,7 @@ import getpass
 import socket
 from typing import Any
 
+from userlock.admin import snapshot
 from userlock.cli import locks
 from userlock.cli.command import (
     FINE,
@@ -21,7 +22,6 @@ from userlock.cli.command import (
 from userlock.cli.console import shown
 from userlock.cli.holder import look, seconds_left
 from userlock.events import LISTENERS, Broken
-from userlock.lock import survey
 from userlock.lock.lease import printable
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
     record = look(service, lock_id)
     if record is None or record.free:
         return _nothing(setting, lock_id, record, "nobody holds it")
-    if not options.yes and not _agreed(setting, service, lock_id, record):
+    if not options.yes and not _agreed(setting, lock_id, record):
         return _nothing(setting, lock_id, record, "as you wish")
     if not _break(service, lock_id, record, by):
         return _nothing(
@@ -76,9 +76,9 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
     return FINE
 
 
-def _agreed(setting: Setting, service: LockService, lock_id: str, record: Record) -> bool:
+def _agreed(setting: Setting, lock_id: str, record: Record) -> bool:
     console = setting.console
-    left = seconds_left(service, lock_id)
+    left = seconds_left(record)
     for line in locks.describe(lock_id, record, console.clock.wall(), left, console.columns):
         console.note(line)
     console.note("Break it? Its holder goes on until it notices. [y/N] ", end="")
@@ -111,14 +111,14 @@ def _nothing(setting: Setting, lock_id: str, record: Record | None, why: str) ->
 
 def _facts(setting: Setting, lock_id: str, record: Record | None) -> dict[str, Any]:
     # As it was before: to say "held" of a lock that was just broken would mislead.
-    facts = survey.facts(lock_id, record, setting.console.clock.wall())
+    facts = snapshot.facts(lock_id, record, setting.console.clock.wall())
     return {name: facts[name] for name in ("lock_id", "holder", "waiters")}
 
 
 def _told(lock_id: str, record: Record) -> str:
     name = shown(lock_id)
-    if survey.is_foreign(record):
-        return f"{name}: removed {survey.FOREIGN}"
+    if snapshot.is_foreign(record):
+        return f"{name}: removed {snapshot.FOREIGN}"
     whose = locks.who(record.holder.process, record.holder.request)
     waiters = record.waiters()
     then = "Nobody waits for it."

@@ -6,10 +6,10 @@ import argparse
 from collections import Counter
 from typing import Any
 
+from userlock.admin.diagnostics import examine
+from userlock.admin.findings import Finding, Verdict
 from userlock.cli.command import FINE, NO, UNREACHABLE, Setting, plain_reason
 from userlock.cli.console import shown
-from userlock.lock.store import ExaminableStore, Finding, LeaseStore, Verdict
-from userlock.stores.trial import try_out
 
 NAME = "doctor"
 SUMMARY = "asks the server that keeps the locks how it is, and says what is wrong with it"
@@ -25,8 +25,6 @@ the installed ndb? The JSON document has verdict and findings
 """
 
 _ORDER = (Verdict.OK, Verdict.WARNING, Verdict.WRONG)
-#: Other stores than ours: how long they are taken to wait for a reply, in seconds.
-_USUAL_PATIENCE = 0.3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,20 +62,13 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
     return NO if worst is Verdict.WRONG else FINE
 
 
-def examine(store: LeaseStore) -> list[Finding]:
-    """Return the store's findings about its servers, or those of a trial if it has none."""
-    if isinstance(store, ExaminableStore):
-        return store.examine()
-    return try_out(store, type(store).__name__, patience=_USUAL_PATIENCE)
-
-
 def examine_datastore(name: str) -> list[Finding]:
     """Try Datastore out: find whether it can be left to it to refuse stale writes.
 
     Args:
         name: PROJECT/DATABASE; what is left out is as the environment says.
     """
-    from userlock.ndb.selftest import examine as examine_connected  # ndb takes long to import
+    from userlock.admin.ndb import examine as examine_connected  # ndb takes long to import
 
     project, _, database = name.partition("/")
     return examine_connected(project or None, None if database == "(default)" else database or None)

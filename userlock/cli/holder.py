@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from userlock.admin import snapshot
 from userlock.cli import locks
 from userlock.cli.command import FINE, NO, Setting, add_lock_id, unreachable, usable_lock_id
 from userlock.errors import LockServiceUnavailable
-from userlock.lock import survey
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
-from userlock.lock.store import StoreUnavailable, TimedStore
 
 NAME = "holder"
 SUMMARY = "who holds a lock, since when, how long still, and who waits"
@@ -32,11 +31,11 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
     service = setting.service()
     record = look(service, lock_id)
     held = record is not None and not record.free
-    left = seconds_left(service, lock_id) if held else None
+    left = seconds_left(record) if held else None
     console = setting.console
     wall = console.clock.wall()
     if setting.json:
-        console.document({**survey.facts(lock_id, record, wall), "seconds_left": left})
+        console.document({**snapshot.facts(lock_id, record, wall), "seconds_left": left})
     else:
         console.say("\n".join(locks.describe(lock_id, record, wall, left, console.columns)))
     return FINE if held else NO
@@ -50,11 +49,7 @@ def look(service: LockService, lock_id: str) -> Record | None:
         raise unreachable(error.reason) from error
 
 
-def seconds_left(service: LockService, lock_id: str) -> float | None:
+def seconds_left(record: Record | None) -> float | None:
     """Return the remaining time of the lease, if the store reports it."""
-    if not isinstance(service.store, TimedStore):
-        return None
-    try:
-        return service.store.seconds_left(lock_id)
-    except StoreUnavailable:
-        return None
+    left = None if record is None else record.stored.seconds_left
+    return None if left is None else max(left, 0.0)

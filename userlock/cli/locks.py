@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from userlock.admin.snapshot import FOREIGN, held_seconds, is_foreign
 from userlock.cli.console import Column, shown, span, table, time_of_day
 from userlock.lock.record import Record
-from userlock.lock.survey import FOREIGN, held_seconds, is_foreign
 
 
 def who(process: str, request: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from userlock.admin import snapshot
+from userlock.admin.snapshot import LockState, Snapshot
 from userlock.cli import locks
 from userlock.cli.command import (
     FINE,
@@ -18,9 +20,7 @@ from userlock.cli.command import (
     usable_lock_id,
 )
 from userlock.cli.console import Column, Console, shown, span, table, time_of_day
-from userlock.lock import survey
 from userlock.lock.store import StoreUnavailable
-from userlock.lock.survey import Sample, Seen
 
 NAME = "watch"
 SUMMARY = "a live table of the locks that somebody waits for"
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
     first = True
     while True:
         try:
-            sample = survey.take(service, lock_ids, setting.console.clock.wall())
+            sample = snapshot.take(service, lock_ids, setting.console.clock.wall())
         except StoreUnavailable as trouble:
             if first or options.once:
                 raise unreachable(trouble.reason) from trouble
@@ -90,8 +90,8 @@ def run(options: argparse.Namespace, setting: Setting) -> int:
         setting.console.clock.sleep(options.interval)
 
 
-def _show(setting: Setting, screen: _Screen, sample: Sample, *, everything: bool) -> None:
-    chosen = sample.interesting(everything=everything)
+def _show(setting: Setting, screen: _Screen, sample: Snapshot, *, everything: bool) -> None:
+    chosen = sample.select(everything=everything)
     if setting.json:
         setting.console.document(_document(sample, chosen))
         return
@@ -114,13 +114,13 @@ def _show_trouble(setting: Setting, screen: _Screen, reason: str) -> None:
     wall = setting.console.clock.wall()
     if setting.json:
         setting.console.document(
-            {"at": survey.timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
+            {"at": snapshot.timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
         )
         return
     screen.draw([f"{time_of_day(wall)}  the store does not answer: {reason}"])
 
 
-def _row(seen: Seen, wall: float) -> list[str]:
+def _row(seen: LockState, wall: float) -> list[str]:
     record = seen.record
     if record is None:
         return [shown(seen.name), "(free)", "", "0", "", ""]
@@ -128,30 +128,31 @@ def _row(seen: Seen, wall: float) -> list[str]:
     following = waiters[0] if waiters else None
     if record.free:
         holder, held = "(free)", ""
-    elif survey.is_foreign(record):
-        holder, held = f"({survey.FOREIGN})", ""
+    elif snapshot.is_foreign(record):
+        holder, held = f"({snapshot.FOREIGN})", ""
     else:
         holder = locks.who(record.holder.process, record.holder.request)
-        held = span(survey.held_seconds(record.holder, wall))
+        held = span(snapshot.held_seconds(record.holder, wall))
     return [
         shown(seen.name),
         holder,
         held,
         str(len(waiters)),
-        span(seen.longest(wall)) if waiters else "",
+        span(seen.longest_wait(wall)) if waiters else "",
         "" if following is None else locks.who(following.process, following.request),
     ]
 
 
-def _document(sample: Sample, chosen: list[Seen]) -> dict[str, Any]:
+def _document(sample: Snapshot, chosen: list[LockState]) -> dict[str, Any]:
     return {
-        "at": survey.timestamp(sample.wall),
+        "at": snapshot.timestamp(sample.wall),
         "listed": len(sample.locks),
         "held": sample.held,
         "complete": not sample.note,
         "note": plain_reason(sample.note),
         "locks": [
-            survey.facts(each.name, each.record, sample.wall, hashed=each.hashed) for each in chosen
+            snapshot.facts(each.name, each.record, sample.wall, hashed=each.hashed)
+            for each in chosen
         ],
     }
 

@@ -35,7 +35,6 @@ from userlock.events import Confirmed, Conflict, Extended
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Granted, Held, Lost, Unavailable, describe_loss
 from userlock.lock.service import LockService
-from userlock.lock.store import BatchStore
 
 #: How often a degraded lease is asked for again, in seconds.
 _CONFIRM_SECONDS = 0.25
@@ -68,7 +67,7 @@ class Keeping:
     def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
         self._tenure = weakref.ref(tenure)
         self._service = service
-        self.batch_key = service if isinstance(service.store, BatchStore) else None
+        self.batch_key = service if service.store.batches else None
         self.heartbeat = heartbeat
         self._ttl_seconds = tenure.lease.ttl_seconds
         self._since = service.clock.now()

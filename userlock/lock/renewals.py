@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import Granted, Lease, Lost, Unavailable
-from userlock.lock.store import BatchStore, StoreUnavailable, Swap
+from userlock.lock.store import StoreUnavailable, Swap
 from userlock.lock.store_client import StoreClient
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def extend_many(
     A server that does not answer costs one time-out for all leases that are on it.
     """
     known: dict[str, Outcome] = {}  # by token
-    if isinstance(service.store, BatchStore):
+    if service.store.batches:
         for breaker, some in _by_server(service, access, wanted).items():
-            known |= _together(service, service.store, access, breaker, some)
+            known |= _together(service, access, breaker, some)
     return [
         known[lease.token] if lease.token in known else service.extend(lease, seconds)
         for lease, seconds in wanted
@@ -61,18 +61,14 @@ def _by_server(
 
 
 def _together(
-    service: LockService,
-    store: BatchStore,
-    access: StoreClient,
-    breaker: CircuitBreaker,
-    wanted: Sequence[Wanted],
+    service: LockService, access: StoreClient, breaker: CircuitBreaker, wanted: Sequence[Wanted]
 ) -> dict[str, Outcome]:
     """Renew the leases of one server; return the outcomes by token."""
     if not breaker.allows():
         unavailable = Unavailable(breaker.reason, sent=False)
         return {lease.token: unavailable for lease, _ in wanted}
     asked_at = service.clock.now()
-    answers = store.swap_many(
+    answers = service.store.swap_many(
         [Swap(lease.lock_id, lease.version, lease.record, seconds) for lease, seconds in wanted]
     )
     trouble = next((each for each in answers if isinstance(each, StoreUnavailable)), None)

@@ -8,6 +8,7 @@ acquire ── create ──▶ version      done: one round trip
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from random import Random, SystemRandom
 
@@ -43,7 +44,6 @@ from userlock.lock.operators import ForOperators
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
-from userlock.lock.registry import open_store
 from userlock.lock.renewal import SYSTEM_RENEWALS, RenewalThread
 from userlock.lock.renewals import extend_many
 from userlock.lock.store import LeaseStore, StoreUnavailable
@@ -111,7 +111,7 @@ class LockService(ForOperators):
         #: Whether some leases are renewed unless their caller says otherwise.
         self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
         #: Whether the store can only be used by threads that serve a request.
-        self.requests_only: bool = getattr(store, "requests_only", False)
+        self.requests_only: bool = store.requests_only
         self.leases = LeaseProtocol(store, clock)
         self.hold_times = HoldTimes()
         self._access = StoreClient(self.leases, clock, None if self.requests_only else renewals)
@@ -140,15 +140,12 @@ class LockService(ForOperators):
             ValueError: the URL names no store that there is, or is malformed.
             ImportError: the store's extra is not installed; says which.
         """
+        # By name: stores import this package, and not the other way round.
+        open_store = importlib.import_module("userlock.stores.registry").open_store
         other = (
             None if fallback is None else cls(open_store(fallback), policy=policy, outage="fail")
         )
-        return cls(
-            open_store(url),
-            policy=policy,
-            outage=outage,
-            fallback=other,
-        )
+        return cls(open_store(url), policy=policy, outage=outage, fallback=other)
 
     # --- acquire ----------------------------------------------------------------------------
 

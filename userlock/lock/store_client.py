@@ -10,7 +10,7 @@ from userlock.clock import Clock
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.renewal import RenewalThread
-from userlock.lock.store import ShardedStore, StoreUnavailable
+from userlock.lock.store import StoreUnavailable
 from userlock.lock.strays import PendingReleases
 
 _P = ParamSpec("_P")
@@ -45,14 +45,13 @@ class StoreClient:
         self._renewals = renewals
         self.pending = PendingReleases(leases, clock, self.breaker_of, self._begin_to_look)
         leases.late = self.pending.remember
-        self._only = CircuitBreaker(clock)
-        # One that is down must not keep us from asking the others.
-        self._shard_of = leases.store.shard_of if isinstance(leases.store, ShardedStore) else None
+        # One server that is down must not keep us from asking the others.
+        self._shard_of = leases.store.shard_of
         self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
 
     def breaker_of(self, lock_id: str) -> CircuitBreaker:
         """Return the breaker of the server that has the lock."""
-        return self._only if self._shard_of is None else self._of_shard[self._shard_of(lock_id)]
+        return self._of_shard[self._shard_of(lock_id)]
 
     def ask(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Ask the store, unless it is known not to answer.
@@ -100,7 +99,7 @@ class StoreClient:
     def run(self, now: float) -> float | None:
         """Give back what is owed; see `Task`. In an outage, as the one that probes."""
         more = False
-        for breaker in [self._only, *self._of_shard.values()]:
+        for breaker in list(self._of_shard.values()):
             asked_at = self._clock.now()
             try:
                 asked = self.pending.collect(breaker, most=_MOST_AT_A_BEAT, may_ask=breaker.allows)

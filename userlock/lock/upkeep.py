@@ -31,7 +31,7 @@ from __future__ import annotations
 from userlock.lock.lease import Claim
 from userlock.lock.queue import PATIENCE_SECONDS
 from userlock.lock.record import Record, done
-from userlock.lock.store import LeaseStore, RewritingStore, Stored, StoreUnavailable
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 
 #: How long a record may be before somebody who waits writes it anew, in bytes.
 _LONG_BYTES = 32_000
@@ -76,8 +76,7 @@ def shorten(store: LeaseStore, lock_id: str, record: Record) -> None:
         lock_id: whose record.
         record: as it was just read; not free.
     """
-    if isinstance(store, RewritingStore):
-        store.rewrite(lock_id, record.stored.version, record.compacted())
+    store.rewrite(lock_id, record.stored.version, record.compacted())
 
 
 def say_done(store: LeaseStore, lock_id: str, token: str, *, by: str = "") -> Record | None:

@@ -3,13 +3,13 @@
 For apps on App Engine standard that have `app_engine_apis: true` and
 `wrap_wsgi_app`. The service has add, get and compare-and-swap; there is no
 append, no compare-and-delete, and a swap always begins a new time to live. So
-the store says in the value itself what the service will not remember:
+the store keeps in the value what the service does not remember:
 
-    userlock/1 9f3a5c0d11e2b7a4 1763640060123\\n      a name for this state; when it ends
+    userlock/1 9f3a5c0d11e2b7a4 1763640060123\n      a name for this state; when it ends
     ["4f01","interactive",...                       the record
 
-- `create` adds. `swap`, `remove` and `append` get the value, see that it is
-  the one that was meant, and swap it by the number that came with it:
+- `create` adds. `swap`, `remove` and `append` get the value, compare its name
+  with the version, and swap it by the number that came with it:
 
         we                          memcache                     another
         get ──────────────────────▶ state 9f3a, number 17
@@ -25,24 +25,24 @@ the store says in the value itself what the service will not remember:
 
 An uncontended lock costs three calls of the service.
 
-Time. The end that stands in the value is by the clock of the machine that
-wrote it; the service drops the value, and readers call it lapsed, by their
-own. All three are taken to agree within `SKEW_SECONDS`: a record then never
-lapses or goes early, and does both up to two of them late. Clocks that differ
-by more can end a lease early, by the excess; the fencing at the Datastore
-commit then refuses the loser's write.
+Time. The end in the value is by the clock of the machine that wrote it; the
+service drops the value, and readers call it lapsed, by their own. All three
+are assumed to agree within `SKEW_SECONDS`: a record then never lapses or goes
+early, and does both up to two of them late. Clocks that differ by more can end
+a lease early, by the excess; the fencing at the Datastore commit then refuses
+the loser's write.
 
 Limits. The service may drop any value at any time, as any memcache: two can
 then hold a lock, and the fencing refuses the loser's write. Calls belong to a
-request: in a thread that serves none (a heartbeat's, or one of your own) the
-SDK refuses them, which is an outage to the lock. So take leases that are long
-enough for the request, without heartbeats. Lock ids are those of the whole
-app: the namespace of `namespace_manager` is not part of them.
+request: in a thread that serves none (the renewal thread, or one of your own)
+the SDK refuses them, which is an outage to the lock. So take leases that are
+long enough for the request, without heartbeats. Lock ids are those of the
+whole app: the namespace of `namespace_manager` is not part of them.
 
 Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
 of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
-answers a failed call like a miss, unpickles whatever it gets, and keeps the
-numbers of swaps for all threads together.
+answers a failed call like a miss, unpickles every value, and keeps the numbers
+of swaps for all threads together.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
-from userlock.stores.appengine_operators import ForOperators
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.options import options_of
 
@@ -71,9 +70,8 @@ except ImportError as error:
         "the App Engine memcache store needs the App Engine SDK: pip install 'userlock[appengine]'"
     ) from error
 
-#: How long the service may take to answer a call.
+#: How long the service may take to answer a call, and when it has just been slow.
 REPLY_SECONDS = 0.3
-#: The same when it has just been slow.
 HURRIED_SECONDS = 0.1
 #: By how much the clocks of the app's machines and of the service may differ.
 SKEW_SECONDS = 1.0
@@ -112,7 +110,7 @@ class _Found(NamedTuple):
     Attributes:
         name: of this state of the record.
         record: what is stored under the header.
-        ends_ms: when its time to live is over, in ms since 1970; None for what is not ours.
+        ends_ms: when its time to live is over, in ms since 1970; None for another program's.
         number: the service's number for this state.
     """
 
@@ -122,7 +120,7 @@ class _Found(NamedTuple):
     number: int
 
 
-class AppEngineStore(ForOperators):
+class AppEngineStore(LeaseStore):
     """A lease store in App Engine's bundled memcache. Thread-safe.
 
     Survives a fork that comes before the process's first call of an App
@@ -130,8 +128,8 @@ class AppEngineStore(ForOperators):
     the SDK calls from do not come along, and calls in the child of a process
     that has them time out.
 
-    Values that userlock did not write count as held by somebody unknown until
-    they go: nothing is appended to them, and they are never unpickled.
+    Values of other programs count as held by an unknown holder until they go:
+    nothing is appended to them, and they are never unpickled.
 
     Args:
         prefix: begins every key, so that deployments can share an app.
@@ -162,7 +160,7 @@ class AppEngineStore(ForOperators):
         """Return the store that `appengine://?prefix=NAME` names.
 
         Raises:
-            ValueError: says what is wrong with the URL.
+            ValueError: the URL is malformed; the message says how.
         """
         parts = urlsplit(url)
         options = options_of(parts, url)
@@ -202,7 +200,6 @@ class AppEngineStore(ForOperators):
         return name if self._change(lock_id, version, value, _expires(ends_ms)) else None
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """As `RewritingStore.rewrite`."""
         key = self._keys.lock(lock_id)
         found = _looked(lambda: _find(key, REPLY_SECONDS))
         if found is None or found.name != version or found.ends_ms is None:
@@ -237,7 +234,16 @@ class AppEngineStore(ForOperators):
             delay = min(2 * delay, 0.032)
 
     def close(self) -> None:
-        """Nothing to give up: the SDK has the connections."""
+        """Do nothing: the SDK has the connections."""
+
+    @staticmethod
+    def oldest_item_age() -> int | None:
+        """Return the age of the service's oldest item, in seconds; None if it has none."""
+        response = memcache.MemcacheStatsResponse()
+        _call("Stats", memcache.MemcacheStatsRequest(), response, REPLY_SECONDS)
+        if not response.HasField("stats") or not response.stats.items:
+            return None
+        return int(response.stats.oldest_item_age)
 
     # --- records ----------------------------------------------------------------------------
 
@@ -249,10 +255,10 @@ class AppEngineStore(ForOperators):
         return _set(key, value, expires, _SetRequest.CAS, found.number)
 
     def _stored(self, found: _Found) -> Stored:
-        lapsed = found.ends_ms is not None and (
-            self._clock.wall() >= found.ends_ms / 1000 + SKEW_SECONDS
-        )
-        return Stored(found.record, found.name, lapsed)
+        if found.ends_ms is None:
+            return Stored(found.record, found.name, lapsed=False)
+        left = found.ends_ms / 1000 + SKEW_SECONDS - self._clock.wall()
+        return Stored(found.record, found.name, left <= 0, left)
 
     def _ends_ms(self, ttl_seconds: float) -> int:
         return math.ceil((self._clock.wall() + ttl_seconds) * 1000)
@@ -286,7 +292,7 @@ def _get(key: bytes, seconds: float) -> Any | None:
 
 
 def _set(key: bytes, value: bytes, expires: int, policy: int, number: int | None = None) -> bool:
-    """Store the value if the policy allows it; whether that was done."""
+    """Store the value if the policy allows it; return whether that was done."""
     request = memcache.MemcacheSetRequest()
     item = request.item.add(
         key=key,
@@ -309,10 +315,10 @@ def _set(key: bytes, value: bytes, expires: int, policy: int, number: int | None
 
 
 def _call(method: str, request: Any, response: Any, seconds: float) -> None:
-    """One call of the service, `response` filled in; `StoreUnavailable` if there is none."""
-    # Whatever goes wrong in here has to do with the service or with how the
-    # app is set up for it, and there is no common base: a missing stub is an
-    # AssertionError, an answer that makes no sense a DecodeError.
+    """Call the service, and fill in `response`; `StoreUnavailable` if there is none."""
+    # Any error in here has to do with the service or with the app's set-up for
+    # it, and there is no common base: a missing stub is an AssertionError, a
+    # malformed answer a DecodeError.
     try:
         rpc = memcache.create_rpc(deadline=seconds)
         rpc.make_call(method, request, response)
@@ -322,8 +328,8 @@ def _call(method: str, request: Any, response: Any, seconds: float) -> None:
     future: concurrent.futures.Future[Any] | None = rpc.future
     if future is not None:
         # The SDK would wait without end: for one of its threads to be free
-        # (after a fork it counts threads that are no more), and for attempts
-        # to connect.
+        # (after a fork it counts threads that have gone), and for attempts to
+        # connect.
         patience = seconds + _HANDOVER_SECONDS
         if not concurrent.futures.wait([future], timeout=patience).done:
             sent = not future.cancel()
@@ -335,7 +341,7 @@ def _call(method: str, request: Any, response: Any, seconds: float) -> None:
     except _REFUSED as error:
         raise StoreUnavailable(_reason(error), sent=False) from error
     except Exception as error:
-        # What stands between the app and the service may still pass it on.
+        # A proxy between the app and the service may still pass it on.
         raise StoreUnavailable(_reason(error), slow=True) from error
 
 
@@ -372,7 +378,7 @@ def _is_tombstone(item: Any) -> bool:
 def _understood(item: Any) -> _Found:
     match = _HEADER.match(item.value) if item.flags == _PLAIN_BYTES else None
     if match is None:
-        # Not ours. Named by what it is, so that an operator can remove it.
+        # Not ours. Named by its contents, so that an operator can remove it.
         digest = hashlib.sha256(b"%d %b" % (item.flags, item.value)).digest()
         return _Found(digest, b"?", None, _number(item))
     return _Found(match[1], item.value[match.end() :], int(match[2]), _number(item))
@@ -382,3 +388,6 @@ def _number(item: Any) -> int:
     if not item.cas_id:
         raise StoreUnavailable("App Engine memcache: it gives no numbers to swap by", sent=False)
     return int(item.cas_id)
+
+
+open_url = AppEngineStore.from_url

@@ -1,4 +1,4 @@
-"""Options after the `?` in the address of a store."""
+"""The parts that the URLs of all stores share."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from urllib.parse import SplitResult, parse_qsl
 
 
 def options_of(parts: SplitResult, shown: str) -> dict[str, str]:
-    """Return the options of a store's URL, by name.
+    """Return the options after the `?` of a store's URL, by name.
 
     Args:
         parts: the URL.
-        shown: the same for people, without a password.
+        shown: the URL for messages, without a password.
 
     Raises:
-        ValueError: one is named twice, or a `#` ends them. Either would be passed over without a
-            word, and the locks be elsewhere than meant.
+        ValueError: one is named twice, or a `#` ends them. Either would be passed over silently,
+            and the locks be elsewhere than meant.
     """
     if parts.fragment:
-        raise ValueError(f"{shown!r}: what follows # would not count; a # in an option is %23")
+        raise ValueError(f"{shown!r}: the text after # would not count; a # in an option is %23")
     named = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(named)
     if len(options) < len(named):

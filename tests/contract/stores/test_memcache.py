@@ -18,7 +18,6 @@ from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
-from userlock.stores.memcache import connections
 from userlock.testing import (
     BatchContract,
     ForkContract,
@@ -137,9 +136,9 @@ def test_a_store_that_goes_on_with_its_parents_connections_is_found_out(
 
     Not each time: one side may have done with the connection before the other begins.
     """
+    monkeypatch.setattr("userlock.stores.pool.reset_in_child", lambda _: None)
     for _ in range(50):
         with contextlib.closing(store_on(memcached.address, protocol=protocol)) as store:
-            monkeypatch.setattr(connections, "_all", set())
             try:
                 ForkContract().test_a_forked_child_has_a_store_of_its_own(store)
             except (AssertionError, StoreUnavailable):

@@ -50,7 +50,7 @@ class Packets(MemoryStore):
 class OneByOne(Packets):
     """A store that cannot do it."""
 
-    swap_many = None  # type: ignore[assignment]
+    batches = False
 
 
 @pytest.fixture

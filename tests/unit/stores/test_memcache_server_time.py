@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from userlock.stores.memcache.connections import Connections
-from userlock.stores.memcache.wire import Refused
+from userlock.stores.memcache.wire import Refused, Wire
 from userlock.testing import ManualClock
 
 #: What the server's time is when the clock of these tests shows 0.
@@ -80,6 +80,12 @@ class Client:
         return answer
 
 
+@pytest.fixture(autouse=True)
+def _never_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients here have no sockets to look at."""
+    monkeypatch.setattr(Wire, "stale", False)
+
+
 @pytest.fixture
 def server(clock: ManualClock) -> Server:
     clock.advance(0.97)
@@ -104,7 +110,7 @@ def pool(server: Server, clock: ManualClock) -> Connections:
 
 def until(pool: Connections, ttl_seconds: float) -> int:
     """What the server is told that stores something now."""
-    connection = pool.take_in_time(checked=False)
+    connection = pool.take_in_time()
     pool.give_back(connection)
     told = connection.time.until(ttl_seconds)
     assert isinstance(told, int)
@@ -132,7 +138,7 @@ def test_seconds_would_be_counted_from_when_it_was_stopped(
     server: Server, clock: ManualClock
 ) -> None:
     """The negative control: what a server is told that does not tell its time."""
-    pool = pool_on(server, clock, tells_time=False)
+    pool = pool_on(server, clock, via_proxy=True)
     clock.advance(9)
     told = server.shown + until(pool, 60)
     clock.advance(55)
@@ -235,12 +241,12 @@ def test_one_that_is_far_behind_is_asked_again_on_another_connection(
 ) -> None:
     """It was stopped; what it shows is how late it was then."""
     told = until(pool, 60)
-    first = pool.take(checked=False)
+    first = pool.take()
     pool.give_back(first)
     clock.advance(11)
     assert until(pool, 60) in (told + 11, told + 12)
     assert first.client.closed
-    assert pool.take(checked=False) is not first
+    assert pool.take() is not first
 
 
 def test_a_clock_that_did_not_go_on_is_followed(
@@ -258,7 +264,7 @@ def test_one_that_was_restarted_is_asked_again(
 ) -> None:
     """The idle connection ends with the question; what is to be stored has not been sent."""
     until(pool, 60)
-    first = pool.take(checked=False)
+    first = pool.take()
     pool.give_back(first)
     clock.advance(11)
     server.set_clock()
@@ -277,7 +283,7 @@ def test_no_connection_is_left_in_the_middle_of_an_answer(
     clock.advance(11)
     server.answers = error()
     with pytest.raises(error):
-        pool.take_in_time(checked=False)
+        pool.take_in_time()
     assert first.client.closed
 
 
@@ -300,7 +306,7 @@ def test_a_server_that_does_not_tell_the_time_is_told_seconds(
 
 
 def test_what_is_in_between_is_not_asked(server: Server, clock: ManualClock) -> None:
-    assert until(pool_on(server, clock, tells_time=False), 60) == 63
+    assert until(pool_on(server, clock, via_proxy=True), 60) == 63
     assert server.asked == 0
 
 

@@ -13,12 +13,12 @@ import flask
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
+from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.tally import Tally
 from userlock.contrib.inspector.views import Kind, Mask, View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
-from userlock.lock import survey
 from userlock.lock.lease import check_lock_id, process_label
 from userlock.lock.scope import default_service
 from userlock.lock.service import LockService
@@ -146,7 +146,7 @@ class _Pages:
         return flask.jsonify(
             view=view.name,
             process=process_label(),
-            since=survey.timestamp(self._tally.since),
+            since=snapshot.timestamp(self._tally.since),
             of_this_process_only=view.local,
             notes=view.notes,
             rows=[
@@ -179,9 +179,9 @@ class _Pages:
             lock_id=lock_id,
             holder=record.holder,
             request=self._mask.request(record.holder.request),
-            held=_written(survey.held_seconds(record.holder, wall), Kind.SECONDS),
+            held=_written(snapshot.held_seconds(record.holder, wall), Kind.SECONDS),
             waiters=len(record.waiters()),
-            foreign=survey.is_foreign(record),
+            foreign=snapshot.is_foreign(record),
         )
         return page, 200
 

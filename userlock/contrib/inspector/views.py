@@ -8,8 +8,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from userlock.admin import snapshot
 from userlock.contrib.inspector.tally import Tally, Waits
-from userlock.lock import survey
 from userlock.lock.lease import process_label
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
@@ -111,7 +111,7 @@ class Views:
         service = self._service()
         notes, rows = [], []
         try:
-            sample = survey.take(service, [], service.clock.wall())
+            sample = snapshot.take(service, [], service.clock.wall())
         except StoreUnavailable as trouble:
             notes.append(f"The lock store does not answer: {trouble.reason}.")
         else:
@@ -120,8 +120,8 @@ class Views:
                 if not sample.locks:
                     # Then at least those that somebody had to wait for here.
                     known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-                    sample = survey.take(service, known, sample.wall) if known else sample
-            for seen in sample.interesting(everything=True):
+                    sample = snapshot.take(service, known, sample.wall) if known else sample
+            for seen in sample.select(everything=True):
                 rows += self._rows_of(seen, sample.wall)
         if len(rows) > _MOST_ROWS:
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
@@ -144,8 +144,8 @@ class Views:
             local=False,
         )
 
-    def _rows_of(self, seen: survey.Seen, wall: float) -> list[dict[str, Any]]:
-        facts = survey.facts(seen.name, seen.record, wall, hashed=seen.hashed)
+    def _rows_of(self, seen: snapshot.LockState, wall: float) -> list[dict[str, Any]]:
+        facts = snapshot.facts(seen.name, seen.record, wall, hashed=seen.hashed)
         # The hash that a store keeps can be guessed at, so it is masked as well.
         name = self._mask.lock_id(seen.name)
         rows = []

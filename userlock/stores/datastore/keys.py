@@ -1,7 +1,7 @@
 """Lock ids as names of Datastore rows.
 
 A key's name has at most 1,500 bytes of UTF-8, is not `__…__`, and the best
-practices ask for one without slashes; a lock id may be anything. Ids that fit
+practices ask for one without slashes; a lock id may be any text. Ids that fit
 are used as they are, so that an operator can look them up in the console;
 others by their SHA-256. The sign after the prefix keeps the two apart.
 

@@ -1,17 +1,17 @@
-"""A lock's row: what stands in it, and when it has lapsed. No I/O.
+"""A lock's row: its properties, and when it has lapsed. No I/O.
 
 Time is Datastore's alone. It says when a row was written (`update_time`) and
 when it was read (`read_time`), both by one clock that orders commits
-(google.datastore.v1 `EntityResult`, `LookupResponse`). A client's clock is
-never asked, so it does not matter how far the clients' clocks are apart:
+(google.datastore.v1 `EntityResult`, `LookupResponse`, `QueryResultBatch`). A
+client's clock is never asked, so the clients' clocks may be far apart:
 
     row                        begins                        lapsed when read at
     created or swapped at T    T, its update_time            T + ttl + slack
     appended to after that     T, now the property           T + ttl + slack
                                leased_at
 
-An append changes the update time, so it writes down the beginning it found. It
-cannot be written at the beginning itself: only the answer to that write tells it.
+An append changes the update time, so it stores the beginning that it found. The
+first write cannot store it: only the answer to that write tells it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import math
 import secrets
 from typing import Any, NamedTuple
 
-from google.cloud.datastore_v1.types import entity as entity_types
-
+from userlock.datastore_rpc import Entity
 from userlock.lock.store import GRACE_SECONDS, Stored
 
 #: All properties, none of them indexed.
@@ -30,10 +29,6 @@ TTL = "ttl_microseconds"
 LEASED_AT = "leased_at"
 EXPIRE_AT = "expire_at"
 MARK = "mark"
-
-# The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
-Entity: Any = entity_types.Entity.pb()
-Key: Any = entity_types.Key.pb()
 
 _SECOND = 1_000_000
 _GRACE = int(GRACE_SECONDS * _SECOND)
@@ -53,13 +48,13 @@ class Row(NamedTuple):
     """A row as it was read. Times in microseconds since 1970, by Datastore's clock.
 
     Attributes:
-        record: what is stored.
+        record: its bytes.
         version: Datastore's name for this state; grows with each change, and no other state,
             past or future, of any row with this key has it.
         began: when its time to live began.
         ttl: microseconds it lives.
         expire_at: when it may be swept.
-        mark: random, by whoever wrote it last.
+        mark: names the write that made this state.
         now: when it was read.
     """
 
@@ -72,22 +67,22 @@ class Row(NamedTuple):
     now: int
 
     @property
-    def lapsed(self) -> bool:
-        """Its time to live is over."""
-        return self.now - self.began >= self.ttl + _SLACK + self.ttl // _SLACK_PART
+    def left(self) -> int:
+        """Return the time until it lapses."""
+        return self.began + self.ttl + _SLACK + self.ttl // _SLACK_PART - self.now
 
     @property
     def gone(self) -> bool:
-        """It counts as gone, although it is still there."""
-        return self.now - self.began >= self.ttl + _SLACK + self.ttl // _SLACK_PART + _GRACE
+        """Return whether it counts as gone, although it is still there."""
+        return self.left <= -_GRACE
 
     @property
     def stored(self) -> Stored:
-        return Stored(self.record, self.version, self.lapsed)
+        return Stored(self.record, self.version, self.left <= 0, self.left / _SECOND)
 
 
 def new_mark() -> bytes:
-    """Names one write. Makes every write a change, too.
+    """Return a random name for one write. It makes every write a change, too.
 
     Datastore gives an unchanged row neither a new version nor a new update
     time (`MutationResult.version`), so that extending a lease with the same
@@ -136,7 +131,7 @@ def read_row(result: Any, read_time: Any) -> Row:
     """Return the row in an `EntityResult` that was read at `read_time`.
 
     Raises:
-        ValueError: it is not one of ours, or the server tells no times.
+        ValueError: it is not one of ours, or the server reports no times.
     """
     properties = result.entity.properties
     if RECORD not in properties or TTL not in properties:
@@ -159,7 +154,7 @@ def read_row(result: Any, read_time: Any) -> Row:
 
 
 def microseconds(timestamp: Any) -> int:
-    """Since 1970; 0 for a timestamp that is not set."""
+    """Return the time since 1970; 0 for a timestamp that is not set."""
     return int(timestamp.seconds * _SECOND + timestamp.nanos // 1000)
 
 

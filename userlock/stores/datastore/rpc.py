@@ -1,15 +1,9 @@
-"""The two RPCs that rows need, each outside of any transaction, with a time-out.
-
-They go to the stub that an `ndb.Client` has (a public attribute of it), and so
-past everything in ndb: no context, no event loop, no cache, no hooks, no
-retries, and no transaction of the caller's, which only takes part in what
-names it.
+"""Requests for rows, each outside of any transaction, with a time-out; errors and retries.
 
 A reply never answers another's request: each RPC is a stream of its own.
 
-Sources: google.datastore.v1 datastore.proto (`Mutation`, `MutationResult`);
-https://cloud.google.com/datastore/docs/concepts/errors (what to do about which
-error); https://github.com/grpc/grpc/blob/master/doc/fork_support.md.
+Sources: https://cloud.google.com/datastore/docs/concepts/errors (how to react to which error);
+https://github.com/grpc/grpc/blob/master/doc/fork_support.md.
 """
 
 from __future__ import annotations
@@ -17,17 +11,17 @@ from __future__ import annotations
 import os
 import random
 import threading
-import weakref
-from collections.abc import Callable
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
-from google.cloud.datastore_v1.types import datastore as datastore_types
+from google.cloud.datastore_v1.types import query as query_types
 
 from userlock.clock import Clock
+from userlock.datastore_rpc import Endpoint, Query
+from userlock.fork import reset_in_child
 from userlock.lock.store import StoreUnavailable
-from userlock.stores.datastore.rows import Key, Row, read_row
+from userlock.stores.datastore.rows import Row, read_row
 
 #: For one RPC, connecting included: Datastore has slow moments, and a first RPC needs a token.
 TIMEOUT = 2.0
@@ -36,10 +30,10 @@ HURRY_TIMEOUT = 0.5
 
 _FIRST_DELAY = 0.02
 _MOST_DELAY = 0.5
+_BATCH = 300
 
-Mutation: Any = datastore_types.Mutation.pb()
-_LookupRequest: Any = datastore_types.LookupRequest.pb()
-_CommitRequest: Any = datastore_types.CommitRequest.pb()
+_PropertyFilter: Any = query_types.PropertyFilter
+_CompositeFilter: Any = query_types.CompositeFilter
 
 _ADVICE = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "the project is over its quota: see Quotas in the console",
@@ -49,7 +43,7 @@ _ADVICE = {
     grpc.StatusCode.FAILED_PRECONDITION: "the database must be in Datastore mode",
     grpc.StatusCode.INVALID_ARGUMENT: "Datastore does not take the request as it is",
 }
-# What is no trouble: the row is not as the mutation expects.
+# No trouble, but a row that is not as the mutation expects.
 _DOES_NOT_FIT = {
     ("insert", grpc.StatusCode.ALREADY_EXISTS),
     ("update", grpc.StatusCode.NOT_FOUND),
@@ -73,7 +67,7 @@ class ConnectionBroken(StoreUnavailable):
 
 
 class Aborted(StoreUnavailable):
-    """ABORTED: another commit was in the way, and nothing was done. Worth another try."""
+    """ABORTED: contention with another commit, and nothing was done. Worth another try."""
 
 
 class _Refused(StoreUnavailable):
@@ -85,10 +79,10 @@ class _Refused(StoreUnavailable):
 
 
 class Patience:
-    """The time-outs of a verb: so long for each RPC, and twice as long for all of them.
+    """The time-outs of a verb: one for each RPC, and twice as long for all of them.
 
     Args:
-        clock: to look at, and to sleep by.
+        clock: for the time, and for waiting.
         timeout: for an RPC, in seconds.
 
     Attributes:
@@ -109,7 +103,7 @@ class Patience:
     def wait_or_raise(self, trouble: StoreUnavailable) -> None:
         """Wait a little before another try; raise `trouble` if there is no time for one.
 
-        With full jitter, so that those who met once do not meet again.
+        With full jitter, so that callers that met once do not meet again.
         """
         delay = random.uniform(0, self._delay)
         self._delay = min(2 * self._delay, _MOST_DELAY)
@@ -118,146 +112,154 @@ class Patience:
         self._clock.sleep(delay)
 
 
-class _Connection(NamedTuple):
-    """A client, and what its requests have in common."""
-
-    client: Any
-    project: str
-    database: str
-    namespace: str
-    metadata: tuple[tuple[str, str], ...]
-
-
 class Rpc:
-    """Lookup and Commit of single rows. Thread-safe; survives fork with a factory.
+    """RPCs for rows of one kind. Thread-safe; survives fork with a factory.
 
     Args:
-        client: an `ndb.Client` (or whatever has its `stub`, `project`, `database` and
-            `namespace`), or None.
+        client: an `ndb.Client`, or None; see `Endpoint`.
         client_factory: makes one when it is needed, in each process that needs one.
         namespace: None for the client's.
+        kind: of the rows.
     """
 
     def __init__(
-        self, client: Any, client_factory: Callable[[], Any], namespace: str | None
+        self, client: Any, client_factory: Callable[[], Any], namespace: str | None, kind: str
     ) -> None:
         self._given = client
         self._factory = client_factory
         self._namespace = namespace
-        self._connection: _Connection | None = None
+        self._kind = kind
+        self._endpoint: Endpoint | None = None
         self._lock = threading.Lock()
         self._inherited = False
-        _all.add(self)
+        reset_in_child(self._start_again)
 
-    def start_again_after_fork(self) -> None:
-        """In a forked child: a channel of its own; a thread of the parent may hold the lock."""
-        used = self._connection is not None or self._given is not None
+    def _start_again(self) -> None:
+        """Take a channel of its own in a forked child; a thread of the parent may hold the lock."""
+        used = self._endpoint is not None or self._given is not None
         self._inherited = self._inherited or used
-        self._connection = None
+        self._endpoint = None
         self._lock = threading.Lock()
 
     # --- RPCs -------------------------------------------------------------------------------
 
-    def look_up(self, kind: str, name: str, patience: Patience) -> tuple[Any, Row | None]:
+    def look_up(self, name: str, patience: Patience) -> tuple[Any, Row | None]:
         """Return the key of a row, and the row as it is now; None where there is none."""
-        connection = self._connected(patience)
-        key = _key(connection, kind, name)
-        request = _LookupRequest(
-            project_id=connection.project, database_id=connection.database, keys=[key]
-        )
-        # Said aloud because a stale answer would show a lock as free.
-        request.read_options.read_consistency = datastore_types.ReadOptions.ReadConsistency.STRONG
-        wrapped = datastore_types.LookupRequest.wrap(request)
-        response = self._again_if_broken(connection, "lookup", wrapped, patience)
-        reply: Any = datastore_types.LookupResponse.pb(response)
+        endpoint = self.endpoint(patience)
+        key = endpoint.key(self._kind, name)
+        reply = self._again_if_broken(endpoint, "lookup", [key], patience)
         if reply.deferred:
-            raise StoreUnavailable(f"{_where(connection)} put the lookup of {name!r:.100} off")
+            raise StoreUnavailable(f"{endpoint.name} put the lookup of {name!r:.100} off")
         if not reply.found:
             return key, None
         try:
             return key, read_row(reply.found[0], reply.read_time)
         except ValueError as error:
             raise StoreUnavailable(
-                f"{_where(connection)}: {kind} {name!r:.100}: {error}"
+                f"{endpoint.name}: {self._kind} {name!r:.100}: {error}"
             ) from error
 
-    def key(self, kind: str, name: str, patience: Patience) -> Any:
+    def rows(
+        self, begin: str, end: str, limit: int, patience: Callable[[], Patience]
+    ) -> Iterator[tuple[str, Row]]:
+        """Return the rows whose names are in that range, by name; a read for each row.
+
+        Args:
+            begin, end: the range; the end is not part of it.
+            limit: how many to read at most.
+            patience: makes one for each batch.
+        """
+        cursor = b""
+        while limit > 0:
+            waiting = patience()
+            endpoint = self.endpoint(waiting)
+            query = Query(start_cursor=cursor)
+            query.limit.value = min(limit, _BATCH)
+            query.kind.add(name=self._kind)
+            both = query.filter.composite_filter
+            both.op = _CompositeFilter.Operator.AND
+            for operator, name in (("GREATER_THAN_OR_EQUAL", begin), ("LESS_THAN", end)):
+                part = both.filters.add().property_filter
+                part.property.name = "__key__"
+                part.op = _PropertyFilter.Operator[operator]
+                part.value.key_value.CopyFrom(endpoint.key(self._kind, name))
+            batch = self._again_if_broken(endpoint, "run_query", query, waiting)
+            for result in batch.entity_results:
+                try:
+                    yield result.entity.key.path[-1].name, read_row(result, batch.read_time)
+                except ValueError:
+                    continue  # not one of ours
+            if not batch.entity_results:
+                return
+            limit -= len(batch.entity_results)
+            cursor = batch.end_cursor
+
+    def key(self, name: str, patience: Patience) -> Any:
         """Return the key of a row."""
-        return _key(self._connected(patience), kind, name)
+        return self.endpoint(patience).key(self._kind, name)
 
     def commit(self, mutation: Any, patience: Patience) -> Any | None:
         """Apply one mutation; its `MutationResult`, or None when the row is not as it expects.
 
-        In a commit of its own that is no transaction. A single mutation is
-        atomic without one, and the server compares the version while it
-        applies it: that is the conditional UPDATE, without a transaction to
-        begin. It would wait for a transaction that has read the row; none does.
+        That is the conditional UPDATE, without a transaction to begin. It
+        would wait for a transaction that has read the row; none does.
 
         ABORTED is contention with another commit, and nothing was done: tried
         again while there is time (see "Error codes", ABORTED, for
         non-transactional commits).
         """
-        connection = self._connected(patience)
-        request = _CommitRequest(
-            project_id=connection.project,
-            database_id=connection.database,
-            mode=datastore_types.CommitRequest.Mode.NON_TRANSACTIONAL,
-            mutations=[mutation],
-        )
-        wrapped = datastore_types.CommitRequest.wrap(request)
+        endpoint = self.endpoint(patience)
         while True:
             try:
-                response = self._call(connection, "commit", wrapped, patience)
-                break
+                result = self._call(endpoint, "commit", mutation, patience)
+                return None if result.conflict_detected else result
             except Aborted as trouble:
                 patience.wait_or_raise(trouble)
             except _Refused as trouble:
                 if (mutation.WhichOneof("operation"), trouble.code) in _DOES_NOT_FIT:
                     return None
                 raise
-        result = datastore_types.CommitResponse.pb(response).mutation_results[0]
-        return None if result.conflict_detected else result
 
     def close(self) -> None:
         """Close the channel, if it is our own; the next RPC opens another."""
         with self._lock:
-            connection, self._connection = self._connection, None
-        if connection is not None and self._given is None:
-            connection.client.stub.close()
+            endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None and self._given is None:
+            endpoint.client.stub.close()
 
-    # --- how they are made ------------------------------------------------------------------
+    # --- connection and errors --------------------------------------------------------------
 
     def _again_if_broken(
-        self, connection: _Connection, method: str, request: Any, patience: Patience
+        self, endpoint: Endpoint, rpc: str, argument: Any, patience: Patience
     ) -> Any:
         try:
-            return self._call(connection, method, request, patience)
+            return self._call(endpoint, rpc, argument, patience)
         except (Aborted, ConnectionBroken) as trouble:
             patience.wait_or_raise(trouble)
-        return self._call(connection, method, request, patience)
+        return self._call(endpoint, rpc, argument, patience)
 
-    def _call(self, connection: _Connection, method: str, request: Any, patience: Patience) -> Any:
-        rpc = getattr(connection.client.stub, method)
+    def _call(self, endpoint: Endpoint, rpc: str, argument: Any, patience: Patience) -> Any:
+        """Return the answer of one of the endpoint's RPCs."""
         while True:
             try:
-                reply = rpc(request, timeout=patience.for_rpc(), metadata=connection.metadata)
+                reply = getattr(endpoint, rpc)(argument, patience.for_rpc())
             except grpc.RpcError as error:
                 patience.asked = patience.asked or not _stayed_here(error)
-                trouble = _translated(error, connection, method, sent=patience.asked)
+                trouble = _translated(error, f"{endpoint.name}: {rpc}", sent=patience.asked)
                 if not _for_parents_connection(error):
                     raise trouble from error
                 patience.wait_or_raise(trouble)
                 continue
             except ValueError as error:  # a channel that was closed
-                reason = f"{_where(connection)}: {error}"
-                raise StoreUnavailable(reason, sent=patience.asked) from error
+                raise StoreUnavailable(f"{endpoint.name}: {error}", sent=patience.asked) from error
             patience.asked = True
             return reply
 
-    def _connected(self, patience: Patience) -> _Connection:
-        connection = self._connection
-        if connection is not None:
-            return connection
+    def endpoint(self, patience: Patience) -> Endpoint:
+        """Return the database; its client is made when it is first needed."""
+        endpoint = self._endpoint
+        if endpoint is not None:
+            return endpoint
         if self._inherited and _forks_badly():
             # An RPC would hang, whatever its time-out and however new its channel.
             raise StoreUnavailable(
@@ -266,38 +268,14 @@ class Rpc:
                 sent=patience.asked,
             )
         with self._lock:
-            if self._connection is None:
+            if self._endpoint is None:
                 try:
-                    self._connection = self._connect()
+                    client = self._factory() if self._given is None else self._given
+                    self._endpoint = Endpoint(client, self._namespace)
                 except Exception as error:  # no project, no credentials
                     reason = f"datastore: no client: {error}"
                     raise StoreUnavailable(reason, sent=patience.asked) from error
-            return self._connection
-
-    def _connect(self) -> _Connection:
-        client = self._factory() if self._given is None else self._given
-        database = client.database or ""
-        if database == "(default)":
-            database = ""  # as the RPCs want it
-        namespace = client.namespace if self._namespace is None else self._namespace
-        # Without it, requests for a named database do not find their way.
-        routing = urlencode({"project_id": client.project, "database_id": database})
-        metadata = (("x-goog-request-params", routing),)
-        return _Connection(client, client.project, database, namespace or "", metadata)
-
-
-def _key(connection: _Connection, kind: str, name: str) -> Any:
-    key = Key()
-    partition = key.partition_id
-    partition.project_id = connection.project
-    partition.database_id = connection.database
-    partition.namespace_id = connection.namespace
-    key.path.add(kind=kind, name=name)
-    return key
-
-
-def _where(connection: _Connection) -> str:
-    return f"datastore {connection.project}/{connection.database or '(default)'}"
+            return self._endpoint
 
 
 def _stayed_here(error: Any) -> bool:
@@ -318,12 +296,10 @@ def _for_parents_connection(error: Any) -> bool:
     return any(words in details for words in _FOR_PARENTS_CONNECTION)
 
 
-def _translated(
-    error: Any, connection: _Connection, method: str, *, sent: bool
-) -> StoreUnavailable:
+def _translated(error: Any, where: str, *, sent: bool) -> StoreUnavailable:
     """Return the error as the lock service knows it."""
     code = error.code()
-    reason = f"{_where(connection)}: {method}: {code.name}: {error.details() or '':.300}"
+    reason = f"{where}: {code.name}: {error.details() or '':.300}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return StoreUnavailable(reason, slow=True)
     if code is grpc.StatusCode.ABORTED:
@@ -338,14 +314,3 @@ def _translated(
 def _forks_badly() -> bool:
     """Return whether gRPC's support for forks is switched off. By default it is on."""
     return os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in ("0", "false", "no")
-
-
-_all: weakref.WeakSet[Rpc] = weakref.WeakSet()
-
-
-def _forget_parents_channels() -> None:
-    for rpc in list(_all):
-        rpc.start_again_after_fork()
-
-
-os.register_at_fork(after_in_child=_forget_parents_channels)

@@ -1,4 +1,4 @@
-"""`datastore://` addresses, as people write them."""
+"""The parts of a Datastore URL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse_url(url: str) -> Address:
     """Parse `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
 
     Raises:
-        ValueError: says what is wrong with it.
+        ValueError: the URL is malformed; the message says how.
     """
     parts = urlsplit(url)
     options = options_of(parts, url)

@@ -1,4 +1,4 @@
-"""Addresses of memcached servers, as people write them."""
+"""Addresses of memcached servers in URLs and settings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def parse_url(url: str) -> Named:
     """Parse `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`.
 
     Raises:
-        ValueError: says what is wrong with it.
+        ValueError: the URL is malformed; the message says how.
     """
     parts = urlsplit(url)
-    if "@" in parts.netloc:  # which is not shown
+    if "@" in parts.netloc:  # a password is not shown
         raise ValueError(
             "a memcache:// URL has no user and password: there are none to log in with"
         )
@@ -48,9 +48,12 @@ def parse_url(url: str) -> Named:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host`, `host:port` or `[v6]:port` as a pair; `ValueError` says what is wrong.
+    """Return `host`, `host:port` or `[v6]:port` as a pair.
 
     In small letters, so that all processes that name this host spread locks alike.
+
+    Raises:
+        ValueError: the address is malformed.
     """
     match = re.fullmatch(
         r"\[([0-9a-f:.]+)\](?::([0-9]+))?|([^:\[\]/\s]+)(?::([0-9]+))?", address.lower()

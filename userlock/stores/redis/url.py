@@ -1,4 +1,4 @@
-"""Addresses of Redis servers, as people write them."""
+"""The parts of a Redis URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Named(NamedTuple):
     Attributes:
         client_url: what redis-py needs of it.
         prefix: begins every key.
-        shown: the URL without user and password, for people.
+        shown: the URL without user and password, for messages.
     """
 
     client_url: str
@@ -27,7 +27,7 @@ def parse_url(url: str) -> Named:
     """Parse `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`.
 
     Raises:
-        ValueError: says what is wrong with it, as far as can be told without redis-py.
+        ValueError: the URL is malformed, as far as can be told without redis-py.
     """
     parts = urlsplit(url)
     shown = url

@@ -1,7 +1,7 @@
-"""Trying the whole way out: are stale writes refused that go through the installed ndb?
+"""Examination of the Datastore behind ndb: does it refuse stale writes, also through ndb?
 
-`probe` asks Datastore. Here an entity is written as an application writes it,
-through ndb and what is hooked into it.
+`userlock.ndb.capabilities` asks Datastore. The self-test here writes an entity
+as an application writes it, through the installed ndb and userlock's hooks.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from typing import Any
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
 
+from userlock.admin.datastore import ADVICE, add_emulator
+from userlock.admin.findings import Finding, Findings
+from userlock.datastore_rpc import Endpoint
 from userlock.errors import StaleWriteError, WriteNotFenced
 from userlock.events import StaleWrite
-from userlock.lock.store import Finding, Verdict
 from userlock.ndb.capabilities import (
     BASE_VERSION,
+    INSERTS,
+    REACHABLE,
+    VERSIONS,
     installed_release,
-    place_of,
     probe,
-    unreachable,
 )
 from userlock.ndb.policies import WritePolicy
 
@@ -32,17 +35,28 @@ KIND = "UserlockSelfTest"
 
 _ONCE = {"retries": 0, "timeout": 5.0}
 
-#: Subject of the finding.
+#: Subject of the self-test's finding.
 THROUGH_NDB = "ndb"
 
-_ADVICE = (
-    "If it stays so, writes are not protected with this release: install an older google-cloud-ndb "
-    "(2.3 to 2.7 are tested) or a newer userlock."
-)
+#: For each capability: advice where it is missing, and its name among facts.
+_CAPABILITIES = {
+    REACHABLE: (ADVICE, "up"),
+    VERSIONS: (
+        "Puts of entities that were read from this server are refused (WriteNotFenced). This is "
+        "not Google's Datastore, which reports them.",
+        "reported",
+    ),
+    INSERTS: ("Two requests that create the same entity would overwrite each other.", "exclusive"),
+    BASE_VERSION: (
+        "Where the host is not Google's, writes that build on a version are refused "
+        "(WriteNotFenced). Google's Datastore honours it, and so does userlock-emulator.",
+        "base_version",
+    ),
+}
 
 
 def examine(project: str | None = None, database: str | None = None) -> list[Finding]:
-    """`probe`, and the way through ndb, of the Datastore that the environment names.
+    """Return the findings about the Datastore that the environment names.
 
     Args:
         project: another one than the environment's.
@@ -51,23 +65,43 @@ def examine(project: str | None = None, database: str | None = None) -> list[Fin
     try:
         client = ndb.Client(project=project, database=database)
     except (OSError, GoogleAuthError) as error:
-        place = f"datastore {project or '(no project)'}/{database or '(default)'}"
-        return [unreachable(place, f"there is no client for it: {error}")]
-    findings = probe(client)
-    asked = [each.subject for each in findings]
-    if BASE_VERSION in asked:
-        findings.insert(asked.index(BASE_VERSION) + 1, through_ndb(client))
-    return findings
+        found = Findings(f"datastore {project or '(no project)'}/{database or '(default)'}")
+        found.wrong(REACHABLE, f"there is no client for it: {error}", ADVICE, up=False)
+        return found
+    return examine_client(client)
 
 
-def through_ndb(client: Any) -> Finding:
-    """Try whether stale puts and deletes are refused on their way through ndb.
+def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
+    """Return the findings about the Datastore that an `ndb.Client` is connected to.
+
+    Args:
+        client: not within a context of it.
+        write: also through ndb; see `through_ndb`.
+    """
+    found = Findings(Endpoint(client).name)
+    capabilities = probe(client)
+    for each in capabilities:
+        advice, fact = _CAPABILITIES[each.name]
+        if each.works:
+            found.ok(each.name, each.says, **{fact: True})
+        else:
+            found.wrong(each.name, each.says, advice, **{fact: False})
+        if write and each.name == BASE_VERSION:
+            through_ndb(found, client)
+    answered = capabilities[-1].name != REACHABLE  # to the end
+    if answered and not getattr(client, "secure", True):
+        add_emulator(found, str(client.host))
+    return found
+
+
+def through_ndb(found: Findings, client: Any) -> None:
+    """Add whether stale puts and deletes are refused on their way through ndb.
 
     Writes one entity of the kind `UserlockSelfTest` and removes it. Not within an ndb context, and
     not where fencing is switched off. Waits up to 5 s for each of a dozen RPCs, if the server
     honours `base_version`. Raises nothing.
     """
-    place, version = place_of(client), installed_release()
+    version = installed_release()
     release = f"google-cloud-ndb {version}"
     try:
         name = secrets.token_hex(16)
@@ -75,26 +109,29 @@ def through_ndb(client: Any) -> Finding:
             wrong = "it did not come to an end"
             try:
                 with client.context():
-                    wrong = _what_is_wrong(name)
+                    wrong = _fault(name)
             finally:
-                # What has been found, or raised, counts more than what is left over.
+                # The result, or an error, counts more than an entity left over.
                 quietly = contextlib.suppress(Exception) if wrong else contextlib.nullcontext()
-                with quietly, client.context():  # which has read nothing that is out of date
+                with quietly, client.context():  # a new one, which has read nothing outdated
                     ndb.Key(KIND, name).delete(**_ONCE)
     except Exception as error:  # of Datastore's, or of an ndb that does not fit at all
         wrong = f"trying it ended with {type(error).__name__}: {error}"
-    facts: dict[str, str | bool] = {"fenced": not wrong, "ndb": version}
     if wrong:
-        says = f"{release}: {wrong}"
-        return Finding(place, THROUGH_NDB, Verdict.WRONG, says, _ADVICE, facts)
-    says = f"{release}: a put and a delete of an object that was out of date were refused"
-    return Finding(place, THROUGH_NDB, Verdict.OK, says, facts=facts)
+        advice = (
+            "If it stays so, writes are not protected with this release: install an older "
+            "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
+        )
+        found.wrong(THROUGH_NDB, f"{release}: {wrong}", advice, fenced=False, ndb=version)
+        return
+    says = f"{release}: a put and a delete of an outdated object were refused"
+    found.ok(THROUGH_NDB, says, fenced=True, ndb=version)
 
 
-def _what_is_wrong(name: str) -> str:
+def _fault(name: str) -> str:
     """Return which write was carried out or refused by mistake; "" if none was."""
     try:
-        # Not before it is needed: it hooks into ndb, which fails where there is no place for it.
+        # Not before it is needed: it hooks into ndb, which fails where ndb lacks something.
         from userlock.ndb.model import Model
     except ImportError as error:
         return str(error)
@@ -120,11 +157,11 @@ def _what_is_wrong(name: str) -> str:
             current.number += 1
             current.put(use_cache=False, **_ONCE)
             if not _refused(outdated.put if what == "put" else key.delete):
-                return f"a {what} of an object that was out of date was carried out"
+                return f"a {what} of an outdated object was carried out"
     except WriteNotFenced as error:
         return f"a put did not pass the gate: {error}"
     except StaleWriteError:
-        return "a put of what had just been read was refused"
+        return "a put of an entity that had just been read was refused"
     return ""
 
 

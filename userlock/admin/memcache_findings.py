@@ -1,0 +1,302 @@
+"""Findings about a memcached, from its statistics and measurements. No I/O."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from userlock.admin.findings import Fact, Findings, milliseconds
+from userlock.stores.memcache.wire import speaks_meta
+from userlock.words import counted
+
+#: A record may come to so many bytes; see `LeaseStore`.
+_RECORD_BYTES = 100_000
+#: Leases are of a minute as a rule; an item evicted at such an age may be a live lock.
+_LEASE_SECONDS = 120
+_LATELY_SECONDS = 120
+_PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")
+
+
+class Observed(NamedTuple):
+    """The facts about a server.
+
+    Attributes:
+        connect_seconds: how long connecting took, the first question included.
+        version: as the server reports it.
+        meta: whether the meta protocol is spoken with it.
+        stats, settings: its own words; empty where it does not answer.
+        later: some of the stats again, a moment later.
+        elapsed: seconds between the two.
+        other_pids: process ids that other connections to the same address met.
+        counts_us: whether a new connection from here raised the server's own count of them;
+            None if it has none.
+        among_locks: evictions of items that are as big as lock records, and their age; empty
+            where the server does not report them.
+        life: how long an item lived that was asked to live for one second; infinite if it was
+            not seen to end, None if it was not stored.
+        lists: why the server does not list its keys; empty if it does.
+    """
+
+    connect_seconds: float
+    version: str
+    meta: bool
+    stats: dict[str, str]
+    settings: dict[str, str]
+    later: dict[str, str]
+    elapsed: float
+    other_pids: frozenset[str]
+    counts_us: bool | None
+    among_locks: dict[str, int]
+    life: float | None
+    lists: str
+
+    def number(self, name: str) -> int | None:
+        """Return one of the server's figures; None if it does not report it."""
+        return _number(self.settings | self.stats, name)
+
+
+def _number(answers: dict[str, str], name: str) -> int | None:
+    try:
+        return int(answers[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
+    """Add the findings that follow from the facts.
+
+    Args:
+        found: of the server.
+        observed: the facts.
+        via_proxy: the URL names a proxy.
+    """
+    found.reachable(f"connecting took {milliseconds(observed.connect_seconds)}")
+    found.ok("version", observed.version or "it does not say", version=observed.version)
+    _protocol(found, observed)
+    _proxy(found, observed, via_proxy=via_proxy)
+    _cas(found, observed)
+    _uptime(found, observed)
+    _evictions(found, observed)
+    _memory(found, observed)
+    _item_size(found, observed)
+    _connections(found, observed)
+    _clock(found, observed)
+    if observed.lists:
+        advice = "Locks work; but `userlock watch` has to be told which ones to watch."
+        found.warning("listing", observed.lists, advice, lists=False)
+    else:
+        found.ok("listing", "keys can be listed, for `userlock watch`", lists=True)
+
+
+def _protocol(found: Findings, observed: Observed) -> None:
+    if observed.meta:
+        found.ok("protocol", "meta", protocol="meta")
+    elif speaks_meta(observed.version.encode()):
+        found.warning(
+            "protocol",
+            "text, because the URL says so; the server has the meta protocol",
+            "Take protocol=text out of the URL.",
+            protocol="text",
+        )
+    else:
+        found.warning(
+            "protocol",
+            "text: the server is too old for the meta protocol, so it does not tell when a lease "
+            "is over, and a crashed holder's lock may go to a caller that came later than others",
+            "memcached 1.6.12 or later has it.",
+            protocol="text",
+        )
+
+
+def _proxy(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
+    name = next((name for name in _PROXY_NAMES if name in observed.version.lower()), "")
+    proxied = any(key.startswith("proxy_") for key in observed.stats)
+    seen = f"{name or 'a proxy'} stands in between"
+    if observed.other_pids:
+        found.wrong(
+            "proxy",
+            "different memcached processes answer at this one address: two can hold one lock",
+            "A load balancer must not stand before memcached. Name each server in the URL: "
+            "memcache://HOST1,HOST2.",
+            proxy=True,
+        )
+    elif name or proxied or observed.counts_us is False:
+        if via_proxy:
+            found.ok("proxy", f"{seen}, as the URL says", proxy=True)
+        else:
+            found.wrong(
+                "proxy",
+                f"{seen}; it may reconnect unseen to a server that was restarted",
+                "Say via_proxy=yes in the URL; or go to memcached itself, which is faster.",
+                proxy=True,
+            )
+    elif observed.counts_us is None:
+        found.warning(
+            "proxy",
+            "the server gives no statistics; it may be a proxy",
+            "If there is one (mcrouter, twemproxy, a managed service), say via_proxy=yes "
+            "in the URL.",
+            proxy=None,
+        )
+    else:
+        needless = ", although the URL says via_proxy=yes, which costs a round trip more"
+        found.ok("proxy", "none is seen" + (needless if via_proxy else ""), proxy=False)
+
+
+def _cas(found: Findings, observed: Observed) -> None:
+    enabled = observed.settings.get("cas_enabled")
+    if enabled == "yes":
+        found.ok("cas", "on", cas=True)
+    elif enabled is not None:  # else the self-test tells
+        found.wrong(
+            "cas",
+            "off: memcached was started with -C, and cannot hold locks",
+            "Start it without -C.",
+            cas=False,
+        )
+
+
+def _uptime(found: Findings, observed: Observed) -> None:
+    seconds = observed.number("uptime")
+    if seconds is None:
+        return
+    if seconds >= _LATELY_SECONDS:
+        found.ok("uptime", _span(seconds), uptime_seconds=seconds)
+        return
+    found.warning(
+        "uptime",
+        f"it was started {seconds} s ago; earlier locks are forgotten",
+        "If nobody restarted it on purpose, see why it ended.",
+        uptime_seconds=seconds,
+    )
+
+
+def _evictions(found: Findings, observed: Observed) -> None:
+    count, later = observed.number("evictions"), _number(observed.later, "evictions")
+    if count is None:
+        return
+    if observed.settings.get("evictions") == "off":
+        found.ok(
+            "evictions", "off (-M): a full server refuses new locks, and keeps those that it has"
+        )
+        return
+    now = 0 if later is None else max(later - count, 0)
+    ours, age = observed.among_locks.get("evicted"), observed.among_locks.get("evicted_time")
+    facts: dict[str, Fact] = {
+        "evictions": count,
+        "evictions_per_second": round(now / max(observed.elapsed, 0.001), 1),
+        "evictions_among_locks": ours,
+    }
+    if not count:
+        found.ok("evictions", "none", **facts)
+        return
+    says = f"{counted(count, 'item')} evicted in {_span(observed.number('uptime') or 0)}"
+    advice = (
+        "An evicted lock is free for anybody while its holder goes on. Give locks a memcached "
+        "of their own, or this one more memory (-m)."
+    )
+    if now:
+        says += f", {now:,} of them while this ran"
+    elif ours == 0:
+        says += ", none of a lock record's size"
+    if ours and now and age is not None and age < _LEASE_SECONDS:
+        says += f"; items of a lock record's size go when nobody has asked for them for {age} s"
+        found.wrong("evictions", says, advice, **facts)
+    else:
+        found.warning("evictions", says, advice, **facts)
+
+
+def _memory(found: Findings, observed: Observed) -> None:
+    used, limit = observed.number("bytes"), observed.number("limit_maxbytes")
+    if used is None or not limit:
+        return
+    part = used / limit
+    says = f"{_megabytes(used)} of {_megabytes(limit)} in use ({part:.0%})"
+    failed = observed.number("store_no_memory") or 0
+    if failed:
+        says += f"; {counted(failed, 'write')} refused for want of memory"
+    if not failed and part <= 0.85:
+        found.ok("memory", says, bytes=used, limit_bytes=limit)
+        return
+    advice = "When it is full, it evicts items that nobody asked for lately, locks as well."
+    if observed.settings.get("evictions") == "off":
+        advice = "When it is full, it refuses new locks. Give it more memory (-m)."
+    found.warning("memory", says, advice, bytes=used, limit_bytes=limit)
+
+
+def _item_size(found: Findings, observed: Observed) -> None:
+    size = observed.number("item_size_max")
+    if size is None:
+        return
+    says = f"at most {size:,} bytes"
+    if size >= _RECORD_BYTES + 500:
+        found.ok("item size", says, item_size_max=size)
+        return
+    found.warning(
+        "item size",
+        f"{says}: a lock with very many waiters may outgrow it",
+        f"Start memcached with -I {max(_RECORD_BYTES * 2 // 1024, 1)}k or more.",
+        item_size_max=size,
+    )
+
+
+def _connections(found: Findings, observed: Observed) -> None:
+    now = observed.number("curr_connections")
+    most = observed.number("max_connections") or observed.number("maxconns")
+    if now is None or not most:
+        return
+    refused, paused = (
+        observed.number("rejected_connections"),
+        observed.number("listen_disabled_num"),
+    )
+    full = (refused or 0) + (paused or 0)
+    says = f"{now:,} of at most {most:,}"
+    facts: dict[str, Fact] = {"connections": now, "most_connections": most, "times_full": full}
+    if not full and now <= 0.8 * most:
+        found.ok("connections", says, **facts)
+        return
+    found.warning(
+        "connections",
+        says + (f"; the limit was met {counted(full, 'time')}" if full else ""),
+        "A process that gets no connection goes on without locks. Raise the limit (-c).",
+        **facts,
+    )
+
+
+def _clock(found: Findings, observed: Observed) -> None:
+    if observed.life is None:
+        return
+    if math.isinf(observed.life):
+        found.warning(
+            "clock",
+            "an item that should live for 1 s did not end within 3 s",
+            "A crashed holder's lock will be freed late. Is the server paused or overloaded?",
+            life_seconds=None,
+        )
+        return
+    life = round(observed.life, 2)
+    says = f"an item asked to live for 1 s lived for {life:.2f} s"
+    if life > 2.2:
+        advice = "A crashed holder's lock is freed late."
+        found.warning("clock", says, advice, life_seconds=life)
+    elif "time" not in observed.stats:
+        found.warning(
+            "clock",
+            f"{says}; the server does not tell its time",
+            "After a stop (a paused or migrated machine), a lease may end before its time.",
+            life_seconds=life,
+        )
+    else:
+        found.ok("clock", f"{says} (whole seconds; allowed for)", life_seconds=life)
+
+
+def _megabytes(count: int) -> str:
+    mega = count / (1 << 20)
+    return f"{mega:,.1f} MB" if mega < 10 else f"{mega:,.0f} MB"
+
+
+def _span(seconds: int) -> str:
+    for name, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"
