@@ -36,19 +36,13 @@ def examine(store: AppEngineStore) -> list[Finding]:
         return found
     found.reachable(f"the first call took {milliseconds(took)}")
     if age is not None:
-        _evictions(found, age)
+        found.check(
+            "evictions",
+            age >= _LEASE_SECONDS,
+            f"the oldest item was last asked for {age:,} s ago",
+            "Either the cache is new, or it drops items that nobody asks for within a lease. If it "
+            "stays so, dedicated memcache gives it room of your own.",
+            oldest_item_age=age,
+        )
     try_out(found, store, patience=REPLY_SECONDS)
     return found
-
-
-def _evictions(found: Findings, age: int) -> None:
-    says = f"the oldest item was last asked for {age:,} s ago"
-    if age >= _LEASE_SECONDS:
-        found.ok("evictions", says, oldest_item_age=age)
-        return
-    found.warning(
-        "evictions",
-        f"{says}: either the cache is new, or it drops items that nobody asks for within a lease",
-        "If it stays so, dedicated memcache gives it room of your own.",
-        oldest_item_age=age,
-    )

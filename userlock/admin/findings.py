@@ -21,22 +21,17 @@ class Verdict(enum.Enum):
 
 
 class Finding(NamedTuple):
-    """One fact about a server, with its meaning for locks.
-
-    Attributes:
-        server: its name, for messages.
-        subject: one or two words, always the same; "reachable" for whether the server answers.
-        verdict: what it means.
-        says: the observation, in plain words.
-        advice: what to do about it, if something should be done.
-        facts: the same for programs.
-    """
+    """One fact about a server, with its meaning for locks."""
 
     server: str
+    #: One or two words, always the same; "reachable" for whether the server answers.
     subject: str
     verdict: Verdict
+    #: The observation, in plain words.
     says: str
+    #: The remedy, if something should be done.
     advice: str = ""
+    #: The same for programs.
     facts: Mapping[str, Fact] = MappingProxyType({})
 
 
@@ -58,6 +53,13 @@ class Findings(list[Finding]):
     def wrong(self, subject: str, says: str, advice: str, **facts: Fact) -> None:
         """Add a fault."""
         self.append(Finding(self.server, subject, Verdict.WRONG, says, advice, facts))
+
+    def check(self, subject: str, fine: bool, says: str, advice: str, **facts: Fact) -> None:
+        """Add a fact that is fine, or else a warning."""
+        if fine:
+            self.ok(subject, says, **facts)
+        else:
+            self.warning(subject, says, advice, **facts)
 
     def reachable(self, says: str) -> None:
         """Add that the server answers."""

@@ -18,36 +18,27 @@ _PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")
 
 
 class Observed(NamedTuple):
-    """The facts about a server.
+    """The facts about a server."""
 
-    Attributes:
-        connect_seconds: how long connecting took, the first question included.
-        version: as the server reports it.
-        meta: whether the meta protocol is spoken with it.
-        stats, settings: its own words; empty where it does not answer.
-        later: some of the stats again, a moment later.
-        elapsed: seconds between the two.
-        other_pids: process ids that other connections to the same address met.
-        counts_us: whether a new connection from here raised the server's own count of them;
-            None if it has none.
-        among_locks: evictions of items that are as big as lock records, and their age; empty
-            where the server does not report them.
-        life: how long an item lived that was asked to live for one second; infinite if it was
-            not seen to end, None if it was not stored.
-        lists: why the server does not list its keys; empty if it does.
-    """
-
-    connect_seconds: float
+    connect_seconds: float  # the first question included
     version: str
+    #: Whether the meta protocol is spoken with it.
     meta: bool
+    #: Its own words; empty where it does not answer. Some of them again, and how much later.
     stats: dict[str, str]
     settings: dict[str, str]
     later: dict[str, str]
     elapsed: float
+    #: Process ids that other connections to the same address met.
     other_pids: frozenset[str]
+    #: Whether a new connection from here raised the server's own count of them, if it has one.
     counts_us: bool | None
+    #: Evictions of items of a lock record's size, and their age; empty where not reported.
     among_locks: dict[str, int]
+    #: How long an item lived that was asked to live for one second; infinite if it was not seen
+    #: to end, None if it was not stored.
     life: float | None
+    #: Why the server does not list its keys; empty if it does.
     lists: str
 
     def number(self, name: str) -> int | None:
@@ -63,13 +54,7 @@ def _number(answers: dict[str, str], name: str) -> int | None:
 
 
 def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
-    """Add the findings that follow from the facts.
-
-    Args:
-        found: of the server.
-        observed: the facts.
-        via_proxy: the URL names a proxy.
-    """
+    """Add the findings that follow from the facts, and from whether the URL names a proxy."""
     found.reachable(f"connecting took {milliseconds(observed.connect_seconds)}")
     found.ok("version", observed.version or "it does not say", version=observed.version)
     _protocol(found, observed)
@@ -81,11 +66,13 @@ def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     _item_size(found, observed)
     _connections(found, observed)
     _clock(found, observed)
-    if observed.lists:
-        advice = "Locks work; but `userlock watch` has to be told which ones to watch."
-        found.warning("listing", observed.lists, advice, lists=False)
-    else:
-        found.ok("listing", "keys can be listed, for `userlock watch`", lists=True)
+    found.check(
+        "listing",
+        not observed.lists,
+        observed.lists or "keys can be listed, for `userlock watch`",
+        "Locks work; but `userlock watch` needs the ids of those to watch.",
+        lists=not observed.lists,
+    )
 
 
 def _protocol(found: Findings, observed: Observed) -> None:
@@ -160,12 +147,11 @@ def _uptime(found: Findings, observed: Observed) -> None:
     seconds = observed.number("uptime")
     if seconds is None:
         return
-    if seconds >= _LATELY_SECONDS:
-        found.ok("uptime", _span(seconds), uptime_seconds=seconds)
-        return
-    found.warning(
+    long = seconds >= _LATELY_SECONDS
+    found.check(
         "uptime",
-        f"it was started {seconds} s ago; earlier locks are forgotten",
+        long,
+        _span(seconds) if long else f"it was started {seconds} s ago; earlier locks are forgotten",
         "If nobody restarted it on purpose, see why it ended.",
         uptime_seconds=seconds,
     )
@@ -215,27 +201,23 @@ def _memory(found: Findings, observed: Observed) -> None:
     failed = observed.number("store_no_memory") or 0
     if failed:
         says += f"; {counted(failed, 'write')} refused for want of memory"
-    if not failed and part <= 0.85:
-        found.ok("memory", says, bytes=used, limit_bytes=limit)
-        return
     advice = "When it is full, it evicts items that nobody asked for lately, locks as well."
     if observed.settings.get("evictions") == "off":
         advice = "When it is full, it refuses new locks. Give it more memory (-m)."
-    found.warning("memory", says, advice, bytes=used, limit_bytes=limit)
+    fine = not failed and part <= 0.85
+    found.check("memory", fine, says, advice, bytes=used, limit_bytes=limit)
 
 
 def _item_size(found: Findings, observed: Observed) -> None:
     size = observed.number("item_size_max")
     if size is None:
         return
-    says = f"at most {size:,} bytes"
-    if size >= _RECORD_BYTES + 500:
-        found.ok("item size", says, item_size_max=size)
-        return
-    found.warning(
+    found.check(
         "item size",
-        f"{says}: a lock with very many waiters may outgrow it",
-        f"Start memcached with -I {max(_RECORD_BYTES * 2 // 1024, 1)}k or more.",
+        size >= _RECORD_BYTES + 500,
+        f"at most {size:,} bytes",
+        "A lock with very many waiters may outgrow it. Start memcached with "
+        f"-I {_RECORD_BYTES * 2 // 1024}k or more.",
         item_size_max=size,
     )
 
@@ -252,11 +234,9 @@ def _connections(found: Findings, observed: Observed) -> None:
     full = (refused or 0) + (paused or 0)
     says = f"{now:,} of at most {most:,}"
     facts: dict[str, Fact] = {"connections": now, "most_connections": most, "times_full": full}
-    if not full and now <= 0.8 * most:
-        found.ok("connections", says, **facts)
-        return
-    found.warning(
+    found.check(
         "connections",
+        not full and now <= 0.8 * most,
         says + (f"; the limit was met {counted(full, 'time')}" if full else ""),
         "A process that gets no connection goes on without locks. Raise the limit (-c).",
         **facts,
@@ -276,18 +256,14 @@ def _clock(found: Findings, observed: Observed) -> None:
         return
     life = round(observed.life, 2)
     says = f"an item asked to live for 1 s lived for {life:.2f} s"
-    if life > 2.2:
-        advice = "A crashed holder's lock is freed late."
-        found.warning("clock", says, advice, life_seconds=life)
-    elif "time" not in observed.stats:
-        found.warning(
-            "clock",
-            f"{says}; the server does not tell its time",
-            "After a stop (a paused or migrated machine), a lease may end before its time.",
-            life_seconds=life,
-        )
-    else:
-        found.ok("clock", f"{says} (whole seconds; allowed for)", life_seconds=life)
+    advice = "A crashed holder's lock is freed late."
+    fine = False
+    if life <= 2.2 and "time" not in observed.stats:
+        says += "; the server does not tell its time"
+        advice = "After a stop (a paused or migrated machine), a lease may end before its time."
+    elif life <= 2.2:
+        fine, says = True, f"{says} (whole seconds; allowed for)"
+    found.check("clock", fine, says, advice, life_seconds=life)
 
 
 def _megabytes(count: int) -> str:

@@ -130,14 +130,8 @@ def judge(
     connected: float,
     life: float | None,
 ) -> None:
-    """Add the findings that follow from the facts.
-
-    Args:
-        found: of the server.
-        info, later: the answers to INFO, twice with a moment in between.
-        connected: how long connecting took, in seconds.
-        life: how long a key lived that was asked to live for 0.1 s.
-    """
+    """Add the findings that follow from the facts: INFO twice, with a moment in between; how long
+    connecting took; and how long a key lived that was asked to live for 0.1 s."""
     found.reachable(f"connecting took {milliseconds(connected)}")
     version = info.get("redis_version", "")
     found.ok("version", version or "it does not say", version=version)
@@ -156,12 +150,13 @@ def judge(
         )
     _connections(found, info)
     if life is not None:
-        says = f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}"
-        if life < 0.5:
-            found.ok("clock", says, life_seconds=round(life, 3))
-        else:
-            advice = "A crashed holder's lock is freed late."
-            found.warning("clock", says, advice, life_seconds=round(life, 3))
+        found.check(
+            "clock",
+            life < 0.5,
+            f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}",
+            "A crashed holder's lock is freed late.",
+            life_seconds=round(life, 3),
+        )
 
 
 def _number(info: Mapping[str, str], name: str) -> int:
@@ -173,30 +168,19 @@ def _number(info: Mapping[str, str], name: str) -> int:
 
 def _role(found: Findings, info: Mapping[str, str]) -> None:
     mode, role = info.get("redis_mode", "standalone"), info.get("role", "master")
-    facts: dict[str, Fact] = {"mode": mode, "role": role}
     if mode == "sentinel":
-        found.wrong(
-            "role",
-            "this is a Sentinel, which keeps no data",
-            "Name the Redis that it watches, or hand the store a client made with Sentinel.",
-            **facts,
-        )
+        says = "this is a Sentinel, which keeps no data"
+        advice = "Name the Redis that it watches, or hand the store a client made with Sentinel."
     elif role == "slave":
-        found.wrong(
-            "role",
-            "this is a replica: it takes no locks, and shows them late",
-            "Name the primary in the URL.",
-            **facts,
-        )
+        says = "this is a replica: it takes no locks, and shows them late"
+        advice = "Name the primary in the URL."
     elif mode == "cluster":
-        found.wrong(
-            "role",
-            "this is one node of a cluster: locks of the other nodes are refused here (MOVED)",
-            "Use a Redis that is no cluster; locks need little memory.",
-            **facts,
-        )
+        says = "this is one node of a cluster: locks of the other nodes are refused here (MOVED)"
+        advice = "Use a Redis that is no cluster; locks need little memory."
     else:
-        found.ok("role", "primary, on its own or with replicas", **facts)
+        found.ok("role", "primary, on its own or with replicas", mode=mode, role=role)
+        return
+    found.wrong("role", says, advice, mode=mode, role=role)
 
 
 def _memory(found: Findings, info: Mapping[str, str]) -> None:
@@ -204,27 +188,24 @@ def _memory(found: Findings, info: Mapping[str, str]) -> None:
     used = _number(info, "used_memory")
     facts: dict[str, Fact] = {"maxmemory_policy": policy, "maxmemory": limit, "used_memory": used}
     share = f"{used / 1e6:,.1f} MB in use" + (f" of {limit / 1e6:,.0f} MB" if limit else "")
+    fine = False
     if not policy:
-        found.warning("maxmemory", "it does not say whether it evicts keys", "", **facts)
+        says, advice = "it does not say whether it evicts keys", ""
     elif policy == "noeviction":
+        fine = not limit or used <= 0.85 * limit
         says = f"noeviction: live locks stay; {share}"
-        if limit and used > 0.85 * limit:
-            advice = "When it is full, locks are refused. Give it more memory."
-            found.warning("maxmemory", says, advice, **facts)
-        else:
-            found.ok("maxmemory", says, **facts)
+        advice = "When it is full, locks are refused. Give it more memory."
     elif not limit:
-        found.ok("maxmemory", f"{policy}, but no limit is set: {share}", **facts)
+        fine, says, advice = True, f"{policy}, but no limit is set: {share}", ""
     else:
         soonest = policy == "volatile-ttl"
         first = ", those that end soonest first: that is locks" if soonest else ""
-        found.warning(
-            "maxmemory",
-            f"{policy}: when it is full, it evicts live locks too{first}; {share}",
+        says = f"{policy}: when it is full, it evicts live locks too{first}; {share}"
+        advice = (
             "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
-            "noeviction, or give locks a Redis of their own.",
-            **facts,
+            "noeviction, or give locks a Redis of their own."
         )
+    found.check("maxmemory", fine, says, advice, **facts)
 
 
 def _evictions(found: Findings, info: Mapping[str, str], later: Mapping[str, str]) -> None:
@@ -270,11 +251,9 @@ def _connections(found: Findings, info: Mapping[str, str]) -> None:
     refused = _number(info, "rejected_connections")
     facts: dict[str, Fact] = {"connections": now, "most_connections": most, "refused": refused}
     says = f"{now:,}" + (f" of at most {most:,}" if most else "")
-    if not refused and not (most and now > 0.8 * most):
-        found.ok("connections", says, **facts)
-        return
-    found.warning(
+    found.check(
         "connections",
+        not refused and (not most or now <= 0.8 * most),
         says + (f"; {refused:,} were refused" if refused else ""),
         "A process that gets no connection goes on without locks. Raise maxclients.",
         **facts,

@@ -41,8 +41,8 @@ def try_out(
     """Add the findings about a store's records and its speed.
 
     Args:
-        found: of the store's server.
-        store: on one server.
+        found: of the store's one server.
+        store: to be tried.
         clock: to measure by.
         patience: how long the store itself waits for a reply, in seconds.
     """
@@ -150,14 +150,12 @@ def judge_latency(found: Findings, latency: Latency, patience: float) -> None:
         "p99_ms": latency.p99 * 1000,
         "round_trips": latency.rounds,
     }
-    if latency.p99 > patience / 2:
+    slow = latency.p99 > patience / 2
+    advice = "A lock costs two of these; a server in the same zone answers within 1 ms."
+    if slow:
         advice = (
             f"The store gives up after {patience:g} s: some locks will be degraded. "
             "Look for a slow network, swapping, or a busy server."
         )
-        found.warning("latency", says, advice, **facts)
-    elif patience <= 1 and latency.p50 > _SLOW_MEDIAN:
-        advice = "A lock costs two of these; a server in the same zone answers within 1 ms."
-        found.warning("latency", says, advice, **facts)
-    else:
-        found.ok("latency", says, **facts)
+    fine = not slow and (patience > 1 or latency.p50 <= _SLOW_MEDIAN)
+    found.check("latency", fine, says, advice, **facts)

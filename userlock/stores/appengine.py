@@ -52,9 +52,8 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Callable
 from random import Random, SystemRandom
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -101,32 +100,22 @@ _REFUSED = (
     apiproxy_errors.RequestTooLargeError,
 )
 
-_T = TypeVar("_T")
-
 
 class _Found(NamedTuple):
-    """A value of the service that counts as a record.
+    """A value of the service that counts as a record."""
 
-    Attributes:
-        name: of this state of the record.
-        record: what is stored under the header.
-        ends_ms: when its time to live is over, in ms since 1970; None for another program's.
-        number: the service's number for this state.
-    """
-
-    name: bytes
+    name: bytes  # of this state
     record: bytes
-    ends_ms: int | None
-    number: int
+    ends_ms: int | None  # since 1970; None for another program's value
+    number: int  # the service's for this state
 
 
 class AppEngineStore(LeaseStore):
     """A lease store in App Engine's bundled memcache. Thread-safe.
 
-    Survives a fork that comes before the process's first call of an App
-    Engine service, as in a server that forks its workers: the threads that
-    the SDK calls from do not come along, and calls in the child of a process
-    that has them time out.
+    Survives a fork before the process's first call of an App Engine service,
+    as in a server that forks its workers. The SDK calls from threads that do
+    not come along: in the child of a process that has them, calls time out.
 
     Values of other programs count as held by an unknown holder until they go:
     nothing is appended to them, and they are never unpickled.
@@ -163,67 +152,69 @@ class AppEngineStore(LeaseStore):
             ValueError: the URL is malformed; the message says how.
         """
         parts = urlsplit(url)
-        options = options_of(parts, url)
-        prefix = options.pop("prefix", "userlock")
-        if parts.netloc or parts.path or options:
+        if parts.netloc or parts.path:
             raise ValueError(f"{url!r} must look like appengine://?prefix=NAME")
-        return cls(prefix=prefix)
+        return cls(prefix=options_of(parts, url, prefix="userlock")["prefix"])
 
-    # --- the five verbs ---------------------------------------------------------------------
+    # --- the verbs --------------------------------------------------------------------------
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        key = self._keys.lock(lock_id)
-        ends_ms = self._ends_ms(ttl_seconds)
-        name, value = _value(record, ends_ms)
-        expires = _expires(ends_ms)
+        key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
         for _ in range(_MOST_CREATES):
-            if _set(key, value, expires, _SetRequest.ADD):
+            name = _store(key, record, ends_ms)
+            if name is not None:
                 return name
-            item = _looked(lambda: _get(key, REPLY_SECONDS))
+            item = _look(key)
             if item is None:
                 continue  # it was there a moment ago: the end of a tombstone
             if not _is_tombstone(item):
                 return None
-            if _set(key, value, expires, _SetRequest.CAS, _number(item)):
+            name = _store(key, record, ends_ms, _number(item))
+            if name is not None:
                 return name
         return None  # others come and go
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        found = _find(self._keys.lock(lock_id), HURRIED_SECONDS if hurry else REPLY_SECONDS)
+        item = _get(self._keys.lock(lock_id), HURRIED_SECONDS if hurry else REPLY_SECONDS)
+        found = _understood(item)
         return None if found is None else self._stored(found)
 
     def swap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
-        ends_ms = self._ends_ms(ttl_seconds)
-        name, value = _value(record, ends_ms)
-        return name if self._change(lock_id, version, value, _expires(ends_ms)) else None
+        key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
+        found = _understood(_look(key))
+        if found is None or found.name != version:
+            return None
+        return _store(key, record, ends_ms, found.number)
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         key = self._keys.lock(lock_id)
-        found = _looked(lambda: _find(key, REPLY_SECONDS))
+        found = _understood(_look(key))
         if found is None or found.name != version or found.ends_ms is None:
             return None
-        name, value = _value(record, found.ends_ms)
-        changed = _set(key, value, _expires(found.ends_ms), _SetRequest.CAS, found.number)
-        return name if changed else None
+        return _store(key, record, found.ends_ms, found.number)
 
     def remove(self, lock_id: str, version: object) -> bool:
-        return self._change(lock_id, version, _TOMBSTONE, _TOMBSTONE_SECONDS)
+        key = self._keys.lock(lock_id)
+        found = _understood(_look(key))
+        if found is None or found.name != version:
+            return False
+        return _set(key, _TOMBSTONE, _TOMBSTONE_SECONDS, found.number)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self._keys.lock(lock_id)
         give_up_at = self._clock.now() + APPEND_SECONDS
         delay = 0.001
         while True:
-            found = _looked(lambda: _find(key, REPLY_SECONDS))
+            found = _understood(_look(key))
             if found is None:
                 return None
             if found.ends_ms is None:
                 return self._stored(found)
-            name, value = _value(found.record + line, found.ends_ms)
             # The same end again, as a date: the time to live stays as it was.
-            if _set(key, value, _expires(found.ends_ms), _SetRequest.CAS, found.number):
+            name = _store(key, found.record + line, found.ends_ms, found.number)
+            if name is not None:
                 return self._stored(found._replace(name=name, record=found.record + line))
             if self._clock.now() >= give_up_at:
                 raise StoreUnavailable(
@@ -245,15 +236,6 @@ class AppEngineStore(LeaseStore):
             return None
         return int(response.stats.oldest_item_age)
 
-    # --- records ----------------------------------------------------------------------------
-
-    def _change(self, lock_id: str, version: object, value: bytes, expires: int) -> bool:
-        key = self._keys.lock(lock_id)
-        found = _looked(lambda: _find(key, REPLY_SECONDS))
-        if found is None or found.name != version:
-            return False
-        return _set(key, value, expires, _SetRequest.CAS, found.number)
-
     def _stored(self, found: _Found) -> Stored:
         if found.ends_ms is None:
             return Stored(found.record, found.name, lapsed=False)
@@ -267,17 +249,12 @@ class AppEngineStore(LeaseStore):
 # --- calls of the service -------------------------------------------------------------------
 
 
-def _looked(look: Callable[[], _T]) -> _T:
-    """Read the record before a change. If that fails, the change is not sent."""
+def _look(key: bytes) -> Any | None:
+    """Return the item before a change. If that fails, the change is not sent."""
     try:
-        return look()
+        return _get(key, REPLY_SECONDS)
     except StoreUnavailable as trouble:
         raise StoreUnavailable(trouble.reason, sent=False) from trouble.__cause__
-
-
-def _find(key: bytes, seconds: float) -> _Found | None:
-    item = _get(key, seconds)
-    return None if item is None or _is_tombstone(item) else _understood(item)
 
 
 def _get(key: bytes, seconds: float) -> Any | None:
@@ -291,16 +268,11 @@ def _get(key: bytes, seconds: float) -> Any | None:
     return response.item[0] if response.item else None
 
 
-def _set(key: bytes, value: bytes, expires: int, policy: int, number: int | None = None) -> bool:
-    """Store the value if the policy allows it; return whether that was done."""
+def _set(key: bytes, value: bytes, expires: int, number: int | None) -> bool:
+    """Swap the value of that number, or add one; return whether that was done."""
     request = memcache.MemcacheSetRequest()
-    item = request.item.add(
-        key=key,
-        value=value,
-        flags=_PLAIN_BYTES,
-        set_policy=policy,
-        expiration_time=expires,
-    )
+    item = request.item.add(key=key, value=value, flags=_PLAIN_BYTES, expiration_time=expires)
+    item.set_policy = _SetRequest.ADD if number is None else _SetRequest.CAS
     if number is not None:
         item.cas_id = number
         item.for_cas = True
@@ -356,10 +328,11 @@ def _reason(error: Exception) -> str:
 # --- values ---------------------------------------------------------------------------------
 
 
-def _value(record: bytes, ends_ms: int) -> tuple[bytes, bytes]:
-    """Return a record as it is stored, with a new name for this state of it."""
+def _store(key: bytes, record: bytes, ends_ms: int, number: int | None = None) -> bytes | None:
+    """Swap the value of that number, or add one; the new state's name, None if it was refused."""
     name = os.urandom(8).hex().encode()
-    return name, b"userlock/1 %b %d\n%b" % (name, ends_ms, record)
+    value = b"userlock/1 %b %d\n%b" % (name, ends_ms, record)
+    return name if _set(key, value, _expires(ends_ms), number) else None
 
 
 def _expires(ends_ms: int) -> int:
@@ -375,7 +348,10 @@ def _is_tombstone(item: Any) -> bool:
     return bool(item.flags == _PLAIN_BYTES and item.value == _TOMBSTONE)
 
 
-def _understood(item: Any) -> _Found:
+def _understood(item: Any | None) -> _Found | None:
+    """Return the record in an item; None for none."""
+    if item is None or _is_tombstone(item):
+        return None
     match = _HEADER.match(item.value) if item.flags == _PLAIN_BYTES else None
     if match is None:
         # Not ours. Named by its contents, so that an operator can remove it.

@@ -49,11 +49,8 @@ class _Fault(enum.Enum):
 class MemoryStore(LeaseStore):
     """A lease store in this process's memory. Thread-safe. Not for production.
 
-    Args:
-        clock: for the time; tests hand in a manual one.
-
     Attributes:
-        clock: as it was handed in.
+        clock: for the time; tests hand in a manual one.
         asked: how often each verb was called, whether or not it was answered.
         room: how long a record may get by `append`, in bytes; lines beyond that are left out.
     """
@@ -69,7 +66,7 @@ class MemoryStore(LeaseStore):
         # Goes on through `forget_everything`: a version never comes back, as
         # it would in a memcached, whose numbers begin again at 1.
         self._versions = itertools.count(1)
-        self._down: StoreUnavailable | None = None
+        self._down: Callable[[], StoreUnavailable] | None = None
         self._faults: dict[Verb, collections.deque[tuple[_Fault, bool]]] = {}
         self._firsts: dict[Verb, collections.deque[Callable[[], object]]] = {}
         self._late: list[Callable[[], object]] = []
@@ -78,9 +75,7 @@ class MemoryStore(LeaseStore):
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
         def do() -> int | None:
-            if self._entry(lock_id) is not None:
-                return None
-            return self._put(lock_id, record, ttl_seconds)
+            return None if self._entry(lock_id) else self._put(lock_id, record, ttl_seconds)
 
         return self._carry_out("create", do)
 
@@ -89,9 +84,8 @@ class MemoryStore(LeaseStore):
 
     def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
         def do() -> int | None:
-            if self._entry_of(lock_id, version) is None:
-                return None
-            return self._put(lock_id, record, ttl_seconds)
+            known = self._entry_of(lock_id, version)
+            return self._put(lock_id, record, ttl_seconds) if known else None
 
         return self._carry_out("swap", do)
 
@@ -108,30 +102,22 @@ class MemoryStore(LeaseStore):
     def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
         def do() -> int | None:
             entry = self._entry_of(lock_id, version)
-            if entry is None:
-                return None
-            new = next(self._versions)
-            self._entries[lock_id] = _Entry(record, new, entry.lapses_at)
-            return new
+            return self._replace(lock_id, entry, record).version if entry else None
 
         return self._carry_out("rewrite", do)
 
     def remove(self, lock_id: str, version: object) -> bool:
         def do() -> bool:
-            if self._entry_of(lock_id, version) is None:
-                return False
-            del self._entries[lock_id]
-            return True
+            known = self._entry_of(lock_id, version)
+            return known is not None and self._entries.pop(lock_id) is known
 
         return self._carry_out("remove", do)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         def do() -> Stored | None:
             entry = self._entry(lock_id)
-            if entry is None or len(entry.record + line) > self.room:
-                return self._stored(entry)
-            entry = _Entry(entry.record + line, next(self._versions), entry.lapses_at)
-            self._entries[lock_id] = entry
+            if entry is not None and len(entry.record + line) <= self.room:
+                entry = self._replace(lock_id, entry, entry.record + line)
             return self._stored(entry)
 
         return self._carry_out("append", do)
@@ -153,23 +139,18 @@ class MemoryStore(LeaseStore):
             return entry is not None and self.clock.now() < entry.lapses_at
 
     def forget_everything(self) -> None:
-        """Lose every record, as a memcached that is restarted does.
-
-        No version from before will match again. Commands that are late stay so.
-        """
+        """Lose every record, as a restarted memcached does. Old versions never match again."""
         with self._mutex:
             self._entries.clear()
 
     def go_down(
         self, reason: str = "the store is down", *, sent: bool = True, slow: bool = False
     ) -> None:
-        """Answer nothing, and do nothing, until `come_back`.
-
-        Args:
-            reason, sent, slow: of the `StoreUnavailable` to raise.
-        """
+        """Do nothing but raise such a `StoreUnavailable`, until `come_back`."""
+        # A new error each time: an exception gathers the traceback of every
+        # place that it passes.
         with self._mutex:
-            self._down = StoreUnavailable(reason, sent=sent, slow=slow)
+            self._down = lambda: StoreUnavailable(reason, sent=sent, slow=slow)
 
     def come_back(self) -> None:
         """Answer again."""
@@ -181,9 +162,7 @@ class MemoryStore(LeaseStore):
     def lose_command(self, verb: Verb, *, slow: bool = False) -> None:
         """Lose the next such command on its way: it is not carried out, now or later.
 
-        Args:
-            verb: which kind of command.
-            slow: the caller sees a time-out; by default, a broken connection.
+        The caller sees a broken connection; `slow`: a time-out.
         """
         self._plan(verb, _Fault.COMMAND_LOST, slow=slow)
 
@@ -212,8 +191,7 @@ class MemoryStore(LeaseStore):
     def before(self, verb: Verb, action: Callable[[], object]) -> None:
         """Call `action` when the next such command is on its way, before it arrives.
 
-        It may use the store: so a test puts a command of another client
-        between two commands of the client under test.
+        It may use the store: so another client's command comes in between.
         """
         with self._mutex:
             self._firsts.setdefault(verb, collections.deque()).append(action)
@@ -233,10 +211,7 @@ class MemoryStore(LeaseStore):
             action()
         with self._mutex:
             if self._down is not None:
-                # A new one each time: an exception gathers the traceback of
-                # every place that it passes.
-                down = self._down
-                raise StoreUnavailable(down.reason, sent=down.sent, slow=down.slow)
+                raise self._down()
             faults = self._faults.get(verb)
             if not faults:
                 return do()
@@ -262,6 +237,10 @@ class MemoryStore(LeaseStore):
         version = next(self._versions)
         self._entries[lock_id] = _Entry(record, version, self.clock.now() + ttl_seconds)
         return version
+
+    def _replace(self, lock_id: str, entry: _Entry, record: bytes) -> _Entry:
+        entry = self._entries[lock_id] = _Entry(record, next(self._versions), entry.lapses_at)
+        return entry
 
     def _stored(self, entry: _Entry | None) -> Stored | None:
         if entry is None:

@@ -1,20 +1,21 @@
-"""The parts that the URLs of all stores share."""
+"""The options after the `?` in the URL of a store."""
 
 from __future__ import annotations
 
 from urllib.parse import SplitResult, parse_qsl
 
 
-def options_of(parts: SplitResult, shown: str) -> dict[str, str]:
-    """Return the options after the `?` of a store's URL, by name.
+def options_of(parts: SplitResult, shown: str, **defaults: str) -> dict[str, str]:
+    """Return the options of a store's URL, by name.
 
     Args:
         parts: the URL.
         shown: the URL for messages, without a password.
+        defaults: the options that there are; if none are named, any are taken.
 
     Raises:
-        ValueError: one is named twice, or a `#` ends them. Either would be passed over silently,
-            and the locks be elsewhere than meant.
+        ValueError: one is unknown or named twice, or a `#` ends them. They would be passed over
+            silently, and the locks be elsewhere than meant.
     """
     if parts.fragment:
         raise ValueError(f"{shown!r}: the text after # would not count; a # in an option is %23")
@@ -22,4 +23,7 @@ def options_of(parts: SplitResult, shown: str) -> dict[str, str]:
     options = dict(named)
     if len(options) < len(named):
         raise ValueError(f"{shown!r}: an option is named twice")
-    return options
+    unknown = ", ".join(name for name in options if name not in defaults)
+    if defaults and unknown:
+        raise ValueError(f"{shown!r}: unknown option {unknown}; there are: {', '.join(defaults)}")
+    return defaults | options

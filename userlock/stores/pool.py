@@ -1,4 +1,4 @@
-"""The connections of a process to one server, in a stack of their own.
+"""The connections of a process to one server.
 
 A process has about as many as it has threads that use locks at one moment, and
 never more than a bound: a thread that needs one more waits for its turn
@@ -74,15 +74,9 @@ class Pool(abc.ABC, Generic[_C]):
         weakref.finalize(self, _close_all, self.idle)
         reset_in_child(self._start_again)
 
-    # --- to be defined for each kind of server ----------------------------------------------
-
     @abc.abstractmethod
     def connect(self, timeout: float | None) -> _C:
-        """Return a new connection.
-
-        Args:
-            timeout: another reply timeout than usual, in seconds.
-        """
+        """Return a new connection; `timeout`: another one for replies than usual, in seconds."""
 
     @abc.abstractmethod
     def is_a_break(self, error: BaseException) -> bool:
@@ -91,8 +85,6 @@ class Pool(abc.ABC, Generic[_C]):
     @abc.abstractmethod
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         """Return the lock service's error for one of `trouble`."""
-
-    # --- exchanges --------------------------------------------------------------------------
 
     def ask(
         self,
@@ -119,15 +111,15 @@ class Pool(abc.ABC, Generic[_C]):
         Raises:
             StoreUnavailable: trouble with the server.
         """
-        take = take or self.take
+        apart = apart or hurry
         sent = False  # at any time: the first of two may yet have been carried out
         while True:
             connection = None
             try:
-                if hurry or apart:
+                if apart:
                     connection = self.make(HURRY_TIMEOUT if hurry else None)
                 else:
-                    connection = take()
+                    connection = self.take() if take is None else take()
                 sent = True
                 answer = exchange(connection)
             except BaseException as error:
@@ -140,7 +132,7 @@ class Pool(abc.ABC, Generic[_C]):
                     raise self.unavailable(error, sent=sent) from error
                 again = False
             else:
-                if hurry or apart:
+                if apart:
                     self.close(connection)
                 else:
                     self.give_back(connection)
@@ -162,11 +154,7 @@ class Pool(abc.ABC, Generic[_C]):
         return self.make()
 
     def make(self, timeout: float | None = None) -> _C:
-        """Return a new connection. Where there may be no more, an idle one is closed for it.
-
-        Args:
-            timeout: another reply timeout than usual, in seconds.
-        """
+        """Return a new connection. Where there may be no more, an idle one is closed for it."""
         given = self._places.take(self._patience)
         if isinstance(given, Place):
             return self._made(given, timeout)
@@ -207,7 +195,7 @@ class Pool(abc.ABC, Generic[_C]):
         Closing the child's descriptors leaves the parent's open, and no client
         sends anything on close.
         """
-        # Those that were in use will not come back; nor can waiting threads be woken.
+        # Those in use will not come back; nor can waiting threads be woken.
         self._places = Places(self._most, self.idle)
         self.drop_idle()
 

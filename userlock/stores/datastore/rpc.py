@@ -48,17 +48,16 @@ _DOES_NOT_FIT = {
     ("insert", grpc.StatusCode.ALREADY_EXISTS),
     ("update", grpc.StatusCode.NOT_FOUND),
 }
-# Words of gRPC's own for an RPC that did not leave this process: there was no
-# connection, or no credentials to go with it.
+# gRPC's words for an RPC that did not leave this process: there was no connection,
+# or no credentials to go with it.
 _NOT_SENT = (
     "failed to connect to all addresses",
     "DNS resolution failed",
     "Getting metadata from plugin failed",
 )
-# Words of gRPC's own in a forked child, for an RPC that was given a connection of
-# the parent's: sockets have generations, and nothing is written to one of before
-# the fork. Channels share connections, and a new one gets the parent's too until
-# the child has noticed that they are gone, which it may do by this very RPC.
+# gRPC's words in a forked child for an RPC on a connection of the parent's: nothing
+# is written to a socket of before the fork. Channels share connections, and a new
+# channel gets the parent's too until an RPC has failed on them.
 _FOR_PARENTS_CONNECTION = ("wrong file descriptor generation", "closed on fork")
 
 
@@ -80,10 +79,6 @@ class _Refused(StoreUnavailable):
 
 class Patience:
     """The time-outs of a verb: one for each RPC, and twice as long for all of them.
-
-    Args:
-        clock: for the time, and for waiting.
-        timeout: for an RPC, in seconds.
 
     Attributes:
         asked: whether one of its RPCs may have reached the server.
@@ -162,12 +157,9 @@ class Rpc:
     def rows(
         self, begin: str, end: str, limit: int, patience: Callable[[], Patience]
     ) -> Iterator[tuple[str, Row]]:
-        """Return the rows whose names are in that range, by name; a read for each row.
+        """Return the rows from one name to before another, by name; a read for each row.
 
-        Args:
-            begin, end: the range; the end is not part of it.
-            limit: how many to read at most.
-            patience: makes one for each batch.
+        `patience` makes one for each batch.
         """
         cursor = b""
         while limit > 0:
@@ -201,12 +193,8 @@ class Rpc:
     def commit(self, mutation: Any, patience: Patience) -> Any | None:
         """Apply one mutation; its `MutationResult`, or None when the row is not as it expects.
 
-        That is the conditional UPDATE, without a transaction to begin. It
-        would wait for a transaction that has read the row; none does.
-
         ABORTED is contention with another commit, and nothing was done: tried
-        again while there is time (see "Error codes", ABORTED, for
-        non-transactional commits).
+        again while there is time (see "Error codes").
         """
         endpoint = self.endpoint(patience)
         while True:

@@ -10,8 +10,8 @@ Each row is changed by compare and swap. The seed takes a lease by
 
 in a transaction of its own. Datastore has that in one step: a mutation that
 names the version it was decided on (`base_version`) is skipped when the row has
-another (`conflict_detected`; the server's value stays, which is the default
-strategy). So there is no transaction to begin, hold and roll back:
+another (`conflict_detected`; the server's value stays). So there is no
+transaction to begin, hold and roll back:
 
     verb     RPCs (1 round trip each)                  None when
     create   insert                                    ALREADY_EXISTS, and the row lives
@@ -44,18 +44,14 @@ Guarantees:
 
 Limits:
 - A lock with dozens of waiters belongs in memcached. Datastore slows down when one
-  row is written many times a second (see "Contention" in its troubleshooting
-  page), and appends that meet have to be repeated: at 50 ms a round trip,
-  measured with the emulator, 20 that begin at once are all in after 2 s, with 11
-  RPCs each; of 40, one has given up after 4 s.
-- A dead row that nobody has read since it died can still be swapped and
-  removed by its version, which proves that nobody else has had the lock. The
-  first read deletes it.
+  row is written many times a second, and appends that meet have to be repeated: at
+  50 ms a round trip, measured with the emulator, 20 that begin at once are all in
+  after 2 s, with 11 RPCs each; of 40, one has given up after 4 s.
+- A dead row that nobody has read since it died can still be swapped and removed by
+  its version: nobody else has had the lock. The first read deletes it.
 - The documentation does not say whether deleting a missing row by its version is a
-  conflict. If it is none, `remove` answers True when the row had already gone; it
-  never deletes another's.
-- Reconnecting is gRPC's task; after a long outage it may wait up to two minutes
-  before it tries again.
+  conflict. If it is none, `remove` answers True when the row had already gone.
+- After a long outage gRPC may wait up to two minutes before it reconnects.
 - Fork: with a factory (the default, and for URLs) each process has a client of its
   own; a client that was handed in goes on in the child. Both need gRPC's support
   for it where gRPC was used before the fork: it is on unless

@@ -10,15 +10,7 @@ from userlock.stores.options import options_of
 
 
 class Address(NamedTuple):
-    """The place of the rows.
-
-    Attributes:
-        project: None for the environment's.
-        database: None for the default database.
-        namespace: None for the default namespace.
-        prefix: begins every row's name.
-        kind: of the rows.
-    """
+    """The place of the rows. Project: None for the environment's; others: for the default one."""
 
     project: str | None
     database: str | None
@@ -34,19 +26,15 @@ def parse_url(url: str) -> Address:
         ValueError: the URL is malformed; the message says how.
     """
     parts = urlsplit(url)
-    options = options_of(parts, url)
-    address = Address(
-        project=parts.netloc or None,
-        database=options.pop("database", None) or None,
-        namespace=options.pop("namespace", None) or None,
-        prefix=options.pop("prefix", "userlock"),
-        kind=options.pop("kind", DEFAULT_KIND),
+    options = options_of(
+        parts, url, database="", namespace="", prefix="userlock", kind=DEFAULT_KIND
     )
-    if options:
-        raise ValueError(
-            f"{url!r}: unknown option {', '.join(options)}; "
-            "there are: database, namespace, prefix, kind"
-        )
     if parts.path:
         raise ValueError(f"{url!r} must look like datastore://PROJECT?database=DB&prefix=NAME")
-    return address
+    return Address(
+        project=parts.netloc or None,
+        database=options["database"] or None,
+        namespace=options["namespace"] or None,
+        prefix=options["prefix"],
+        kind=options["kind"],
+    )

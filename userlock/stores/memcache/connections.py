@@ -42,32 +42,27 @@ def plain_client(server: tuple[str, int], connect_timeout: float, timeout: float
 class Connection(Wire):
     """A connection in its pool.
 
-    Args:
-        client, protocol: as of `Connections`.
-        now: our clock.
-        sequence: numbers versions and connections, so that their order is known.
-
     Attributes:
-        made: when, as a number of the sequence.
+        made: when, as a number of the pool's sequence.
         dialect: speaks the server's protocol.
         time: the time at the server.
-        place: in the pool.
+        place: as in `pool.Connection`.
     """
 
     def __init__(
-        self,
-        client: Any,
-        protocol: str | None,
-        now: Callable[[], float],
-        sequence: Iterator[int],
+        self, client: Any, protocol: str | None, now: Callable[[], float], sequence: Iterator[int]
     ) -> None:
         super().__init__(client, protocol)
         # Only now that it stands: a version that was got while it was being made says
         # nothing about the server at its other end.
-        self.made = next(sequence)  # atomic in CPython, for a count
+        self.made = next(sequence)
         self.dialect = _META if self.meta else _TEXT
         self.time = ServerTime(now)
         self.place: Place | None = None
+
+    def until(self, ttl_seconds: float) -> int:
+        """Return the expiration of a record that is stored now."""
+        return self.time.until(ttl_seconds + self.dialect.grace_seconds)
 
 
 class Connections(Pool[Connection]):
@@ -86,7 +81,8 @@ class Connections(Pool[Connection]):
     Attributes:
         address: the server's, in full.
         tells_time: whether the server itself answers, and can be asked for its time.
-        sequence: as of `Connection`.
+        sequence: numbers versions and connections, so that their order is known. `next` on a
+            count is atomic in CPython.
     """
 
     trouble = (*TROUBLE, Refused)

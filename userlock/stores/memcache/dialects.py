@@ -23,16 +23,12 @@ from userlock.stores.memcache.wire import Refused, Wire, unexpected
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
-#: How often a record may appear between the two commands of an `append`.
-_MOST_APPENDS = 5
 #: memcached's replies to an append for want of memory. Beyond a megabyte, and where only the
 #: longer item finds no room, it replies as if there were no item.
 _NO_ROOM = (
     b"SERVER_ERROR out of memory storing object",
     b"SERVER_ERROR object too large for cache",
 )
-#: A record of this length has not just appeared between the two commands.
-_LONG_BYTES = 500_000
 
 
 class _WithoutCas(Refused):
@@ -40,13 +36,7 @@ class _WithoutCas(Refused):
 
 
 class Item(NamedTuple):
-    """An item as it was read.
-
-    Attributes:
-        record: its bytes.
-        cas: its CAS number.
-        remaining: its seconds of life, the grace included; None if not known.
-    """
+    """An item as it was read. `remaining`: its seconds of life, the grace included, if known."""
 
     record: bytes
     cas: int
@@ -65,16 +55,14 @@ class Change(NamedTuple):
 class Dialect(Protocol):
     """One of the protocols. Keys, and expirations (`until`), as memcached takes them.
 
-    CAS numbers that are returned: 0 if the server does not tell.
+    Attributes:
+        grace_seconds: how much longer than its time to live to keep a record.
     """
 
-    @property
-    def grace_seconds(self) -> float:
-        """Return how much longer than its time to live to keep a record."""
-        ...
+    grace_seconds: float
 
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        """Add an item. Its CAS number; None if there is one already."""
+        """Add an item. Its CAS number, 0 if not known; None if there is one already."""
         ...
 
     def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
@@ -82,28 +70,22 @@ class Dialect(Protocol):
         ...
 
     def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
-        """Replace items, in one packet where that is safe.
-
-        The new CAS number of each, as the replies come; None if it has changed or gone.
-        """
+        """Replace items. New CAS numbers, as the replies come; None if it has changed or gone."""
         ...
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         """Delete the item if it has that CAS number; return whether it was."""
         ...
 
-    def append(self, wire: Wire, key: bytes, line: bytes) -> Item | None:
-        """Return the item after `line` was added to it; None if there is none.
-
-        Without the line, where there is no room for it.
-        """
+    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        """Add a line; return whether that was done, and the item right afterwards."""
         ...
 
 
 class Meta:
     """The meta protocol."""
 
-    grace_seconds = GRACE_SECONDS
+    grace_seconds: float = GRACE_SECONDS
 
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
@@ -138,18 +120,13 @@ class Meta:
         reply = wire.line(b"md %b C%d\r\n" % (key, cas))
         return _is_done(reply, b"HD", b"EX", b"NF")
 
-    def append(self, wire: Wire, key: bytes, line: bytes) -> Item | None:
-        packet = b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key)
-        item = None
-        for _ in range(_MOST_APPENDS):
-            wire.send(packet)
-            first = wire.read_line()
-            appended = first != b"NS" and first not in _NO_ROOM
-            item = self._item(wire, first if appended else wire.read_line())
-            wire.finish()
-            if appended or not _may_just_have_come(item):
-                return item
-        return item
+    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        wire.send(b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key))
+        first = wire.read_line()
+        appended = first not in (b"NS", *_NO_ROOM)
+        item = self._item(wire, first if appended else wire.read_line())
+        wire.finish()
+        return appended, item
 
     @staticmethod
     def _cas(reply: bytes) -> int:
@@ -214,16 +191,12 @@ class Text:
         reply = wire.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
         return _is_done(reply, b"STORED", b"EXISTS", b"NOT_FOUND")
 
-    def append(self, wire: Wire, key: bytes, line: bytes) -> Item | None:
-        item = None
-        for _ in range(_MOST_APPENDS):
-            wire.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
-            appended = _is_done(wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
-            item = self._item(wire)
-            wire.finish()
-            if appended or not _may_just_have_come(item):
-                return item
-        return item
+    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        wire.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
+        appended = _is_done(wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
+        item = self._item(wire)
+        wire.finish()
+        return appended, item
 
     def _written(self, wire: Wire, record: bytes, *refusals: bytes) -> int | None:
         """Return the CAS number of the item just written; None if it was refused."""
@@ -258,11 +231,6 @@ class Text:
         if len(fields) < 5 or fields[4] == b"0":
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, int(fields[4]), None)
-
-
-def _may_just_have_come(item: Item | None) -> bool:
-    """Return whether an item may have been created after the append was refused."""
-    return item is not None and len(item.record) < _LONG_BYTES
 
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:

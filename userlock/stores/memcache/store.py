@@ -32,8 +32,8 @@ then go to a caller that came later than those in the queue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
@@ -47,6 +47,12 @@ from userlock.stores.memcache.dialects import Change, Item
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
+
+_Answer = TypeVar("_Answer")
+#: How often an item may appear between the two commands of an `append`; one of such a length has
+#: not just appeared.
+_MOST_APPENDS = 5
+_LONG_BYTES = 500_000
 
 
 class _Version(NamedTuple):
@@ -120,19 +126,19 @@ class MemcacheStore(LeaseStore):
         key = self.keys.lock(lock_id)
 
         def exchange(connection: Connection) -> int | None:
-            until = _until(connection, ttl_seconds)
+            until = connection.until(ttl_seconds)
             return connection.dialect.create(connection, key, record, until)
 
-        cas = self.connections.ask(exchange, take=self.connections.take_in_time)
+        cas = self._ask_in_time(exchange)
         return None if cas is None else self._version(cas, record, key)
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.keys.lock(lock_id)
-
-        def exchange(connection: Connection) -> Item | None:
-            return connection.dialect.read(connection, [key])[0]
-
-        item = self.connections.ask(exchange, again=not hurry, hurry=hurry)
+        (item,) = self.connections.ask(
+            lambda connection: connection.dialect.read(connection, [key]),
+            again=not hurry,
+            hurry=hurry,
+        )
         return self.stored(item, key)
 
     def swap(
@@ -144,37 +150,35 @@ class MemcacheStore(LeaseStore):
             (cas,) = self._numbers(connection, [own])
             if cas is None:
                 return None
-            change = Change(key, cas, record, _until(connection, ttl_seconds))
+            change = Change(key, cas, record, connection.until(ttl_seconds))
             (new,) = connection.dialect.swap(connection, [change])
             return new
 
-        new = self.connections.ask(exchange, take=self.connections.take_in_time)
+        new = self._ask_in_time(exchange)
         return None if new is None else self._version(new, record, key)
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
         """Swap many records in one packet; two after the connection was made again, or behind a
         proxy. By the text protocol, one after another."""
         outcomes: list[object | StoreUnavailable | None] = []
+        keys = [self.keys.lock(swap.lock_id) for swap in swaps]
 
         def exchange(connection: Connection) -> None:
             numbers = self._numbers(connection, [_own(swap.version) for swap in swaps])
             changes = [
-                Change(
-                    _own(swap.version).key, cas, swap.record, _until(connection, swap.ttl_seconds)
-                )
-                for swap, cas in zip(swaps, numbers, strict=True)
+                Change(key, cas, swap.record, connection.until(swap.ttl_seconds))
+                for swap, key, cas in zip(swaps, keys, numbers, strict=True)
                 if cas is not None
             ]
             replies = connection.dialect.swap(connection, changes)
-            for swap, cas in zip(swaps, numbers, strict=True):
+            for swap, key, cas in zip(swaps, keys, numbers, strict=True):
                 new = None if cas is None else next(replies)
-                key = _own(swap.version).key
                 # Each by itself: those before a break are known.
                 outcomes.append(None if new is None else self._version(new, swap.record, key))
             connection.finish()
 
         try:
-            self.connections.ask(exchange, take=self.connections.take_in_time)
+            self._ask_in_time(exchange)
         except StoreUnavailable as trouble:
             return outcomes + [trouble] * (len(swaps) - len(outcomes))
         return outcomes
@@ -211,12 +215,21 @@ class MemcacheStore(LeaseStore):
         key = self.keys.lock(lock_id)
 
         def exchange(connection: Connection) -> Item | None:
-            return connection.dialect.append(connection, key, line)
+            for _ in range(_MOST_APPENDS):
+                appended, item = connection.dialect.append(connection, key, line)
+                # An item may appear after the append was refused, before it is read.
+                if appended or item is None or len(item.record) > _LONG_BYTES:
+                    break
+            return item
 
         return self.stored(self.connections.ask(exchange), key)
 
     def close(self) -> None:
         self.connections.drop_idle()
+
+    def _ask_in_time(self, exchange: Callable[[Connection], _Answer]) -> _Answer:
+        """Return the result of an exchange that stores something, for a time to live."""
+        return self.connections.ask(exchange, take=self.connections.take_in_time)
 
     # --- versions ---------------------------------------------------------------------------
 
@@ -261,11 +274,6 @@ def _is_of(item: Item, version: _Version) -> bool:
     # number tells where it is known. After a restart the same record cannot be
     # there by chance: it carries the random token of its owner.
     return item.record == version.record and version.cas in (0, item.cas)
-
-
-def _until(connection: Connection, ttl_seconds: float) -> int:
-    """Return the expiration of a record."""
-    return connection.time.until(ttl_seconds + connection.dialect.grace_seconds)
 
 
 def _own(version: object) -> _Version:

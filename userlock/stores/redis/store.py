@@ -21,11 +21,11 @@ which a key expires, counted from when it carries the command out, also after it
 was stopped. So that a small step of that clock takes no lease away, a record
 counts as lapsed a second later than asked for.
 
-Limits are those of one Redis. A record that was written and not yet
-replicated is gone after a fail-over; a server with `maxmemory` and an
-`allkeys-…` policy may evict it; a wall clock set forward by more than a second
-ends leases early. The lock then does not exclude, and fencing at the Datastore
-commit refuses the loser's write.
+Limits are those of one Redis. A record that was not yet replicated is gone
+after a fail-over; a server with `maxmemory` and an `allkeys-…` policy may evict
+it; a wall clock set forward by more than a second ends leases early. The lock
+then does not exclude, and fencing at the Datastore commit refuses the loser's
+write.
 """
 
 from __future__ import annotations
@@ -48,14 +48,10 @@ from userlock.stores.redis.url import parse_url
 _SLACK_SECONDS = 1.0
 
 
-class _Script(NamedTuple):
-    body: bytes
-    sha: str
-
-    @classmethod
-    def of(cls, body: str) -> _Script:
-        encoded = body.encode()
-        return cls(encoded, hashlib.sha1(encoded, usedforsecurity=False).hexdigest())
+class _Script:
+    def __init__(self, body: str) -> None:
+        self.body = body.encode()
+        self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
 
 
 # KEYS[1]: the record, with its head. ARGV: a version, as its head and its length.
@@ -64,28 +60,22 @@ local found = redis.call('get', KEYS[1])
 if not found or #found ~= tonumber(ARGV[2]) then return 0 end
 if string.sub(found, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
 """
-_READ = _Script.of("""
+_READ = _Script("""
 local found = redis.call('get', KEYS[1])
 return found and {found, redis.call('pttl', KEYS[1])}
 """)
-_SWAP = _Script.of(
-    _COMPARE
-    + """
+_SWAP = _Script(f"""{_COMPARE}
 redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
-"""
-)
-_REWRITE = _Script.of(
-    _COMPARE
-    + """
+""")
+_REWRITE = _Script(f"""{_COMPARE}
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then return 0 end
 redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
 return 1
-"""
-)
-_REMOVE = _Script.of(_COMPARE + "return redis.call('del', KEYS[1])")
-_APPEND = _Script.of("""
+""")
+_REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
+_APPEND = _Script("""
 if redis.call('exists', KEYS[1]) == 0 then return false end
 redis.call('append', KEYS[1], ARGV[1])
 return {redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])}
@@ -154,22 +144,14 @@ class RedisStore(LeaseStore):
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
         command = ("SET", self.key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
-
-        def exchange(connection: Connection) -> bool:
-            reply = connection.ask(*command)
-            if reply not in (b"OK", None):
-                raise _odd(reply)
-            return reply is not None
-
-        return version if self.connections.ask(exchange) else None
+        done = self.connections.ask(lambda connection: _done(connection.ask(*command), b"OK", None))
+        return version if done else None
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.key(lock_id)
-
-        def exchange(connection: Connection) -> Stored | None:
-            return stored(_run(connection, _READ, key))
-
-        return self.connections.ask(exchange, again=not hurry, hurry=hurry)
+        return self.connections.ask(
+            lambda connection: stored(_run(connection, _READ, key)), again=not hurry, hurry=hurry
+        )
 
     def swap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
@@ -216,14 +198,9 @@ class RedisStore(LeaseStore):
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.key(lock_id)
-
-        def exchange(connection: Connection) -> Stored | None:
-            return stored(_run(connection, _APPEND, key, line))
-
-        return self.connections.ask(exchange)
+        return self.connections.ask(lambda connection: stored(_run(connection, _APPEND, key, line)))
 
     def close(self) -> None:
-        """Close the connections that stand idle. The store can still be used afterwards."""
         self.connections.drop_idle()
 
     def key(self, lock_id: str) -> bytes:
@@ -233,12 +210,10 @@ class RedisStore(LeaseStore):
 
     def _change(self, script: _Script, lock_id: str, version: object, *args: bytes | int) -> bool:
         """Run a script that changes a record of that version; return whether it did."""
-        own, key = _own(version), self.key(lock_id)
-
-        def exchange(connection: Connection) -> bool:
-            return _done(_run(connection, script, key, *own, *args))
-
-        return self.connections.ask(exchange)
+        key, own = self.key(lock_id), _own(version)
+        return self.connections.ask(
+            lambda connection: _done(_run(connection, script, key, *own, *args))
+        )
 
 
 def _run(connection: Connection, script: _Script, key: bytes, *args: bytes | int) -> Any:
@@ -253,9 +228,6 @@ def _own(version: object) -> _Version:
     return version
 
 
-# --- records as stored --------------------------------------------------------------------------
-
-
 def _fresh(record: bytes) -> tuple[bytes, _Version]:
     """Return the value to store for a record, and the version that it will have."""
     head = b"#%b\n" % base64.b64encode(os.urandom(12))
@@ -267,13 +239,10 @@ def _lifetime(ttl_seconds: float) -> int:
     return math.ceil((ttl_seconds + _SLACK_SECONDS + GRACE_SECONDS) * 1000)
 
 
-# --- what replies mean --------------------------------------------------------------------------
-
-
-def _done(reply: Any) -> bool:
-    if reply not in (0, 1):
+def _done(reply: Any, yes: object = 1, no: object = 0) -> bool:
+    if reply not in (yes, no):
         raise _odd(reply)
-    return bool(reply)
+    return bool(reply == yes)
 
 
 def stored(reply: Any) -> Stored | None:
