@@ -10,15 +10,9 @@ from userlock.lock.store import LeaseStore, Stored
 
 
 class Listed(NamedTuple):
-    """A lock that has a record, as its store lists it.
+    """A lock that has a record, as its store lists it."""
 
-    Attributes:
-        name: the lock id; where the store keeps only its hash, `sha256:` and the hash.
-        hashed: whether the name is such a hash.
-        stored: its record.
-    """
-
-    name: str
+    name: str  # its id; where the store keeps only its hash, `sha256:` and the hash
     hashed: bool
     stored: Stored
 
@@ -29,14 +23,10 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The locks of a store that have a record, each once, in no order.
-
-    Attributes:
-        locks: locks that come or go meanwhile may be there or not.
-        note: why there may be more of them, for messages; empty if there are not.
-    """
+    """The locks of a store that have a record, each once, in no order."""
 
     locks: list[Listed]
+    #: Why there may be more of them; empty if there are not.
     note: str = ""
 
 
@@ -44,11 +34,7 @@ class Kind(Protocol):
     """The functions of such a module. Their store is one of that kind."""
 
     def list_locks(self, store: Any, limit: int) -> Listing:
-        """Return at most `limit` locks. Costs the store some work.
-
-        Raises:
-            StoreUnavailable: the store did not answer.
-        """
+        """Return at most `limit` locks. Costs the store some work. Raises `StoreUnavailable`."""
         ...
 
     def examine(self, store: Any) -> list[Finding]:

@@ -187,15 +187,7 @@ def _reason(error: Exception) -> str:
 
 
 def observe(connections: Connections, key: bytes) -> Observed:
-    """Ask the server for its statistics, and measure.
-
-    Args:
-        connections: to the server.
-        key: one that nobody uses; something is stored under it for a second.
-
-    Raises:
-        StoreUnavailable: the server cannot be reached, or stops answering.
-    """
+    """Ask the server for its statistics, and measure with an item under a key of nobody's."""
     began = time.monotonic()
 
     def exchange(first: Connection) -> Observed:

@@ -56,12 +56,7 @@ _CAPABILITIES = {
 
 
 def examine(project: str | None = None, database: str | None = None) -> list[Finding]:
-    """Return the findings about the Datastore that the environment names.
-
-    Args:
-        project: another one than the environment's.
-        database: another one than the default database.
-    """
+    """Return the findings about a Datastore; by default that which the environment names."""
     try:
         client = ndb.Client(project=project, database=database)
     except (OSError, GoogleAuthError) as error:
@@ -74,9 +69,7 @@ def examine(project: str | None = None, database: str | None = None) -> list[Fin
 def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
     """Return the findings about the Datastore that an `ndb.Client` is connected to.
 
-    Args:
-        client: not within a context of it.
-        write: also through ndb; see `through_ndb`.
+    `write`: also through ndb, not within a context of the client; see `through_ndb`.
     """
     found = Findings(Endpoint(client).name)
     capabilities = probe(client)

@@ -38,13 +38,9 @@ def new_lock_id() -> str:
 def try_out(
     found: Findings, store: LeaseStore, *, clock: Clock = SYSTEM_CLOCK, patience: float
 ) -> None:
-    """Add the findings about a store's records and its speed.
+    """Add the findings about the records and the speed of a store on one server.
 
-    Args:
-        found: of the store's one server.
-        store: to be tried.
-        clock: to measure by.
-        patience: how long the store itself waits for a reply, in seconds.
+    `patience`: how long the store itself waits for a reply, in seconds.
     """
     try:
         faults = faults_of_records(store)
@@ -72,11 +68,7 @@ def try_out(
 
 
 def faults_of_records(store: LeaseStore) -> list[str]:
-    """Return a phrase for each fault of the store; none if all is well.
-
-    Raises:
-        StoreUnavailable: it did not answer.
-    """
+    """Return a phrase for each fault of the store; none if all is well."""
     lock_id, record, line = new_lock_id(), b'["doctor"]', b"\n+i doctor"
     faults: list[str] = []
     first = store.create(lock_id, record, _TTL_SECONDS)
@@ -118,11 +110,7 @@ def latency_of(
     most: int = 300,
     most_seconds: float = 0.5,
 ) -> Latency:
-    """Measure the time of one read: one round trip.
-
-    Raises:
-        StoreUnavailable: it did not answer.
-    """
+    """Measure the time of one read: one round trip."""
     lock_id = new_lock_id()
     store.read(lock_id)  # makes the connection
     times: list[float] = []

@@ -18,15 +18,9 @@ FOREIGN = "something that userlock did not write"
 
 
 class LockState(NamedTuple):
-    """A lock, and its record if it has one.
+    """A lock, and its record if it has one."""
 
-    Attributes:
-        name: its id; where the store keeps only a hash of it, that.
-        record: None when it has neither holder nor waiters.
-        hashed: the name is a hash.
-    """
-
-    name: str
+    name: str  # as `Listed.name`
     record: Record | None
     hashed: bool = False
 
@@ -46,16 +40,11 @@ class LockState(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The locks of a store at one moment.
-
-    Attributes:
-        wall: when, in seconds since 1970.
-        locks: those that have a record, or that were asked for.
-        note: which are missing, and why; empty if none are.
-    """
+    """The locks of a store at one moment, in seconds since 1970."""
 
     wall: float
     locks: list[LockState]
+    #: Which locks are missing, and why; empty if none are.
     note: str
 
     @property

@@ -37,14 +37,7 @@ class Address:
         self._lookup: _Lookup | None = None
 
     def resolve(self, timeout: float) -> str:
-        """Return the host to connect to, as a number.
-
-        Args:
-            timeout: how long to wait for it, in seconds.
-
-        Raises:
-            OSError: the name is not known; `TimeoutError`: not in time.
-        """
+        """Return the host to connect to, as a number; an `OSError` after so many seconds."""
         if self._numeric:
             return self.host
         with self._lock:

@@ -16,9 +16,9 @@ the store keeps in the value what the service does not remember:
                                     state 0b44, number 18 ◀───── swap 17
         swap 17 ──────────────────▶ EXISTS: nothing is written
 
-  The name is random and part of the value, so a version means the same
-  however often the service has been flushed or restarted since. (Its numbers
-  are only relied on for the time between two calls.)
+  The name is random and part of the value, so a version means the same also
+  after the service was flushed or restarted. (Its numbers are only relied on
+  between two calls.)
 - `remove` swaps in a tombstone that lives for a second. It counts as no
   record, and `create` swaps it for a new one.
 - `append` is tried again, after a short random delay, while others append.
@@ -26,18 +26,16 @@ the store keeps in the value what the service does not remember:
 An uncontended lock costs three calls of the service.
 
 Time. The end in the value is by the clock of the machine that wrote it; the
-service drops the value, and readers call it lapsed, by their own. All three
-are assumed to agree within `SKEW_SECONDS`: a record then never lapses or goes
-early, and does both up to two of them late. Clocks that differ by more can end
-a lease early, by the excess; the fencing at the Datastore commit then refuses
-the loser's write.
+service drops the value, and readers call it lapsed, by their own. While all
+three agree within `SKEW_SECONDS`, a record never lapses or goes early, and does
+both up to two of them late. Clocks that differ by more can end a lease early.
 
 Limits. The service may drop any value at any time, as any memcache: two can
 then hold a lock, and the fencing refuses the loser's write. Calls belong to a
-request: in a thread that serves none (the renewal thread, or one of your own)
-the SDK refuses them, which is an outage to the lock. So take leases that are
-long enough for the request, without heartbeats. Lock ids are those of the
-whole app: the namespace of `namespace_manager` is not part of them.
+request: in other threads (the renewal thread, or one of your own) the SDK
+refuses them, which is an outage to the lock. So take leases that are long
+enough for the request, without heartbeats. The namespace of
+`namespace_manager` is not part of lock ids.
 
 Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
 of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
@@ -114,8 +112,7 @@ class AppEngineStore(LeaseStore):
     """A lease store in App Engine's bundled memcache. Thread-safe.
 
     Survives a fork before the process's first call of an App Engine service,
-    as in a server that forks its workers. The SDK calls from threads that do
-    not come along: in the child of a process that has them, calls time out.
+    as in a server that forks its workers: the SDK's threads do not come along.
 
     Values of other programs count as held by an unknown holder until they go:
     nothing is appended to them, and they are never unpickled.
@@ -124,9 +121,6 @@ class AppEngineStore(LeaseStore):
         prefix: begins every key, so that deployments can share an app.
         clock: for the wall time, and for waiting between attempts.
         random: for jitter.
-
-    Raises:
-        ValueError: a prefix that memcache cannot carry.
     """
 
     #: The SDK refuses calls from threads that serve no request.
@@ -146,11 +140,7 @@ class AppEngineStore(LeaseStore):
 
     @classmethod
     def from_url(cls, url: str) -> AppEngineStore:
-        """Return the store that `appengine://?prefix=NAME` names.
-
-        Raises:
-            ValueError: the URL is malformed; the message says how.
-        """
+        """Return the store that `appengine://?prefix=NAME` names; `ValueError` for another URL."""
         parts = urlsplit(url)
         if parts.netloc or parts.path:
             raise ValueError(f"{url!r} must look like appengine://?prefix=NAME")
@@ -336,7 +326,7 @@ def _store(key: bytes, record: bytes, ends_ms: int, number: int | None = None) -
 
 
 def _expires(ends_ms: int) -> int:
-    """Return when the service may drop a record: as a date, which is not read as a duration.
+    """Return the date at which the service may drop a record.
 
     A reader's clock may be behind the service's, and finds the record lapsed
     `SKEW_SECONDS` after its end: the time of grace comes after both.

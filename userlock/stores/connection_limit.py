@@ -36,8 +36,8 @@ class _Waiter(Generic[_C]):
 class Places(Generic[_C]):
     """A number of places for connections. Thread-safe; a forked child needs places of its own.
 
-    A place is free again when nothing refers to it any more. So none is lost
-    for ever when an interrupt makes a thread drop a connection.
+    A place is free again when nothing refers to it any more: none is lost when
+    an interrupt makes a thread drop a connection.
 
     Args:
         most: how many.
@@ -55,14 +55,7 @@ class Places(Generic[_C]):
         self.waiters: dict[_Waiter[_C], None] = {}
 
     def take(self, seconds: float) -> _C | Place:
-        """Return an idle connection, or a place for another one.
-
-        Args:
-            seconds: how long to wait for either.
-
-        Raises:
-            TimeoutError: there was neither.
-        """
+        """Return an idle connection, or a place for one; `TimeoutError` after that time."""
         waiter = _Waiter[_C]()
         try:
             with self._lock:

@@ -25,20 +25,16 @@ HURRY_TIMEOUT = 0.1
 
 
 class Connection(Protocol):
-    """One connection, used by one thread at a time.
+    """One connection, used by one thread at a time."""
 
-    Attributes:
-        place: the place that it occupies in its pool until it is closed.
-    """
-
+    #: In its pool, until it is closed.
     place: Place | None
 
     @property
     def stale(self) -> bool:
         """Return whether this idle connection is readable: most likely it has ended.
 
-        Seen before anything is sent, a dead connection is simply replaced,
-        and no command on it is in doubt.
+        A dead connection is replaced before anything is sent and in doubt.
         """
         ...
 
@@ -99,7 +95,7 @@ class Pool(abc.ABC, Generic[_C]):
 
         After any error, `KeyboardInterrupt` included, the connection is closed:
         a reply may still be on its way, and would be taken for the next
-        command's. After trouble with the server, the idle ones are closed too.
+        command's. Trouble with the server is raised as `StoreUnavailable`.
 
         Args:
             exchange: sends commands, and reads all their replies.
@@ -107,9 +103,6 @@ class Pool(abc.ABC, Generic[_C]):
             again: the exchange may be repeated on another connection if the first one breaks.
             apart: use a new connection, and close it afterwards.
             hurry: as `apart`, with `HURRY_TIMEOUT` for a reply.
-
-        Raises:
-            StoreUnavailable: trouble with the server.
         """
         apart = apart or hurry
         sent = False  # at any time: the first of two may yet have been carried out
@@ -190,11 +183,7 @@ class Pool(abc.ABC, Generic[_C]):
         self._places.hand_on()
 
     def _start_again(self) -> None:
-        """Let go of the parent's connections, in a forked child.
-
-        Closing the child's descriptors leaves the parent's open, and no client
-        sends anything on close.
-        """
+        """Let go of the parent's connections, in a forked child: nothing is sent on close."""
         # Those in use will not come back; nor can waiting threads be woken.
         self._places = Places(self._most, self.idle)
         self.drop_idle()

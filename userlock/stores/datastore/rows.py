@@ -32,39 +32,28 @@ MARK = "mark"
 
 _SECOND = 1_000_000
 _GRACE = int(GRACE_SECONDS * _SECOND)
-# How much longer than its time to live a row counts, because the holder's clock
-# may run faster or slower than Datastore's: the kernel corrects a clock by up to
-# 1/2000 of its rate, and a leap second is smeared by 1/86400.
+# How much longer than its time to live a row counts: the kernel corrects a holder's
+# clock by up to 1/2000 of its rate, and a leap second is smeared by 1/86400.
 _SLACK = 50_000
 _SLACK_PART = 1000
-# `expire_at` is the one time that comes from a client's wall clock: when the row
-# may be swept. A day after its end, so that a clock that is hours behind does not
-# have a living row swept away.
+# `expire_at` is the one time that comes from a client's clock. A day after the end, so
+# that a clock that is hours behind does not have a living row swept away.
 _SWEEP_AFTER = 86_400 * _SECOND
 _LAST_TIMESTAMP = 253_402_300_799 * _SECOND  # the year 9999
 
 
 class Row(NamedTuple):
-    """A row as it was read. Times in microseconds since 1970, by Datastore's clock.
-
-    Attributes:
-        record: its bytes.
-        version: Datastore's name for this state; grows with each change, and no other state,
-            past or future, of any row with this key has it.
-        began: when its time to live began.
-        ttl: microseconds it lives.
-        expire_at: when it may be swept.
-        mark: names the write that made this state.
-        now: when it was read.
-    """
+    """A row as it was read. Times in microseconds since 1970, by Datastore's clock."""
 
     record: bytes
+    #: Datastore's name for this state: no other state, past or future, of any row with this key
+    #: has it.
     version: int
-    began: int
+    began: int  # its time to live
     ttl: int
-    expire_at: int
-    mark: bytes
-    now: int
+    expire_at: int  # when it may be swept
+    mark: bytes  # names the write that made this state
+    now: int  # when it was read
 
     @property
     def left(self) -> int:
@@ -82,25 +71,17 @@ class Row(NamedTuple):
 
 
 def new_mark() -> bytes:
-    """Return a random name for one write. It makes every write a change, too.
+    """Return a random name for one write.
 
     Datastore gives an unchanged row neither a new version nor a new update
-    time (`MutationResult.version`), so that extending a lease with the same
-    record would not begin a new life.
+    time (`MutationResult.version`): an extension with the same record would
+    not begin a new life.
     """
     return secrets.token_bytes(8)
 
 
 def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float, mark: bytes) -> Any:
-    """Return the entity that begins a life.
-
-    Args:
-        key: the row's key.
-        record: what to store.
-        ttl_seconds: rounded up to the microsecond.
-        wall: now, in seconds since 1970; only for sweeping dead rows.
-        mark: from `new_mark`.
-    """
+    """Return the entity that begins a life. `wall` is now, only for sweeping dead rows."""
     ttl = math.ceil(ttl_seconds * _SECOND)
     sweep = min(int(wall * _SECOND) + ttl + _GRACE + _SWEEP_AFTER, _LAST_TIMESTAMP)
     return _entity(key, record, ttl, sweep, mark)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -30,7 +30,6 @@ HURRY_TIMEOUT = 0.5
 
 _FIRST_DELAY = 0.02
 _MOST_DELAY = 0.5
-_BATCH = 300
 
 _PropertyFilter: Any = query_types.PropertyFilter
 _CompositeFilter: Any = query_types.CompositeFilter
@@ -77,23 +76,119 @@ class _Refused(StoreUnavailable):
         self.code = code
 
 
-class Patience:
-    """The time-outs of a verb: one for each RPC, and twice as long for all of them.
+class Channel:
+    """The connection to a database. Thread-safe; survives fork with a factory."""
 
-    Attributes:
-        asked: whether one of its RPCs may have reached the server.
+    def __init__(
+        self, client: Any, client_factory: Callable[[], Any], namespace: str | None
+    ) -> None:
+        self._given = client
+        self._factory = client_factory
+        self._namespace = namespace
+        self._endpoint: Endpoint | None = None
+        self._lock = threading.Lock()
+        self._inherited = False
+        reset_in_child(self._start_again)
+
+    def _start_again(self) -> None:
+        """Open another one in a forked child."""
+        used = self._endpoint is not None or self._given is not None
+        self._inherited = self._inherited or used
+        self._endpoint = None
+        self._lock = threading.Lock()
+
+    def endpoint(self) -> Endpoint:
+        """Return the database; its client is made when it is first needed."""
+        if self._inherited and self._endpoint is None and _forks_badly():
+            # An RPC would hang, whatever its time-out and however new its channel.
+            raise StoreUnavailable(
+                "datastore: this process was forked from one that had used gRPC, whose support "
+                "for that is off: set GRPC_ENABLE_FORK_SUPPORT=1, or fork before locks are used",
+                sent=False,
+            )
+        with self._lock:
+            if self._endpoint is None:
+                try:
+                    client = self._factory() if self._given is None else self._given
+                    self._endpoint = Endpoint(client, self._namespace)
+                except Exception as error:  # no project, no credentials
+                    raise StoreUnavailable(f"datastore: no client: {error}", sent=False) from error
+            return self._endpoint
+
+    def close(self) -> None:
+        """Close the client, if it is our own; the next RPC makes another."""
+        with self._lock:
+            endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None and self._given is None:
+            endpoint.client.stub.close()
+
+
+class Calls:
+    """The RPCs of one verb. Each has a time-out, and all together twice as long.
+
+    Args:
+        endpoint: the database.
+        kind: of the rows.
+        clock: for the time, and for waiting.
+        timeout: for one RPC, in seconds.
     """
 
-    def __init__(self, clock: Clock, timeout: float) -> None:
-        self.asked = False
+    def __init__(self, endpoint: Endpoint, kind: str, clock: Clock, timeout: float) -> None:
+        self._endpoint = endpoint
+        self._kind = kind
         self._clock = clock
         self._timeout = timeout
         self._ends = clock.now() + 2 * timeout
         self._delay = _FIRST_DELAY
+        self._sent = False
 
-    def for_rpc(self) -> float:
-        """Return the time-out of an RPC that begins now, in seconds."""
-        return max(min(self._timeout, self._ends - self._clock.now()), 0.001)
+    def key(self, name: str) -> Any:
+        """Return the key of a row."""
+        return self._endpoint.key(self._kind, name)
+
+    def look_up(self, name: str) -> Row | None:
+        """Return a row as it is now; None where there is none."""
+        reply = self._again_if_broken("lookup", [self.key(name)])
+        where = f"{self._endpoint.name}: {self._kind} {name!r:.100}"
+        if reply.deferred:
+            raise StoreUnavailable(f"{where}: the lookup was put off")
+        if not reply.found:
+            return None
+        try:
+            return read_row(reply.found[0], reply.read_time)
+        except ValueError as error:
+            raise StoreUnavailable(f"{where}: {error}") from error
+
+    def query(self, begin: str, end: str, most: int, cursor: bytes) -> Any:
+        """Return the next batch of rows from one name to before another; a read for each row."""
+        query = Query(start_cursor=cursor)
+        query.limit.value = most
+        query.kind.add(name=self._kind)
+        both = query.filter.composite_filter
+        both.op = _CompositeFilter.Operator.AND
+        for operator, name in (("GREATER_THAN_OR_EQUAL", begin), ("LESS_THAN", end)):
+            part = both.filters.add().property_filter
+            part.property.name = "__key__"
+            part.op = _PropertyFilter.Operator[operator]
+            part.value.key_value.CopyFrom(self.key(name))
+        return self._again_if_broken("run_query", query)
+
+    def commit(self, mutation: Any) -> Any | None:
+        """Apply one mutation; its `MutationResult`, or None when the row is not as it expects.
+
+        ABORTED is contention with another commit, and nothing was done: tried
+        again while there is time (see "Error codes").
+        """
+        while True:
+            try:
+                result = self._call("commit", mutation)
+                return None if result.conflict_detected else result
+            except Aborted as trouble:
+                self.wait_or_raise(trouble)
+            except _Refused as trouble:
+                if (mutation.WhichOneof("operation"), trouble.code) in _DOES_NOT_FIT:
+                    return None
+                raise
 
     def wait_or_raise(self, trouble: StoreUnavailable) -> None:
         """Wait a little before another try; raise `trouble` if there is no time for one.
@@ -106,164 +201,31 @@ class Patience:
             raise trouble
         self._clock.sleep(delay)
 
-
-class Rpc:
-    """RPCs for rows of one kind. Thread-safe; survives fork with a factory.
-
-    Args:
-        client: an `ndb.Client`, or None; see `Endpoint`.
-        client_factory: makes one when it is needed, in each process that needs one.
-        namespace: None for the client's.
-        kind: of the rows.
-    """
-
-    def __init__(
-        self, client: Any, client_factory: Callable[[], Any], namespace: str | None, kind: str
-    ) -> None:
-        self._given = client
-        self._factory = client_factory
-        self._namespace = namespace
-        self._kind = kind
-        self._endpoint: Endpoint | None = None
-        self._lock = threading.Lock()
-        self._inherited = False
-        reset_in_child(self._start_again)
-
-    def _start_again(self) -> None:
-        """Take a channel of its own in a forked child; a thread of the parent may hold the lock."""
-        used = self._endpoint is not None or self._given is not None
-        self._inherited = self._inherited or used
-        self._endpoint = None
-        self._lock = threading.Lock()
-
-    # --- RPCs -------------------------------------------------------------------------------
-
-    def look_up(self, name: str, patience: Patience) -> tuple[Any, Row | None]:
-        """Return the key of a row, and the row as it is now; None where there is none."""
-        endpoint = self.endpoint(patience)
-        key = endpoint.key(self._kind, name)
-        reply = self._again_if_broken(endpoint, "lookup", [key], patience)
-        if reply.deferred:
-            raise StoreUnavailable(f"{endpoint.name} put the lookup of {name!r:.100} off")
-        if not reply.found:
-            return key, None
+    def _again_if_broken(self, rpc: str, argument: Any) -> Any:
         try:
-            return key, read_row(reply.found[0], reply.read_time)
-        except ValueError as error:
-            raise StoreUnavailable(
-                f"{endpoint.name}: {self._kind} {name!r:.100}: {error}"
-            ) from error
-
-    def rows(
-        self, begin: str, end: str, limit: int, patience: Callable[[], Patience]
-    ) -> Iterator[tuple[str, Row]]:
-        """Return the rows from one name to before another, by name; a read for each row.
-
-        `patience` makes one for each batch.
-        """
-        cursor = b""
-        while limit > 0:
-            waiting = patience()
-            endpoint = self.endpoint(waiting)
-            query = Query(start_cursor=cursor)
-            query.limit.value = min(limit, _BATCH)
-            query.kind.add(name=self._kind)
-            both = query.filter.composite_filter
-            both.op = _CompositeFilter.Operator.AND
-            for operator, name in (("GREATER_THAN_OR_EQUAL", begin), ("LESS_THAN", end)):
-                part = both.filters.add().property_filter
-                part.property.name = "__key__"
-                part.op = _PropertyFilter.Operator[operator]
-                part.value.key_value.CopyFrom(endpoint.key(self._kind, name))
-            batch = self._again_if_broken(endpoint, "run_query", query, waiting)
-            for result in batch.entity_results:
-                try:
-                    yield result.entity.key.path[-1].name, read_row(result, batch.read_time)
-                except ValueError:
-                    continue  # not one of ours
-            if not batch.entity_results:
-                return
-            limit -= len(batch.entity_results)
-            cursor = batch.end_cursor
-
-    def key(self, name: str, patience: Patience) -> Any:
-        """Return the key of a row."""
-        return self.endpoint(patience).key(self._kind, name)
-
-    def commit(self, mutation: Any, patience: Patience) -> Any | None:
-        """Apply one mutation; its `MutationResult`, or None when the row is not as it expects.
-
-        ABORTED is contention with another commit, and nothing was done: tried
-        again while there is time (see "Error codes").
-        """
-        endpoint = self.endpoint(patience)
-        while True:
-            try:
-                result = self._call(endpoint, "commit", mutation, patience)
-                return None if result.conflict_detected else result
-            except Aborted as trouble:
-                patience.wait_or_raise(trouble)
-            except _Refused as trouble:
-                if (mutation.WhichOneof("operation"), trouble.code) in _DOES_NOT_FIT:
-                    return None
-                raise
-
-    def close(self) -> None:
-        """Close the channel, if it is our own; the next RPC opens another."""
-        with self._lock:
-            endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None and self._given is None:
-            endpoint.client.stub.close()
-
-    # --- connection and errors --------------------------------------------------------------
-
-    def _again_if_broken(
-        self, endpoint: Endpoint, rpc: str, argument: Any, patience: Patience
-    ) -> Any:
-        try:
-            return self._call(endpoint, rpc, argument, patience)
+            return self._call(rpc, argument)
         except (Aborted, ConnectionBroken) as trouble:
-            patience.wait_or_raise(trouble)
-        return self._call(endpoint, rpc, argument, patience)
+            self.wait_or_raise(trouble)
+        return self._call(rpc, argument)
 
-    def _call(self, endpoint: Endpoint, rpc: str, argument: Any, patience: Patience) -> Any:
+    def _call(self, rpc: str, argument: Any) -> Any:
         """Return the answer of one of the endpoint's RPCs."""
+        where = self._endpoint.name
         while True:
+            timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)
             try:
-                reply = getattr(endpoint, rpc)(argument, patience.for_rpc())
+                answer = getattr(self._endpoint, rpc)(argument, timeout)
             except grpc.RpcError as error:
-                patience.asked = patience.asked or not _stayed_here(error)
-                trouble = _translated(error, f"{endpoint.name}: {rpc}", sent=patience.asked)
+                self._sent = self._sent or not _stayed_here(error)
+                trouble = _translated(error, f"{where}: {rpc}", sent=self._sent)
                 if not _for_parents_connection(error):
                     raise trouble from error
-                patience.wait_or_raise(trouble)
+                self.wait_or_raise(trouble)
                 continue
             except ValueError as error:  # a channel that was closed
-                raise StoreUnavailable(f"{endpoint.name}: {error}", sent=patience.asked) from error
-            patience.asked = True
-            return reply
-
-    def endpoint(self, patience: Patience) -> Endpoint:
-        """Return the database; its client is made when it is first needed."""
-        endpoint = self._endpoint
-        if endpoint is not None:
-            return endpoint
-        if self._inherited and _forks_badly():
-            # An RPC would hang, whatever its time-out and however new its channel.
-            raise StoreUnavailable(
-                "datastore: this process was forked from one that had used gRPC, whose support "
-                "for that is off: set GRPC_ENABLE_FORK_SUPPORT=1, or fork before locks are used",
-                sent=patience.asked,
-            )
-        with self._lock:
-            if self._endpoint is None:
-                try:
-                    client = self._factory() if self._given is None else self._given
-                    self._endpoint = Endpoint(client, self._namespace)
-                except Exception as error:  # no project, no credentials
-                    reason = f"datastore: no client: {error}"
-                    raise StoreUnavailable(reason, sent=patience.asked) from error
-            return self._endpoint
+                raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error
+            self._sent = True
+            return answer
 
 
 def _stayed_here(error: Any) -> bool:

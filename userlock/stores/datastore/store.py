@@ -43,32 +43,28 @@ Guarantees:
   also after the row was deleted and created again.
 
 Limits:
-- A lock with dozens of waiters belongs in memcached. Datastore slows down when one
-  row is written many times a second, and appends that meet have to be repeated: at
-  50 ms a round trip, measured with the emulator, 20 that begin at once are all in
-  after 2 s, with 11 RPCs each; of 40, one has given up after 4 s.
+- A lock with dozens of waiters belongs in memcached: Datastore slows down when one
+  row is written many times a second. At 50 ms a round trip, measured with the
+  emulator, 20 appends that begin at once are all in after 2 s, with 11 RPCs each;
+  of 40, one has given up after 4 s.
 - A dead row that nobody has read since it died can still be swapped and removed by
   its version: nobody else has had the lock. The first read deletes it.
-- The documentation does not say whether deleting a missing row by its version is a
-  conflict. If it is none, `remove` answers True when the row had already gone.
+- If deleting a missing row by its version is no conflict (the documentation does not
+  say), `remove` answers True when the row had already gone.
 - After a long outage gRPC may wait up to two minutes before it reconnects.
 - Fork: with a factory (the default, and for URLs) each process has a client of its
   own; a client that was handed in goes on in the child. Both need gRPC's support
-  for it where gRPC was used before the fork: it is on unless
-  GRPC_ENABLE_FORK_SUPPORT is 0 (measured on grpcio 1.85), and does not work while
-  another thread has an RPC under way. Where it is off RPCs in the child would hang,
-  so each verb raises `StoreUnavailable` instead.
+  for forks where gRPC was used before: it is on unless GRPC_ENABLE_FORK_SUPPORT is 0
+  (measured on grpcio 1.85), and does not work while another thread has an RPC under
+  way. Where it is off, each verb raises `StoreUnavailable` in the child.
 
 Dead rows stay until the next read of the lock. A policy on the property
-`expire_at`, set once for each kind, sweeps them a day later (not in the legacy
-mode, optimistic with entity groups):
+`expire_at`, set once for each kind, sweeps them a day after the end of the lease by
+its taker's clock (not in the legacy mode, optimistic with entity groups; see
+https://cloud.google.com/datastore/docs/ttl):
 
     gcloud firestore fields ttls update expire_at \\
         --collection-group=UserLockLease --enable-ttl --database='(default)'
-
-(https://cloud.google.com/datastore/docs/ttl). `expire_at` is a day after the end
-of the lease by its taker's clock: the one place where a client's clock counts,
-and it must be a day slow before a living row is swept.
 """
 
 from __future__ import annotations
@@ -89,11 +85,14 @@ from userlock.stores.datastore.rpc import (
     HURRY_TIMEOUT,
     TIMEOUT,
     Aborted,
+    Calls,
+    Channel,
     ConnectionBroken,
-    Patience,
-    Rpc,
 )
 from userlock.stores.datastore.url import parse_url
+
+#: How many rows a query reads at once.
+_BATCH = 300
 
 
 class DatastoreStore(LeaseStore):
@@ -110,13 +109,6 @@ class DatastoreStore(LeaseStore):
             tries again, takes at most twice as long.
         hurry_timeout: for a `read` in a hurry, in seconds. gRPC chooses the connection.
         clock: for time-outs and waiting, and `expire_at`.
-
-    Attributes:
-        timeout: as given.
-
-    Raises:
-        ValueError: names that Datastore cannot have.
-        TypeError: both a client and a factory.
     """
 
     def __init__(
@@ -139,18 +131,15 @@ class DatastoreStore(LeaseStore):
         self._prefix = check_prefix(prefix)
         self._hurry_timeout = hurry_timeout
         self._clock = clock
-        self._rpc = Rpc(client, client_factory or ndb.Client, namespace, check_kind(kind))
+        self._kind = check_kind(kind)
+        self._channel = Channel(client, client_factory or ndb.Client, namespace)
 
     @classmethod
     def from_url(cls, url: str) -> DatastoreStore:
         """Return the store of `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
 
-        Other parts come from the environment, as `ndb.Client` finds them
-        (GOOGLE_CLOUD_PROJECT, the metadata server, DATASTORE_EMULATOR_HOST), when
-        a lock is first used.
-
-        Raises:
-            ValueError: the URL is malformed; the message says how.
+        Other parts come from the environment, as `ndb.Client` finds them, when
+        a lock is first used. A malformed URL is a `ValueError`.
         """
         project, database, namespace, prefix, kind = parse_url(url)
 
@@ -162,21 +151,19 @@ class DatastoreStore(LeaseStore):
     # --- the verbs --------------------------------------------------------------------------
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        name, patience = self._name(lock_id), self._patience()
-        entity = self._fresh(self._rpc.key(name, patience), record, ttl_seconds)
-        result = self._rpc.commit(Mutation(insert=entity), patience)
+        name, calls = self._name(lock_id), self._calls()
+        entity = self._fresh(calls.key(name), record, ttl_seconds)
+        result = calls.commit(Mutation(insert=entity))
         if result is None:
-            _, row = self._rpc.look_up(name, patience)
+            row = calls.look_up(name)
             if row is None or not row.gone:
                 return None
             # The fastest here, be it another `create`, wins by the version.
-            replace = Mutation(update=entity, base_version=row.version)
-            result = self._rpc.commit(replace, patience)
+            result = calls.commit(Mutation(update=entity, base_version=row.version))
         return None if result is None else result.version
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        patience = self._patience(self._hurry_timeout if hurry else self.timeout)
-        _, row = self._living(self._name(lock_id), patience)
+        row = _living(self._calls(hurry=hurry), self._name(lock_id))
         return None if row is None else row.stored
 
     def swap(
@@ -184,123 +171,123 @@ class DatastoreStore(LeaseStore):
     ) -> object | None:
         if not _is_version(version):
             return None
-        patience = self._patience()
-        entity = self._fresh(self._rpc.key(self._name(lock_id), patience), record, ttl_seconds)
-        result = self._rpc.commit(Mutation(update=entity, base_version=version), patience)
+        calls = self._calls()
+        entity = self._fresh(calls.key(self._name(lock_id)), record, ttl_seconds)
+        result = calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         """Replace the record by two RPCs: the beginning of its life is to be stored again."""
-        patience = self._patience()
-        key, row = self._living(self._name(lock_id), patience)
+        name, calls = self._name(lock_id), self._calls()
+        row = _living(calls, name)
         if row is None or row.version != version:
             return None
-        entity = rows.rewritten(key, row, record, rows.new_mark())
-        result = self._rpc.commit(Mutation(update=entity, base_version=row.version), patience)
+        entity = rows.rewritten(calls.key(name), row, record, rows.new_mark())
+        result = calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
     def remove(self, lock_id: str, version: object) -> bool:
         if not _is_version(version):
             return False
-        patience = self._patience()
-        key = self._rpc.key(self._name(lock_id), patience)
-        return self._rpc.commit(Mutation(delete=key, base_version=version), patience) is not None
+        calls = self._calls()
+        key = calls.key(self._name(lock_id))
+        return calls.commit(Mutation(delete=key, base_version=version)) is not None
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         """Append as `LeaseStore.append`. A line that was sent twice is almost never there twice.
 
         After a broken connection the row's mark tells whether the update was
-        carried out, unless somebody else has written since. Then the line is
-        appended again if the row is still in the same life; else it is not
-        known whether the former one got it.
+        carried out, unless another write came since. Then the line is appended
+        again if the row is still in the same life; else the outcome is unknown.
         """
-        name, patience = self._name(lock_id), self._patience()
+        name, calls = self._name(lock_id), self._calls()
         mark = rows.new_mark()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
-            key, row = self._living(name, patience)
+            row = _living(calls, name)
             if in_doubt is not None and (row is None or row.began != in_doubt[0].began):
                 raise in_doubt[1]
             if row is None:
                 return None
             if row.mark == mark:
                 return row.stored
-            entity = rows.rewritten(key, row, row.record + line, mark)
-            mutation = Mutation(update=entity, base_version=row.version)
+            entity = rows.rewritten(calls.key(name), row, row.record + line, mark)
             try:
-                result = self._rpc.commit(mutation, patience)
+                result = calls.commit(Mutation(update=entity, base_version=row.version))
             except ConnectionBroken as trouble:
                 if in_doubt is not None:
                     raise
                 in_doubt = row, trouble
-                patience.wait_or_raise(trouble)
+                calls.wait_or_raise(trouble)
                 continue
             if result is not None:
                 return _as_appended(row, line, result)
-            patience.wait_or_raise(
-                Aborted(f"datastore: others were faster to change the row {name!r:.100}")
-            )
+            reason = f"datastore: others were faster to change the row {name!r:.100}"
+            calls.wait_or_raise(Aborted(reason))
 
     def close(self) -> None:
-        self._rpc.close()
+        self._channel.close()
 
     # --- for operators ----------------------------------------------------------------------
 
     def connect(self) -> str:
-        """Make the client, if there is none yet; return the name of its database.
-
-        Raises:
-            StoreUnavailable: no project, or no credentials.
-        """
-        return self._rpc.endpoint(self._patience()).name
+        """Make the client, if there is none yet; return the name of its database."""
+        return self._channel.endpoint().name
 
     def records(self, limit: int) -> Iterator[tuple[str, bool, Stored]]:
-        """Return the locks that have a record: name, whether it is a hash, and the record.
-
-        Costs a read for each row, as every query does.
-        """
+        """Return the locks that have a record: name, whether it is a hash, and the record."""
         for sign, hashed in (("=", False), ("#", True)):
             begin = f"{self._prefix}{sign}"
             # The sign after ours in ASCII: beyond it are other prefixes.
             end = f"{self._prefix}{chr(ord(sign) + 1)}"
-            for name, row in self._rpc.rows(begin, end, limit, self._patience):
-                limit -= 1
-                if not row.gone:
-                    yield name.removeprefix(begin), hashed, row.stored
+            cursor = b""
+            while limit > 0:
+                batch = self._calls().query(begin, end, min(limit, _BATCH), cursor)
+                for result in batch.entity_results:
+                    with contextlib.suppress(ValueError):  # not one of ours
+                        row = rows.read_row(result, batch.read_time)
+                        name: str = result.entity.key.path[-1].name
+                        if not row.gone:
+                            yield name.removeprefix(begin), hashed, row.stored
+                if not batch.entity_results:
+                    break
+                limit -= len(batch.entity_results)
+                cursor = batch.end_cursor
 
     # ----------------------------------------------------------------------------------------
-
-    def _living(self, name: str, patience: Patience) -> tuple[Any, Row | None]:
-        """Return the row's key, and the row; None when there is none, or it is dead.
-
-        A dead one is deleted, so that a row that was found dead cannot be
-        changed any more by its version:
-
-            A, holder of version 7       row              B
-            (paused, and it dies)        7 ─────────────▶ lookup: dead
-                                         gone ◀────────── delete, base 7
-                                                          None: the lock is free
-            update, base 7 ───────────▶ refused
-
-        Where that fails, B has its answer all the same: B's `create` will find
-        the row that A may yet prolong.
-        """
-        key, row = self._rpc.look_up(name, patience)
-        if row is None or not row.gone:
-            return key, row
-        # Where it fails: the next reader, or the sweep, does it.
-        with contextlib.suppress(StoreUnavailable):
-            self._rpc.commit(Mutation(delete=key, base_version=row.version), patience)
-        return key, None
 
     def _name(self, lock_id: str) -> str:
         return row_name(self._prefix, lock_id)
 
-    def _patience(self, timeout: float | None = None) -> Patience:
-        return Patience(self._clock, self.timeout if timeout is None else timeout)
+    def _calls(self, *, hurry: bool = False) -> Calls:
+        timeout = self._hurry_timeout if hurry else self.timeout
+        return Calls(self._channel.endpoint(), self._kind, self._clock, timeout)
 
     def _fresh(self, key: Any, record: bytes, ttl_seconds: float) -> Any:
         return rows.fresh(key, record, ttl_seconds, self._clock.wall(), rows.new_mark())
+
+
+def _living(calls: Calls, name: str) -> Row | None:
+    """Return the row; None when there is none, or it is dead.
+
+    A dead one is deleted, so that it cannot be changed any more by its version:
+
+        A, holder of version 7       row              B
+        (paused, and it dies)        7 ─────────────▶ lookup: dead
+                                     gone ◀────────── delete, base 7
+                                                      None: the lock is free
+        update, base 7 ───────────▶ refused
+
+    Where that fails, B has its answer all the same: B's `create` will find
+    the row that A may yet prolong.
+    """
+    row = calls.look_up(name)
+    if row is None or not row.gone:
+        return row
+    # Where it fails: the next reader, or the sweep, does it.
+    with contextlib.suppress(StoreUnavailable):
+        calls.commit(Mutation(delete=calls.key(name), base_version=row.version))
+    return None
 
 
 def _is_version(version: object) -> bool:

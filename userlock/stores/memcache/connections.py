@@ -66,17 +66,7 @@ class Connection(Wire):
 
 
 class Connections(Pool[Connection]):
-    """The connections of this process to one server.
-
-    Args:
-        host, port: the server.
-        connect_timeout: for finding and connecting to it, in seconds.
-        timeout: for a reply, in seconds.
-        client_factory: makes pymemcache clients, for TLS and the like.
-        protocol: "meta" or "text"; None to ask the server.
-        via_proxy: a proxy answers, whose connections outlive memcached's.
-        clock: ours, to compare with the server's.
-        most: how many there may be. A thread that needs one more waits for up to `timeout`.
+    """The connections of this process to one server; for the arguments see `MemcacheStore`.
 
     Attributes:
         address: the server's, in full.
@@ -133,12 +123,7 @@ class Connections(Pool[Connection]):
         return self.make()
 
     def connect(self, timeout: float | None) -> Connection:
-        """Return a new connection. With a timeout of its own it does not ask for the time.
-
-        Raises:
-            OSError, MemcacheError: the server cannot be reached, or does not answer.
-            Refused: its answer is in no protocol.
-        """
+        """Return a new connection. With a timeout of its own it does not ask for the time."""
         host = self._address.resolve(self._connect_timeout)
         client = self._client_factory(
             (host, self._address.port),

@@ -50,10 +50,8 @@ _FIRST_DATE, _LAST_DATE = 1 << 30, (1 << 31) - 1
 class ServerTime:
     """The time at a server, as one connection knows it. Used by one thread at a time.
 
-    Args:
-        now: our clock. It must go on while the machine is suspended, as the server's may.
-
     Attributes:
+        now: our clock. It must go on while the machine is suspended, as the server's may.
         moment: when the next item's time to live begins, by our clock. The caller sets it before
             it stores something.
         good_until: until when the known time is good, by our clock; `ask` before more is stored.
@@ -72,9 +70,6 @@ class ServerTime:
         """Ask the server for its time; one round trip.
 
         False if it is far behind what it was: another connection must be asked.
-
-        Raises:
-            OSError, Refused: trouble with the server.
         """
         self.moment = asked_at = self.now()
         time = _unix_time(wire)
@@ -90,10 +85,8 @@ class ServerTime:
         return True
 
     def until(self, ttl_seconds: float) -> int:
-        """Return the expiration to send for an item to live that long from `moment` on, or longer.
-
-        A date; or seconds, for a server that does not tell its time.
-        """
+        """Return the expiration to send for an item to live that long from `moment` on, or longer:
+        a date; or seconds, for a server that does not tell its time."""
         if self._ahead is not None:
             date = math.ceil(self.moment + self._ahead + ttl_seconds)
             if date <= _LAST_DATE:

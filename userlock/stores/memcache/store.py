@@ -20,14 +20,12 @@ Limits. All this takes connections to memcached itself; behind a proxy that
 reconnects by itself, say `via_proxy`. memcached may evict a live record under
 memory pressure, and forgets all of them on a restart: the lock then does not
 exclude, and fencing at the Datastore commit refuses the loser's write.
-A record is stored until a date in the server's own time (`server_time`), so it
-is kept for one to four seconds longer than asked, and never shorter, whatever
-the server's clock shows when it carries the command out. Behind a proxy, and
-where the server does not tell its time (`stats`), seconds are stored instead: a
-server that was just stopped for a while (SIGSTOP, a paused or migrated machine)
-then counts them from an earlier moment, and two leases may overlap. Servers
-before 1.6.12 are spoken to in the text protocol: a crashed holder's lock may
-then go to a caller that came later than those in the queue.
+A record is kept until a date in the server's own time (`server_time`), one to
+four seconds longer than asked. Behind a proxy, and where the server does not
+tell its time, seconds are sent instead: a server that was just stopped for a
+while (SIGSTOP, a paused or migrated machine) counts them from an earlier
+moment, and two leases may overlap. By the text protocol (before 1.6.12), a
+crashed holder's lock may go to a caller that came later than those in the queue.
 """
 
 from __future__ import annotations
@@ -85,10 +83,6 @@ class MemcacheStore(LeaseStore):
         address: in full, so that all processes that name this server spread locks alike.
         keys: of its records.
         connections: to the server.
-        via_proxy: as given.
-
-    Raises:
-        ValueError: an address, prefix or protocol that cannot be one.
     """
 
     batches = True
@@ -158,8 +152,8 @@ class MemcacheStore(LeaseStore):
         return None if new is None else self._version(new, record, key)
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """Swap many records in one packet; two after the connection was made again, or behind a
-        proxy. By the text protocol, one after another."""
+        """Swap in one packet; two after a new connection, or behind a proxy. By the text
+        protocol, one after another."""
         outcomes: list[object | StoreUnavailable | None] = []
         keys = [self.keys.lock(swap.lock_id) for swap in swaps]
 
@@ -253,9 +247,8 @@ class MemcacheStore(LeaseStore):
     def _numbers(self, connection: Connection, versions: Sequence[_Version]) -> list[int | None]:
         """Return the CAS numbers to use for versions; None where the record is of another.
 
-        Records whose version cannot be trusted are read. Read and change go
-        over one connection: were the server restarted in between, it would
-        break, and the change fail.
+        Where a version cannot be trusted, the record is read. Read and change
+        go over one connection, which a restart in between would break.
         """
         doubtful = [version for version in versions if not self._trusts(connection, version)]
         if not doubtful:

@@ -1,13 +1,10 @@
 """One connection to memcached: commands go out, whole replies come in.
 
 pymemcache makes the connection (addresses, TLS, options); from then on its
-socket is used here directly, as the lock's protocol needs: replies are counted
-in bytes, so that nothing that another client stored can pass for a reply, and
-several commands go in one packet.
-
-After any error, `KeyboardInterrupt` and greenlet time-outs included, a
-connection must be closed: its replies would be out of step with its commands
-from then on.
+socket is used here directly: replies are counted in bytes, so that nothing that
+another client stored can pass for a reply, and several commands go in one
+packet. After any error a connection must be closed: its replies would be out of
+step with its commands from then on.
 """
 
 from __future__ import annotations
@@ -35,15 +32,10 @@ class Wire:
 
     Attributes:
         client: the pymemcache client that made it.
-        meta: whether the server speaks the meta protocol.
+        meta: whether the server speaks the meta protocol: its version tells.
     """
 
     def __init__(self, client: Any, protocol: str | None = None) -> None:
-        """Connect, and ask the server for its version: it tells which protocol it speaks.
-
-        Raises:
-            OSError, MemcacheError: it cannot be reached, or does not answer.
-        """
         self.client = client
         spoken = speaks_meta(client.version())
         self.meta = spoken if protocol is None else protocol == "meta"
@@ -70,8 +62,7 @@ class Wire:
         """Send a command whose reply is one line, and return the line without its end.
 
         Raises:
-            OSError: trouble on the way; the command may or may not have been carried out. A reply
-                that does not come in time is a `TimeoutError`.
+            OSError: trouble on the way; the command may have been carried out.
             Refused: the server answered with an error.
         """
         self.send(wire)

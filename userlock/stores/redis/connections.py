@@ -29,14 +29,7 @@ Command = Sequence[bytes | str | int]
 
 
 class Connection:
-    """One connection, used by one thread at a time.
-
-    Args:
-        raw: redis-py's connection. It stands.
-
-    Attributes:
-        place: as in `pool.Connection`.
-    """
+    """One connection of redis-py's, which stands. Used by one thread at a time."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -78,13 +71,10 @@ class Connections(Pool[Connection]):
     Args:
         pool: a redis-py pool. Its kind of connection and their options are used; it is kept,
             because Sentinel's connections ask it where the master is.
-        most: how many there may be. A thread that needs one more waits for as long as for a reply.
+        most: how many there may be.
 
     Attributes:
         name: the server's, for messages.
-
-    Raises:
-        TypeError, ValueError, RedisError: an option that no connection has.
     """
 
     trouble = TROUBLE

@@ -97,18 +97,12 @@ class RedisStore(LeaseStore):
     Args:
         client: a `redis.Redis`, with tight timeouts of its own; see `from_url`. Only its way to
             connect is used (address, database, password, TLS, Sentinel), on connections of the
-            store's own: its pool and its retries are not, because a command that is sent again
-            by itself could undo a change made in between.
+            store's own: a command that its retries send again could undo a change made in between.
         prefix: begins every key, so that deployments can share a server.
 
-    Attributes:
-        prefix: as given.
-        connections: to the server.
-
     Every verb takes one round trip (two after a restart of the server, which
-    forgets scripts). Each raises `StoreUnavailable` for any error, redis-py's
-    error as its cause: also where something other than a string stands under
-    our key. A string that another program wrote there is returned as it is.
+    forgets scripts). Something other than a string under our key is a
+    `StoreUnavailable`; a string of another program is returned as it is.
     """
 
     batches = True
@@ -122,10 +116,7 @@ class RedisStore(LeaseStore):
         """Return the store that `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
 
         `rediss://…` is the same over TLS. Other options of the query go to
-        redis-py, `socket_timeout` among them. Nothing is sent yet.
-
-        Raises:
-            ValueError: the URL is malformed; the message says how.
+        redis-py. Nothing is sent yet. A malformed URL is a `ValueError`.
         """
         named = parse_url(url)
         try:
