@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from userlock.admin.diagnostics import Listing
 from userlock.admin.findings import Finding, Findings, milliseconds
-from userlock.admin.kinds import Listing
 from userlock.admin.selftest import new_lock_id, try_out
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.appengine import REPLY_SECONDS, AppEngineStore
@@ -28,21 +28,16 @@ def examine(store: AppEngineStore) -> list[Finding]:
         took = time.monotonic() - began
         age = store.oldest_item_age()
     except StoreUnavailable as trouble:
-        found.unreachable(
-            trouble.reason,
-            "It answers only within a request of an App Engine app, not from a shell: call this "
-            "there.",
-        )
+        advice = "It answers only within a request of an App Engine app: call this there."
+        found.unreachable(trouble.reason, advice)
         return found
     found.reachable(f"the first call took {milliseconds(took)}")
     if age is not None:
-        found.check(
-            "evictions",
-            age >= _LEASE_SECONDS,
-            f"the oldest item was last asked for {age:,} s ago",
+        says = f"the oldest item was last asked for {age:,} s ago"
+        advice = (
             "Either the cache is new, or it drops items that nobody asks for within a lease. If it "
-            "stays so, dedicated memcache gives it room of your own.",
-            oldest_item_age=age,
+            "stays so, dedicated memcache gives it room of your own."
         )
+        found.check("evictions", age >= _LEASE_SECONDS, says, advice, oldest_item_age=age)
     try_out(found, store, patience=REPLY_SECONDS)
     return found

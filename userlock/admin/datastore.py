@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.admin.findings import Finding, Findings, Verdict, milliseconds
-from userlock.admin.kinds import Listed, Listing
 from userlock.admin.selftest import new_lock_id, try_out
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
@@ -44,12 +44,9 @@ def examine(store: DatastoreStore) -> list[Finding]:
 
 def add_emulator(found: Findings, host: str) -> None:
     """Add that an emulator answers in place of Datastore."""
-    found.warning(
-        "emulator",
-        f"this is an emulator at {host}, not Datastore",
-        "Unset DATASTORE_EMULATOR_HOST to ask the real one.",
-        emulator=host,
-    )
+    says = f"this is an emulator at {host}, not Datastore"
+    advice = "Unset DATASTORE_EMULATOR_HOST to ask the real one."
+    found.warning("emulator", says, advice, emulator=host)
 
 
 def _in_datastores_words(finding: Finding) -> Finding:

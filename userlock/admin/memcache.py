@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.admin.findings import Finding, Findings
-from userlock.admin.kinds import Listed, Listing
 from userlock.admin.memcache_findings import Observed, judge
 from userlock.admin.selftest import new_lock_id, try_out
 from userlock.lock.store import StoreUnavailable
@@ -167,11 +167,11 @@ def _examine_one(store: MemcacheStore) -> list[Finding]:
     try:
         observed = observe(store.connections, store.keys.lock(new_lock_id()))
     except StoreUnavailable as trouble:
-        found.unreachable(
-            _reason(cast(Exception, trouble.__cause__)),
-            "Is it running, is the address right, and may this machine connect to it "
-            "(firewall, -l)? Until it answers, locks are degraded.",
+        advice = (
+            "Is it running, is the address right, and may this machine connect to it (firewall, "
+            "-l)? Until it answers, locks are degraded."
         )
+        found.unreachable(_reason(cast(Exception, trouble.__cause__)), advice)
         return found
     judge(found, observed, via_proxy=store.via_proxy)
     try_out(found, store, patience=REPLY_TIMEOUT)
@@ -247,9 +247,8 @@ def _counts_us(before: dict[str, str], after: dict[str, str]) -> bool | None:
 
 def _life(connection: Connection, key: bytes) -> float | None:
     """Measure the time to live of an item that is set for one second."""
-    # The text protocol, which all of them speak. The clock of the server ticks
-    # in whole seconds, so the moment in its second at which this begins counts:
-    # by chance.
+    # By the text protocol, which all of them speak. The server's clock ticks in
+    # whole seconds, so the result depends on the moment in its second.
     stored_at = time.monotonic()
     try:
         connection.line(b"set %b 0 1 1\r\nx\r\n" % key)
@@ -268,11 +267,8 @@ def _life(connection: Connection, key: bytes) -> float | None:
 def _evicted_among_locks(
     connections: Connections, connection: Connection, key: bytes
 ) -> dict[str, int]:
-    """Return memcached's figures on the slab classes of lock records.
-
-    `evicted`, how many items; `evicted_time`, for how many seconds nobody had
-    asked for the last one when it went, the least of all classes.
-    """
+    """Return memcached's figures on the slab classes of lock records: `evicted`, how many items;
+    `evicted_time`, the least age of the last one evicted, since it was last asked for."""
     numbers: set[str] = set()
     try:
         for size in _RECORD_SIZES:

@@ -66,33 +66,24 @@ def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     _item_size(found, observed)
     _connections(found, observed)
     _clock(found, observed)
-    found.check(
-        "listing",
-        not observed.lists,
-        observed.lists or "keys can be listed, for `userlock watch`",
-        "Locks work; but `userlock watch` needs the ids of those to watch.",
-        lists=not observed.lists,
-    )
+    says = observed.lists or "keys can be listed, for `userlock watch`"
+    advice = "Locks work; but `userlock watch` needs the ids of those to watch."
+    found.check("listing", not observed.lists, says, advice, lists=not observed.lists)
 
 
 def _protocol(found: Findings, observed: Observed) -> None:
     if observed.meta:
         found.ok("protocol", "meta", protocol="meta")
-    elif speaks_meta(observed.version.encode()):
-        found.warning(
-            "protocol",
-            "text, because the URL says so; the server has the meta protocol",
-            "Take protocol=text out of the URL.",
-            protocol="text",
-        )
-    else:
-        found.warning(
-            "protocol",
-            "text: the server is too old for the meta protocol, so it does not tell when a lease "
-            "is over, and a crashed holder's lock may go to a caller that came later than others",
-            "memcached 1.6.12 or later has it.",
-            protocol="text",
-        )
+        return
+    says = (
+        "text: the server is too old for the meta protocol, so it does not tell when a lease is "
+        "over, and a crashed holder's lock may go to a caller that came later than others"
+    )
+    advice = "memcached 1.6.12 or later has it."
+    if speaks_meta(observed.version.encode()):
+        says = "text, because the URL says so; the server has the meta protocol"
+        advice = "Take protocol=text out of the URL."
+    found.warning("protocol", says, advice, protocol="text")
 
 
 def _proxy(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
@@ -100,31 +91,25 @@ def _proxy(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     proxied = any(key.startswith("proxy_") for key in observed.stats)
     seen = f"{name or 'a proxy'} stands in between"
     if observed.other_pids:
-        found.wrong(
-            "proxy",
-            "different memcached processes answer at this one address: two can hold one lock",
+        says = "different memcached processes answer at this one address: two can hold one lock"
+        advice = (
             "A load balancer must not stand before memcached. Name each server in the URL: "
-            "memcache://HOST1,HOST2.",
-            proxy=True,
+            "memcache://HOST1,HOST2."
         )
+        found.wrong("proxy", says, advice, proxy=True)
     elif name or proxied or observed.counts_us is False:
         if via_proxy:
             found.ok("proxy", f"{seen}, as the URL says", proxy=True)
-        else:
-            found.wrong(
-                "proxy",
-                f"{seen}; it may reconnect unseen to a server that was restarted",
-                "Say via_proxy=yes in the URL; or go to memcached itself, which is faster.",
-                proxy=True,
-            )
+            return
+        says = f"{seen}; it may reconnect unseen to a server that was restarted"
+        advice = "Say via_proxy=yes in the URL; or go to memcached itself, which is faster."
+        found.wrong("proxy", says, advice, proxy=True)
     elif observed.counts_us is None:
-        found.warning(
-            "proxy",
-            "the server gives no statistics; it may be a proxy",
-            "If there is one (mcrouter, twemproxy, a managed service), say via_proxy=yes "
-            "in the URL.",
-            proxy=None,
+        says = "the server gives no statistics; it may be a proxy"
+        advice = (
+            "For a proxy (mcrouter, twemproxy, a managed service), say via_proxy=yes in the URL."
         )
+        found.warning("proxy", says, advice, proxy=None)
     else:
         needless = ", although the URL says via_proxy=yes, which costs a round trip more"
         found.ok("proxy", "none is seen" + (needless if via_proxy else ""), proxy=False)
@@ -135,12 +120,8 @@ def _cas(found: Findings, observed: Observed) -> None:
     if enabled == "yes":
         found.ok("cas", "on", cas=True)
     elif enabled is not None:  # else the self-test tells
-        found.wrong(
-            "cas",
-            "off: memcached was started with -C, and cannot hold locks",
-            "Start it without -C.",
-            cas=False,
-        )
+        says = "off: memcached was started with -C, and cannot hold locks"
+        found.wrong("cas", says, "Start it without -C.", cas=False)
 
 
 def _uptime(found: Findings, observed: Observed) -> None:
@@ -148,13 +129,11 @@ def _uptime(found: Findings, observed: Observed) -> None:
     if seconds is None:
         return
     long = seconds >= _LATELY_SECONDS
-    found.check(
-        "uptime",
-        long,
-        _span(seconds) if long else f"it was started {seconds} s ago; earlier locks are forgotten",
-        "If nobody restarted it on purpose, see why it ended.",
-        uptime_seconds=seconds,
+    says = (
+        _span(seconds) if long else f"it was started {seconds} s ago; earlier locks are forgotten"
     )
+    advice = "If nobody restarted it on purpose, see why it ended."
+    found.check("uptime", long, says, advice, uptime_seconds=seconds)
 
 
 def _evictions(found: Findings, observed: Observed) -> None:
@@ -162,9 +141,8 @@ def _evictions(found: Findings, observed: Observed) -> None:
     if count is None:
         return
     if observed.settings.get("evictions") == "off":
-        found.ok(
-            "evictions", "off (-M): a full server refuses new locks, and keeps those that it has"
-        )
+        says = "off (-M): a full server refuses new locks, and keeps those that it has"
+        found.ok("evictions", says)
         return
     now = 0 if later is None else max(later - count, 0)
     ours, age = observed.among_locks.get("evicted"), observed.among_locks.get("evicted_time")
@@ -212,14 +190,9 @@ def _item_size(found: Findings, observed: Observed) -> None:
     size = observed.number("item_size_max")
     if size is None:
         return
-    found.check(
-        "item size",
-        size >= _RECORD_BYTES + 500,
-        f"at most {size:,} bytes",
-        "A lock with very many waiters may outgrow it. Start memcached with "
-        f"-I {_RECORD_BYTES * 2 // 1024}k or more.",
-        item_size_max=size,
-    )
+    advice = f"Many waiters may outgrow it. Start memcached with -I {_RECORD_BYTES * 2 // 1024}k."
+    fine = size >= _RECORD_BYTES + 500
+    found.check("item size", fine, f"at most {size:,} bytes", advice, item_size_max=size)
 
 
 def _connections(found: Findings, observed: Observed) -> None:
@@ -227,32 +200,24 @@ def _connections(found: Findings, observed: Observed) -> None:
     most = observed.number("max_connections") or observed.number("maxconns")
     if now is None or not most:
         return
-    refused, paused = (
-        observed.number("rejected_connections"),
-        observed.number("listen_disabled_num"),
+    full = sum(
+        observed.number(name) or 0 for name in ("rejected_connections", "listen_disabled_num")
     )
-    full = (refused or 0) + (paused or 0)
     says = f"{now:,} of at most {most:,}"
+    if full:
+        says += f"; the limit was met {counted(full, 'time')}"
+    advice = "A process that gets no connection goes on without locks. Raise the limit (-c)."
     facts: dict[str, Fact] = {"connections": now, "most_connections": most, "times_full": full}
-    found.check(
-        "connections",
-        not full and now <= 0.8 * most,
-        says + (f"; the limit was met {counted(full, 'time')}" if full else ""),
-        "A process that gets no connection goes on without locks. Raise the limit (-c).",
-        **facts,
-    )
+    found.check("connections", not full and now <= 0.8 * most, says, advice, **facts)
 
 
 def _clock(found: Findings, observed: Observed) -> None:
     if observed.life is None:
         return
     if math.isinf(observed.life):
-        found.warning(
-            "clock",
-            "an item that should live for 1 s did not end within 3 s",
-            "A crashed holder's lock will be freed late. Is the server paused or overloaded?",
-            life_seconds=None,
-        )
+        says = "an item that should live for 1 s did not end within 3 s"
+        advice = "A crashed holder's lock will be freed late. Is the server paused or overloaded?"
+        found.warning("clock", says, advice, life_seconds=None)
         return
     life = round(observed.life, 2)
     says = f"an item asked to live for 1 s lived for {life:.2f} s"

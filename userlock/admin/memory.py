@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.admin.findings import Finding, Findings
-from userlock.admin.kinds import Listed, Listing
 from userlock.admin.selftest import try_out
 from userlock.stores.memory import MemoryStore
 
@@ -19,11 +19,7 @@ def list_locks(store: MemoryStore, limit: int) -> Listing:
 def examine(store: MemoryStore) -> list[Finding]:
     """Return the findings about this process."""
     found = Findings("this process's memory")
-    found.warning(
-        "reach",
-        "locks in memory exclude within one process only, and end with it",
-        "For tests. Name a server: memcache://HOST:PORT.",
-        processes=1,
-    )
+    says = "locks in memory exclude within one process only, and end with it"
+    found.warning("reach", says, "For tests. Name a server: memcache://HOST:PORT.", processes=1)
     try_out(found, store, patience=_PATIENCE)
     return found

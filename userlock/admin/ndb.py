@@ -90,9 +90,8 @@ def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
 def through_ndb(found: Findings, client: Any) -> None:
     """Add whether stale puts and deletes are refused on their way through ndb.
 
-    Writes one entity of the kind `UserlockSelfTest` and removes it. Not within an ndb context, and
-    not where fencing is switched off. Waits up to 5 s for each of a dozen RPCs, if the server
-    honours `base_version`. Raises nothing.
+    Writes one entity of the kind `UserlockSelfTest` and removes it, by a dozen RPCs of at most 5 s.
+    Not within an ndb context, and not where fencing is switched off. Raises nothing.
     """
     version = installed_release()
     release = f"google-cloud-ndb {version}"

@@ -7,8 +7,8 @@ import secrets
 import time
 from collections.abc import Mapping
 
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.admin.findings import Fact, Finding, Findings, milliseconds
-from userlock.admin.kinds import Listed, Listing
 from userlock.admin.selftest import try_out
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.pool import REPLY_TIMEOUT
@@ -79,29 +79,24 @@ def examine(store: RedisStore) -> list[Finding]:
     """Return the findings about the server."""
     found = Findings(f"redis at {store.connections.name}")
     began = time.monotonic()
+
+    def exchange(connection: Connection) -> None:
+        connected, info = time.monotonic() - began, _info(connection)
+        life = _life(connection, f"{store.prefix}:doctor-{secrets.token_hex(8)}")
+        judge(found, info, _info(connection), connected, life)
+
     try:
-        store.connections.ask(
-            lambda connection: _examine(
-                found, connection, time.monotonic() - began, f"{store.prefix}:doctor"
-            ),
-            apart=True,
-        )
+        store.connections.ask(exchange, apart=True)
     except StoreUnavailable as trouble:
         found.clear()
-        found.unreachable(
-            trouble.reason.partition(": ")[2],
-            "Is it running, are the address and the password right, and may this machine "
-            "connect to it? Until it answers, locks are degraded.",
+        advice = (
+            "Is it running, are the address and the password right, and may this machine connect "
+            "to it? Until it answers, locks are degraded."
         )
+        found.unreachable(trouble.reason.partition(": ")[2], advice)
         return found
     try_out(found, store, patience=REPLY_TIMEOUT)
     return found
-
-
-def _examine(found: Findings, connection: Connection, connected: float, prefix: str) -> None:
-    began = _info(connection)
-    life = _life(connection, f"{prefix}-{secrets.token_hex(8)}")
-    judge(found, began, _info(connection), connected, life)
 
 
 def _info(connection: Connection) -> dict[str, str]:
@@ -141,22 +136,14 @@ def judge(
     _persistence(found, info)
     replicas = _number(info, "connected_slaves")
     if replicas:
-        found.warning(
-            "replication",
-            f"{replicas} replicas, which are written to later: after a fail-over, locks that were "
-            "taken at the last moment are gone",
-            "That is how Redis is made. The fencing refuses the loser's write.",
-            replicas=replicas,
-        )
+        says = f"{replicas} replicas, which are written to later: a fail-over loses the last locks"
+        advice = "That is how Redis is made. The fencing refuses the loser's write."
+        found.warning("replication", says, advice, replicas=replicas)
     _connections(found, info)
     if life is not None:
-        found.check(
-            "clock",
-            life < 0.5,
-            f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}",
-            "A crashed holder's lock is freed late.",
-            life_seconds=round(life, 3),
-        )
+        says = f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}"
+        advice = "A crashed holder's lock is freed late."
+        found.check("clock", life < 0.5, says, advice, life_seconds=round(life, 3))
 
 
 def _number(info: Mapping[str, str], name: str) -> int:
@@ -214,12 +201,9 @@ def _evictions(found: Findings, info: Mapping[str, str], later: Mapping[str, str
     facts: dict[str, Fact] = {"evicted_keys": count, "evicted_while_looking": now}
     says = f"{counted(count, 'key')} evicted since it was started"
     if now:
-        found.wrong(
-            "evictions",
-            f"{says}, {now:,} more while this ran",
-            "Live locks may be among them. Give it more memory, or locks a Redis of their own.",
-            **facts,
-        )
+        says += f", {now:,} more while this ran"
+        advice = "Live locks may be among them. Give it more memory, or locks a Redis of their own."
+        found.wrong("evictions", says, advice, **facts)
     elif count:
         found.warning("evictions", says, "Locks may have been among them.", **facts)
     else:
@@ -230,18 +214,14 @@ def _persistence(found: Findings, info: Mapping[str, str]) -> None:
     if _number(info, "loading"):
         found.wrong("persistence", "it is loading its data, and refuses locks", "Wait.")
     elif _number(info, "aof_enabled"):
-        found.ok(
-            "persistence",
-            "append-only file: a restart loses about the last second (appendfsync everysec)",
-            aof=True,
-        )
+        says = "append-only file: a restart loses about the last second (appendfsync everysec)"
+        found.ok("persistence", says, aof=True)
     else:
-        found.ok(
-            "persistence",
+        says = (
             "no append-only file: a restart forgets locks; two may then hold one until the first "
-            "notices, and the fencing refuses the loser's write",
-            aof=False,
+            "notices, and the fencing refuses the loser's write"
         )
+        found.ok("persistence", says, aof=False)
 
 
 def _connections(found: Findings, info: Mapping[str, str]) -> None:
@@ -251,10 +231,8 @@ def _connections(found: Findings, info: Mapping[str, str]) -> None:
     refused = _number(info, "rejected_connections")
     facts: dict[str, Fact] = {"connections": now, "most_connections": most, "refused": refused}
     says = f"{now:,}" + (f" of at most {most:,}" if most else "")
-    found.check(
-        "connections",
-        not refused and (not most or now <= 0.8 * most),
-        says + (f"; {refused:,} were refused" if refused else ""),
-        "A process that gets no connection goes on without locks. Raise maxclients.",
-        **facts,
-    )
+    if refused:
+        says += f"; {refused:,} were refused"
+    advice = "A process that gets no connection goes on without locks. Raise maxclients."
+    fine = not refused and (not most or now <= 0.8 * most)
+    found.check("connections", fine, says, advice, **facts)

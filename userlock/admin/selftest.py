@@ -50,20 +50,17 @@ def try_out(
         found.wrong("records", says, "", survives=False)
         return
     if faults:
-        found.wrong(
-            "records",
-            "; ".join(faults),
+        advice = (
             "Something that is not this store alone answers here, or it is broken: until that is "
-            "found, two can hold one lock.",
-            survives=False,
+            "found, two can hold one lock."
         )
+        found.wrong("records", "; ".join(faults), advice, survives=False)
     else:
-        found.ok(
-            "records",
+        says = (
             "a lease record was created, read, appended to, swapped and removed; changes by an "
-            "outdated version were refused",
-            survives=True,
+            "outdated version were refused"
         )
+        found.ok("records", says, survives=True)
     judge_latency(found, latency, patience)
 
 

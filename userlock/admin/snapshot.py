@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any, NamedTuple
 
-from userlock.admin.kinds import kind_of
+from userlock.admin.diagnostics import kind_of
 from userlock.errors import LockServiceUnavailable
 from userlock.lock.lease import Holder
 from userlock.lock.record import Record, Waiter

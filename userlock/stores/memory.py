@@ -1,18 +1,9 @@
 """The memory store: records within one process, for tests.
 
-Keeps every promise of the contract (it passes the same suite), and adds hooks
-that play the faults of real stores. Some last until they are taken back:
-
-    evict, forget_everything         data is lost
-    go_down, come_back               nothing is answered
-    room                             records cannot grow
-
-others befall the next command of a kind, once for each call:
-
-    lose_command(verb)               it never arrives, and the caller cannot know
-    lose_reply(verb)                 it is carried out, and the caller cannot know
-    delay(verb), then arrive()       it is carried out later
-    before(verb, action)             something else happens first
+Keeps every promise of the contract, and adds hooks that play the faults of real
+stores: of the whole store (`evict`, `forget_everything`, `go_down`, `come_back`,
+`room`), or of the next command of a kind, once for each call (`lose_command`,
+`lose_reply`, `delay` and `arrive`, `before`).
 """
 
 from __future__ import annotations

@@ -8,14 +8,9 @@ from urllib.parse import SplitResult, parse_qsl
 def options_of(parts: SplitResult, shown: str, **defaults: str) -> dict[str, str]:
     """Return the options of a store's URL, by name.
 
-    Args:
-        parts: the URL.
-        shown: the URL for messages, without a password.
-        defaults: the options that there are; if none are named, any are taken.
-
-    Raises:
-        ValueError: one is unknown or named twice, or a `#` ends them. They would be passed over
-            silently, and the locks be elsewhere than meant.
+    A `ValueError` shows the URL as `shown` (without a password): an option is
+    unknown (if `defaults` names those that there are) or named twice, or a `#`
+    ends them. Passed over silently, the locks would be elsewhere than meant.
     """
     if parts.fragment:
         raise ValueError(f"{shown!r}: the text after # would not count; a # in an option is %23")

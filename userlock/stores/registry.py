@@ -20,12 +20,7 @@ _MODULES = {
 
 
 def open_store(url: str) -> LeaseStore:
-    """Return the store that a URL names.
-
-    Raises:
-        ValueError: no store has such a URL; names the known schemes.
-        ImportError: the store's extra is not installed; says which.
-    """
+    """Return the store that a URL names; `ImportError` says which extra is missing."""
     if not isinstance(url, str):
         raise TypeError(
             f"a lease store's URL must be a str like 'memcache://127.0.0.1:11211', not {url!r:.80}"

@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
-from userlock.admin.kinds import Listed, Listing
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event

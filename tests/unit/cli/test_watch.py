@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.unit.cli.terminal import Terminal
-from userlock.admin.kinds import Listed, Listing
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 

@@ -15,7 +15,7 @@ import userlock
 from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.datastore import DEFAULT_KIND, DatastoreStore, rows
-from userlock.stores.datastore.keys import MAX_NAME_BYTES, check_kind, check_prefix, row_name
+from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
 from userlock.stores.datastore.url import Address, parse_url
 
 EntityResult: Any = query.EntityResult.pb()

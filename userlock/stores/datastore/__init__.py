@@ -9,7 +9,7 @@ except ImportError as error:
         "the Datastore store needs google-cloud-ndb: pip install google-cloud-ndb"
     ) from error
 
-from userlock.stores.datastore.keys import DEFAULT_KIND
+from userlock.stores.datastore.rows import DEFAULT_KIND
 from userlock.stores.datastore.rpc import HURRY_TIMEOUT, TIMEOUT
 from userlock.stores.datastore.store import DatastoreStore
 

@@ -79,8 +79,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.datastore_rpc import Mutation
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.stores.datastore import rows
-from userlock.stores.datastore.keys import DEFAULT_KIND, check_kind, check_prefix, row_name
-from userlock.stores.datastore.rows import Row
+from userlock.stores.datastore.rows import DEFAULT_KIND, Row, check_kind, check_prefix, row_name
 from userlock.stores.datastore.rpc import (
     HURRY_TIMEOUT,
     TIMEOUT,

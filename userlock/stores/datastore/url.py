@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from userlock.stores.datastore.keys import DEFAULT_KIND
+from userlock.stores.datastore.rows import DEFAULT_KIND
 from userlock.stores.options import options_of
 
 
@@ -20,11 +20,7 @@ class Address(NamedTuple):
 
 
 def parse_url(url: str) -> Address:
-    """Parse `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
-
-    Raises:
-        ValueError: the URL is malformed; the message says how.
-    """
+    """Parse `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`; or `ValueError`."""
     parts = urlsplit(url)
     options = options_of(
         parts, url, database="", namespace="", prefix="userlock", kind=DEFAULT_KIND

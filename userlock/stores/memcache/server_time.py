@@ -15,17 +15,16 @@ then counts from when the server was stopped:
     ours until 12:01:30     12:01:00: gone
                             ms k … ◀─────────────────────── theirs, half a minute too early
 
-So commands carry a date in the server's own time, which does not depend on its
-clock. A command that is carried out late ends when it would have ended anyway;
-one that arrives after its date stores nothing.
+So commands carry a date in the server's own time. An item that is stored late
+ends when it would have ended anyway; one that comes after its date is not
+stored.
 
-Each connection asks for the difference between the server's clock and ours
-when it is made, and from time to time (`stats` reports the server's time). The
-answer is at most two seconds old, or older if the server has just been
-stopped; so the latest possible time counts. A server whose time is far behind
-what it was either has been stopped, or its clock has not gone on while its
-machine was suspended. A new connection decides between the two: the thread
-that sets the clock is the one that accepts connections.
+Each connection asks for the server's time (`stats`) when it is made, and from
+time to time. The answer is at most two seconds old, or older if the server has
+just been stopped; so the latest possible time counts. A server whose time is
+far behind what it was either has been stopped, or its clock has not gone on
+while its machine was suspended. A new connection decides between the two: the
+thread that sets the clock is the one that accepts connections.
 """
 
 from __future__ import annotations

@@ -83,11 +83,7 @@ class ShardedMemcacheStore(LeaseStore):
 
 
 def open_url(url: str) -> LeaseStore:
-    """Return the store that `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
-
-    Raises:
-        ValueError: says what is wrong with the URL.
-    """
+    """Return the store that a `memcache://` URL names; see `parse_url`."""
     addresses, prefix, via_proxy, protocol = parse_url(url)
     servers = [
         MemcacheStore(address, prefix=prefix, via_proxy=via_proxy, protocol=protocol)

@@ -19,11 +19,7 @@ class Named(NamedTuple):
 
 
 def parse_url(url: str) -> Named:
-    """Parse `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`.
-
-    Raises:
-        ValueError: the URL is malformed; the message says how.
-    """
+    """Parse `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`; or `ValueError`."""
     parts = urlsplit(url)
     if "@" in parts.netloc:  # a password is not shown
         raise ValueError(
@@ -42,12 +38,9 @@ def parse_url(url: str) -> Named:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return `host`, `host:port` or `[v6]:port` as a pair.
+    """Return `host`, `host:port` or `[v6]:port` as a pair; `ValueError` if malformed.
 
     In small letters, so that all processes that name this host spread locks alike.
-
-    Raises:
-        ValueError: the address is malformed.
     """
     match = re.fullmatch(
         r"\[([0-9a-f:.]+)\](?::([0-9]+))?|([^:\[\]/\s]+)(?::([0-9]+))?", address.lower()

@@ -94,7 +94,9 @@ class TestUrl:
         ],
     )
     def test_what_makes_no_sense_is_refused(self, url: str) -> None:
-        with pytest.raises(ValueError, match=r"appengine://.prefix=NAME|a key prefix must|there are: prefix"):
+        with pytest.raises(
+            ValueError, match=r"appengine://.prefix=NAME|a key prefix must|there are: prefix"
+        ):
             LockService.from_url(url)
 
     def test_without_the_extra_it_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
