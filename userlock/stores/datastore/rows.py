@@ -46,7 +46,7 @@ RECORD = "record"
 TTL = "ttl_microseconds"
 LEASED_AT = "leased_at"
 EXPIRE_AT = "expire_at"
-MARK = "mark"
+WRITE_ID = "write_id"
 
 _SECOND = 1_000_000
 _GRACE = int(GRACE_SECONDS * _SECOND)
@@ -70,7 +70,7 @@ class Row(NamedTuple):
     began: int  # its time to live
     ttl: int
     expire_at: int  # when it may be swept
-    mark: bytes  # names the write that made this state
+    write_id: bytes  # of the write that made this state
     now: int  # when it was read
 
     @property
@@ -88,7 +88,7 @@ class Row(NamedTuple):
         return Stored(self.record, self.version, self.left <= 0, self.left / _SECOND)
 
 
-def new_mark() -> bytes:
+def new_write_id() -> bytes:
     """Return a random name for one write.
 
     Datastore gives an unchanged row neither a new version nor a new update
@@ -98,29 +98,29 @@ def new_mark() -> bytes:
     return secrets.token_bytes(8)
 
 
-def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float, mark: bytes) -> Any:
+def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float) -> Any:
     """Return the entity that begins a life. `wall` is now, only for sweeping dead rows."""
     ttl = math.ceil(ttl_seconds * _SECOND)
     sweep = min(int(wall * _SECOND) + ttl + _GRACE + _SWEEP_AFTER, _LAST_TIMESTAMP)
-    return _entity(key, record, ttl, sweep, mark)
+    return _entity(key, record, ttl, sweep, new_write_id())
 
 
-def rewritten(key: Any, row: Row, record: bytes, mark: bytes) -> Any:
+def rewritten(key: Any, row: Row, record: bytes, write_id: bytes) -> Any:
     """Return the entity with another record, in the same life."""
-    entity = _entity(key, record, row.ttl, row.expire_at, mark)
+    entity = _entity(key, record, row.ttl, row.expire_at, write_id)
     leased_at = entity.properties[LEASED_AT]
     leased_at.exclude_from_indexes = True
     _set_time(leased_at.timestamp_value, row.began)
     return entity
 
 
-def _entity(key: Any, record: bytes, ttl: int, expire_at: int, mark: bytes) -> Any:
+def _entity(key: Any, record: bytes, ttl: int, expire_at: int, write_id: bytes) -> Any:
     entity = Entity(key=key)
     properties = entity.properties
     properties[RECORD].blob_value = record
     properties[TTL].integer_value = ttl
     _set_time(properties[EXPIRE_AT].timestamp_value, expire_at)
-    properties[MARK].blob_value = mark
+    properties[WRITE_ID].blob_value = write_id
     for value in properties.values():
         value.exclude_from_indexes = True
     return entity
@@ -147,7 +147,7 @@ def read_row(result: Any, read_time: Any) -> Row:
         began=began,
         ttl=properties[TTL].integer_value,
         expire_at=microseconds(properties[EXPIRE_AT].timestamp_value),
-        mark=properties[MARK].blob_value,
+        write_id=properties[WRITE_ID].blob_value,
         now=now,
     )
 

@@ -181,7 +181,7 @@ class DatastoreStore(LeaseStore):
         row = _living(calls, name)
         if row is None or row.version != version:
             return None
-        entity = rows.rewritten(calls.key(name), row, record, rows.new_mark())
+        entity = rows.rewritten(calls.key(name), row, record, rows.new_write_id())
         result = calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
@@ -195,12 +195,12 @@ class DatastoreStore(LeaseStore):
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         """Append as `LeaseStore.append`. A line that was sent twice is almost never there twice.
 
-        After a broken connection the row's mark tells whether the update was
+        After a broken connection the row's write id tells whether the update was
         carried out, unless another write came since. Then the line is appended
         again if the row is still in the same life; else the outcome is unknown.
         """
         name, calls = self._name(lock_id), self._calls()
-        mark = rows.new_mark()
+        write_id = rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
             row = _living(calls, name)
@@ -208,9 +208,9 @@ class DatastoreStore(LeaseStore):
                 raise in_doubt[1]
             if row is None:
                 return None
-            if row.mark == mark:
+            if row.write_id == write_id:
                 return row.stored
-            entity = rows.rewritten(calls.key(name), row, row.record + line, mark)
+            entity = rows.rewritten(calls.key(name), row, row.record + line, write_id)
             try:
                 result = calls.commit(Mutation(update=entity, base_version=row.version))
             except ConnectionBroken as trouble:
@@ -263,7 +263,7 @@ class DatastoreStore(LeaseStore):
         return Calls(self._channel.endpoint(), self._kind, self._clock, timeout)
 
     def _fresh(self, key: Any, record: bytes, ttl_seconds: float) -> Any:
-        return rows.fresh(key, record, ttl_seconds, self._clock.wall(), rows.new_mark())
+        return rows.fresh(key, record, ttl_seconds, self._clock.wall())
 
 
 def _living(calls: Calls, name: str) -> Row | None:
