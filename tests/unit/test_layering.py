@@ -36,12 +36,12 @@ FLOORS: dict[str, set[str]] = {
         "userlock.settings",
         "userlock.events",
     },
+    "userlock.datastore_rpc": set(),
     "userlock.stores": {
-        "userlock.errors",
+        "userlock.datastore_rpc",
         "userlock.fork",
         "userlock.clock",
         "userlock.lock",
-        "userlock.words",
     },
     "userlock.ndb": {
         "userlock.errors",
@@ -53,8 +53,30 @@ FLOORS: dict[str, set[str]] = {
         "userlock.reports",
         "userlock.lock",
         "userlock.words",
+        "userlock.datastore_rpc",
+    },
+    "userlock.admin": {
+        "userlock.errors",
+        "userlock.clock",
+        "userlock.events",
+        "userlock.lock",
+        "userlock.stores",
+        "userlock.ndb",
+        "userlock.words",
+        "userlock.datastore_rpc",
+    },
+    "userlock.contrib.inspector": {
+        "userlock._version",
+        "userlock.admin",
+        "userlock.clock",
+        "userlock.errors",
+        "userlock.reports",
+        "userlock.events",
+        "userlock.lock",
+        "userlock.words",
     },
     "userlock.contrib": {
+        "userlock.contrib.inspector",
         "userlock._version",
         "userlock.clock",
         "userlock.errors",
@@ -74,7 +96,7 @@ FLOORS: dict[str, set[str]] = {
         "userlock.events",
         "userlock.lock",
         "userlock.stores",
-        "userlock.ndb",  # its probe, when it is asked for
+        "userlock.admin",
         "userlock.words",
     },
     "userlock.__main__": {"userlock.cli"},
@@ -102,7 +124,13 @@ FLOORS: dict[str, set[str]] = {
 
 #: Third parties, and the places that may import them.
 GUESTS: dict[str, tuple[str, ...]] = {
-    "google.cloud": ("userlock.ndb", "userlock.stores.datastore", "userlock.contrib"),
+    "google.cloud": (
+        "userlock.ndb",
+        "userlock.datastore_rpc",
+        "userlock.stores.datastore",
+        "userlock.admin.ndb",
+        "userlock.contrib",
+    ),
     "pymemcache": ("userlock.stores.memcache",),
     "redis": ("userlock.stores.redis",),
     "flask": ("userlock.contrib.flask", "userlock.contrib.inspector"),
