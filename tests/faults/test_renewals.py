@@ -65,7 +65,7 @@ class Fleet:
         return outcomes
 
     def is_renewed(self, lease: Lease) -> bool:
-        """Whether the server keeps the lease for as long as it was asked to."""
+        """Return whether the server keeps the lease for the requested time."""
         stored = self._direct.read(lease.lock_id)
         left = None if stored is None else stored.seconds_left
         return left is not None and left > FIRST_SECONDS + 5
