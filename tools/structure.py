@@ -1,4 +1,4 @@
-"""Print the structure of the library: files, lines, import arrows, cycles.
+"""Print the structure of the library: files, lines, import arrows, cycles, private accesses.
 
     python -m tools.structure [PACKAGE]      (userlock)
 
@@ -100,6 +100,59 @@ def floors(graph: Arrows) -> int:
     return max((climb(node) for node in below), default=0)
 
 
+def private_accesses(files: Mapping[str, Path]) -> list[str]:
+    """Return the accesses to private attributes that another file of the package defines.
+
+    As `MODULE:LINE ATTRIBUTE (MODULE)`. An attribute counts as a file's own if the file defines
+    it anywhere; attributes that no file of the package defines belong to other libraries.
+    """
+    trees = {module: ast.parse(path.read_text()) for module, path in files.items()}
+    defined = {module: set(_defined(tree)) for module, tree in trees.items()}
+    found = []
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
+                continue
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if own or node.attr in defined[module]:
+                continue
+            others = [other for other, names in defined.items() if node.attr in names]
+            if others:
+                found.append(f"{module}:{node.lineno} {node.attr} ({', '.join(others)})")
+    return found
+
+
+#: Public in spite of the underscore: ndb reserves other names of models for properties, and so do
+#: protobuf's wrappers. `_userlock_…` is the library's note on an object of another library.
+_PUBLIC = {
+    *("_get_kind", "_key", "_pb", "_put_async"),
+    *("_lock_id", "_lock_id_from_key", "_overwrites", "_write_policy"),
+}
+
+
+def _is_private(name: str) -> bool:
+    noted = name.startswith(("__", "_userlock_"))
+    return name.startswith("_") and not noted and name not in _PUBLIC
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    """Yield the private attributes that a file defines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                yield name
+            case ast.ClassDef(body=body):
+                for each in body:
+                    targets = each.targets if isinstance(each, ast.Assign) else []
+                    if isinstance(each, ast.AnnAssign):
+                        targets = [each.target]
+                    yield from (target.id for target in targets if isinstance(target, ast.Name))
+            case _:
+                pass
+
+
 def main(package: str = "userlock") -> None:
     """Print the structure of the package and of each folder in it."""
     files = sources(package)
@@ -119,6 +172,10 @@ def main(package: str = "userlock") -> None:
     print(f"\n{len(found)} cycles of imports" + (":" if found else ""))
     for cycle in found:
         print(f"  {len(cycle)}: {', '.join(each.removeprefix(f'{package}.') for each in cycle)}")
+    accesses = private_accesses(files)
+    print(f"\n{len(accesses)} accesses to private attributes of another file")
+    for access in accesses:
+        print(f"  {access}")
 
 
 if __name__ == "__main__":

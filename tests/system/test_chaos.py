@@ -1,9 +1,9 @@
-"""A short chaos run, with the negative controls of its checks.
+"""Short chaos runs, with the negative controls of their checks.
 
     make chaos DURATION=3600 SEED=7
 
-The short form takes five minutes: more than three with the unchanged library, and one and a half
-with one of its rules disabled.
+`make test` runs half a minute of it and one control, `make test-all` five minutes: more than three
+with the unchanged library, and one and a half with one of its rules disabled.
 
 Programs and faults follow from the seed. Their interleaving depends on the machine.
 """
@@ -24,8 +24,6 @@ from tests.chaos.network import Trouble
 from tests.chaos.processes import Result, run
 from tests.chaos.report import Report, excerpt
 from tests.servers import real
-
-pytestmark = pytest.mark.slow
 
 SEED = str(random.randrange(10**6))
 #: On a machine that is too busy for two concurrent processes, one run may show nothing.
@@ -49,7 +47,12 @@ def said(result: Result, seed: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("concurrency_mode", "seconds"), [("optimistic", 95.0), ("pessimistic", 40.0)]
+    ("concurrency_mode", "seconds"),
+    [
+        ("optimistic", 25.0),
+        pytest.param("optimistic", 95.0, marks=pytest.mark.slow),
+        pytest.param("pessimistic", 40.0, marks=pytest.mark.slow),
+    ],
 )
 def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float) -> None:
     result = run(tmp_path, seed=SEED, seconds=seconds, concurrency_mode=concurrency_mode)
@@ -114,6 +117,7 @@ CONTROLS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_controls_with_the_unchanged_library(tmp_path: Path) -> None:
     """The unchanged library has none of these findings: all of the controls' programs at once."""
     every = dict.fromkeys(member for control in CONTROLS[1:] for member in control.members)
@@ -124,7 +128,17 @@ def test_the_controls_with_the_unchanged_library(tmp_path: Path) -> None:
     assert result.verdict.findings == [], f"SEED={SEED}\n{said(result, SEED)}"
 
 
-@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.mutation.name.lower())
+@pytest.mark.parametrize(
+    "control",
+    [
+        pytest.param(
+            control,
+            id=control.mutation.name.lower(),
+            marks=() if control.mutation is Mutation.GATE else pytest.mark.slow,
+        )
+        for control in CONTROLS
+    ],
+)
 def test_each_disabled_rule_is_found(tmp_path: Path, control: Control) -> None:
     """The negative controls: the same run with one rule of the library disabled.
 

@@ -18,6 +18,7 @@ from tools.site_pages import FROM_ELSEWHERE
 RUN_BY = {
     "README.md": "tests.contract.test_readme",
     "docs/adoption.md": "tests.contract.pytest_plugin.test_adoption",
+    "docs/benchmarks.md": "tests.contract.test_readme",
     "docs/cli.md": "tests.unit.cli.test_docs",
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
@@ -27,6 +28,7 @@ RUN_BY = {
     "docs/reference/events.md": "tests.unit.test_reference",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
     "docs/troubles.md": "tests.contract.ndb.test_troubles_page",
+    "docs/transactions.md": "tests.contract.test_readme",
     "docs/tutorial.md": "tests.system.test_tutorial",
     "docs/web.md": "tests.contract.web.test_docs",
 }

@@ -37,7 +37,7 @@ _EXIT_CODES = (
     "  3    the store cannot be reached",
     "  70   a bug in userlock, or the answer could not be written",
     "  130  interrupted",
-    "  141  whoever read the answer went away, as `head` does",
+    "  141  the reader of the output went away, as `head` does",
 )
 
 _EXAMPLE = "memcache://127.0.0.1:11211"

@@ -91,7 +91,7 @@ class LeaseProtocol:
     def take(self, claim: Claim) -> Lease | None:
         """Return the lease if the lock has no record; one round trip. None if there is one."""
         asked_at = self._clock.now()
-        record = claim.record
+        record = claim.holder.encode()
         try:
             version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
         except StoreUnavailable as trouble:

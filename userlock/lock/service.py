@@ -215,27 +215,24 @@ class LockService:
         Raises:
             StoreUnavailable: neither of them answers.
         """
+        claim = attempt.claim
         try:
-            lease = self._take(attempt)
+            try:
+                lease = self.client.call(claim.lock_id, self.protocol.take, claim)
+            except StoreUnavailable:
+                raise
+            except BaseException:  # the thread is being stopped; it may have been granted
+                self.client.give_back(attempt.lease_without_store(unsettled=True))
+                raise
             if lease is None:
                 # With a token of its own: a request with the first one may be late.
-                attempt.claim = attempt.claim.afresh()
+                attempt.claim = claim.afresh()
                 lease = self._waiting.lease_for(attempt, holding)
             return lease
         except StoreUnavailable as trouble:
             if self.fallback is None:
                 raise
             return self._from_fallback(self.fallback, attempt, trouble)
-
-    def _take(self, attempt: Attempt) -> Lease | None:
-        claim = attempt.claim
-        try:
-            return self.client.call(claim.lock_id, self.protocol.take, claim)
-        except StoreUnavailable:
-            raise
-        except BaseException:  # the thread is being stopped; it may have been granted
-            self.client.give_back(attempt.lease_without_store(unsettled=True))
-            raise
 
     def _from_fallback(
         self, fallback: LockService, attempt: Attempt, trouble: StoreUnavailable

@@ -86,7 +86,7 @@ def test_faults_over_http() -> None:
 def learner(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Provide the page's model: ndb's one class of this kind in the process, during a test."""
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
-    monkeypatch.setattr(watched, "_classes", {})
+    monkeypatch.delitem(watched._classes, "Learner", raising=False)
     return type("Learner", (ndb.Model,), {"points": ndb.IntegerProperty(default=0)})
 
 

@@ -57,3 +57,14 @@ def test_it_is_printed(package: Path, capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().out
     assert "house                         4       2       2" in said
     assert "1 cycles of imports:\n  2: roof, wall\n" in said
+
+
+def test_private_attributes_of_another_file(package: Path) -> None:
+    write(
+        package,
+        roof="class Roof:\n    _tiles = 1\n    def f(self):\n        self._wood = 2\n",
+        wall="def f(roof):\n    roof._tiles += roof._wood + roof._key + roof._strange\n",
+        cellar__in__floor="class Floor:\n    _a = 1\n    def f(self, other):\n        other._a\n",
+    )
+    found = structure.private_accesses(structure.sources("house"))
+    assert found == ["house.wall:2 _tiles (house.roof)", "house.wall:2 _wood (house.roof)"]
