@@ -20,10 +20,10 @@ pages = flask.Blueprint("lab", __name__, url_prefix="/lab")
 
 #: The labels on the page.
 _CHOICES = {
-    Between.NOTHING: "nothing: read, think, write",
-    Between.TRANSACTION: "a transaction",
-    Between.LOCK: "the user lock",
-    Between.LOCK_WITHOUT_MEMCACHED: "the user lock; memcached is killed during the run",
+    Between.NOTHING: "None: read, think, write",
+    Between.TRANSACTION: "Transaction",
+    Between.LOCK: "User lock",
+    Between.LOCK_WITHOUT_MEMCACHED: "User lock, memcached killed during the run",
 }
 _FIGURES = (
     ("accepted", "Accepted", "{:,.0f}", "requests confirmed to the client"),
@@ -32,7 +32,7 @@ _FIGURES = (
     ("timed_out", "Timed out", "{:,.0f}", "waited too long for the lock (503)"),
     ("retries", "Retries", "{:,.0f}", "repeated runs of a critical section"),
     ("degraded", "Degraded", "{:,.0f}", "ran without an answer from memcached"),
-    ("per_second", "Accepted per second", "{:,.1f}", ""),
+    ("per_second", "Throughput", "{:,.1f}/s", "accepted requests"),
     ("wait_p50", "Median wait", "{:,.0f} ms", "until the critical section began"),
     ("wait_p99", "Wait, 99th percentile", "{:,.0f} ms", ""),
     ("wait_longest", "Longest wait", "{:,.0f} ms", ""),
@@ -83,9 +83,9 @@ def start() -> Response | tuple[str, int]:
 
 @pages.get("/runs/<name>")
 def show(name: str) -> str:
-    """Show one run, or compare two (`?beside=`)."""
+    """Show one run, or compare two (`?other=`)."""
     run = _found(name)
-    other = flask.request.args.get("beside", "")
+    other = flask.request.args.get("other", "")
     shown = [run, *([_found(other)] if other and other != name else [])]
     measured = [each.document["outcome"] for each in shown if each.document]
     return flask.render_template(

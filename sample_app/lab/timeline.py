@@ -36,9 +36,9 @@ def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
     ]
     for lane in range(lanes):
         y = _TOP + lane * _LANE
-        who = "batch" if lane in batch else "interactive"
+        priority = "batch" if lane in batch else "interactive"
         parts.append(
-            f'<text class="lane" x="{_LEFT - 8}" y="{y + 12}">{who} {lane + 1}</text>'
+            f'<text class="lane" x="{_LEFT - 8}" y="{y + 12}">{priority} {lane + 1}</text>'
             f'<line class="rule" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y + 15}" y2="{y + 15}"/>'
         )
     for visit in visits:
@@ -74,10 +74,10 @@ def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -
         marks.append(f'<text class="axis" x="{moment:.1f}" y="{y + 16}">{count * step:g} s</text>')
         count += 1
     key = [
-        ("waits", "waits"),
-        ("of-interactive", "interactive, inside"),
-        ("of-batch", "batch, inside"),
-        ("of-interactive degraded", "inside, without memcached"),
+        ("waits", "waiting"),
+        ("of-interactive", "interactive request"),
+        ("of-batch", "batch request"),
+        ("of-interactive degraded", "without memcached"),
         ("of-interactive refused", "refused"),
     ]
     at = float(_LEFT)

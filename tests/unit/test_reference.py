@@ -1,4 +1,4 @@
-"""docs/reference/ has everything that there is, and says of it what is so."""
+"""The pages in docs/reference/ are complete and correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import userlock.testing
 from tests.documents import ROOT, Page
 from userlock import events
 from userlock.contrib import flask, wsgi
-from userlock.contrib.request_scope import RequestScope
+from userlock.contrib.request_scope import RequestOptions, RequestScope
 from userlock.events import Event
 from userlock.settings import Settings
 from userlock.stores.datastore.url import parse_url as datastore_url
@@ -43,7 +43,7 @@ CONTRIB = ("flask", "django", "wsgi", "inspector", "problems", "opentelemetry")
 
 
 def public(module: str) -> Iterator[str]:
-    """The names that a module has for others."""
+    """Yield the public names of a module."""
     found = importlib.import_module(module)
     listed = getattr(found, "__all__", None)
     for name, value in vars(found).items():
@@ -83,7 +83,7 @@ def test_nothing_is_there_twice() -> None:
 
 
 def bases_of(tree: str) -> dict[str, str]:
-    """Of a tree that is drawn: each name with the one that it hangs on."""
+    """Parse a drawn tree: each name with its parent."""
     path: list[str] = []
     found = {}
     for line in tree.splitlines():
@@ -130,7 +130,7 @@ EVENTS = [
 
 
 def example(kind: type[Event], **facts: Any) -> Event:
-    """An event with something in each field."""
+    """Return an event with a value in each field."""
     error = userlock.StaleWriteError(
         key=None, lock_id="ann", read_version=1, found_version=2, read_at=None, put_at=None
     )
@@ -144,7 +144,7 @@ def example(kind: type[Event], **facts: Any) -> Event:
 
 
 def levels(kind: type[Event]) -> set[str]:
-    """At which levels it is logged."""
+    """Return the levels at which it is logged."""
     names = {field.name for field in dataclasses.fields(kind)}
     choices: list[dict[str, Any]] = [{}]
     for name, values in {
@@ -214,16 +214,18 @@ def defaults(after: str) -> dict[str, str]:
 
 
 def parameters(call: Callable[..., Any], *without: str) -> dict[str, Any]:
-    """The options of a call, with their defaults."""
-    return {
+    """Return the options of a call, with their defaults."""
+    found = inspect.signature(call).parameters
+    shared = parameters(RequestScope) if "options" in found else {}  # of the integrations
+    return shared | {
         name: parameter.default
-        for name, parameter in inspect.signature(call).parameters.items()
-        if name not in ("self", *without)
+        for name, parameter in found.items()
+        if name not in ("self", "options", *without)
     }
 
 
 def said(default: Any) -> str:
-    """A default, as the page writes it."""
+    """Return a default as the page writes it."""
     if isinstance(default, enum.Enum):
         return f'"{default.value}"'
     if dataclasses.is_dataclass(default):
@@ -275,8 +277,8 @@ def test_further_options_of_the_service() -> None:
 def test_the_integrations_take_the_same_options() -> None:
     expected = parameters(flask.UserLock, "app", "inspector")
     assert parameters(wsgi.UserLockMiddleware, "app") == expected
-    of_django = parameters(RequestScope) | {"contention_status": 503}
-    assert of_django == expected
+    assert parameters(RequestScope) == expected
+    assert set(RequestOptions.__annotations__) == set(expected)
 
 
 def test_options_of_addresses() -> None:

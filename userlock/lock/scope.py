@@ -35,7 +35,7 @@ from userlock.lock.held_lock import HeldLock, check_heartbeat, running_code
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
-from userlock.settings import Settings
+from userlock.settings import Enforcement, Reaction, Settings
 
 log = logging.getLogger(__name__)
 
@@ -458,6 +458,38 @@ class _Defaults:
 
 
 defaults = _Defaults()
+
+
+def configure(
+    *,
+    service: LockService | None = None,
+    enforcement: Enforcement | str | None = None,
+    fencing: bool | None = None,
+    capture_places: bool | None = None,
+    blind_overwrites: Reaction | str | None = None,
+) -> None:
+    """Set the defaults of new scopes in this process. Arguments left out change nothing.
+
+    Args:
+        service: the lock service.
+        enforcement: `raise` (the default), `log` or `off`.
+        fencing: whether Datastore refuses stale writes. On by default.
+        capture_places: whether reads remember their call site. On by default.
+        blind_overwrites: the reaction to new objects that are put over existing entities:
+            `off`, `warn` or `raise` (the default).
+
+    Raises:
+        ValueError: an unknown mode. Nothing has been changed then.
+    """
+    settings = defaults.settings.changed(
+        enforcement=enforcement,
+        fencing=fencing,
+        capture_places=capture_places,
+        blind_overwrites=blind_overwrites,
+    )
+    if service is not None:
+        defaults.service = check_service(service)
+    defaults.settings = settings
 
 
 def default_service() -> LockService:

@@ -1,4 +1,4 @@
-"""What docs/cli.md shows of servers: the same lines, with the figures of here."""
+"""Test the output of real servers in docs/cli.md: the same lines, with other figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.cli.test_docs import DOCTOR, DOCTOR_OF_DATASTORE, PAGE
 
 
 def run(cli: Cli, block: Block, *more: str) -> tuple[Outcome, str]:
-    """Run the one command of a block; also what the page says that it prints."""
+    """Run the only command of a block. Return also the output that the page shows."""
     ((line, shown),) = block.commands()
     program, *arguments = shlex.split(line)
     assert program == "userlock"
@@ -22,7 +22,7 @@ def run(cli: Cli, block: Block, *more: str) -> tuple[Outcome, str]:
 
 
 def checks(text: str) -> list[str]:
-    """What was looked at, in its order."""
+    """Return the checks, in order."""
     return re.findall(r"^  (?:ok|warning|wrong) +(\S+(?: \S+)*?)  ", text + " ", re.MULTILINE)
 
 
@@ -45,11 +45,11 @@ def test_doctor_of_a_server_that_was_just_started(own_memcached: Memcached) -> N
 
 def test_doctor_of_datastore(datastore: emulator.Emulator) -> None:
     cli = Cli("", datastore.env)
-    del cli.env["USERLOCK_STORE"]  # none is needed
+    del cli.env["USERLOCK_STORE"]  # not needed
     outcome, shown = run(cli, DOCTOR_OF_DATASTORE)
-    # One check more: that it is an emulator.
+    # One more check reports the emulator.
     assert [each for each in checks(outcome.out) if each in checks(shown)] == checks(shown)
     told = re.findall(r"^  ok +(?:versions|inserts|base_version) .*(?:\n {9,}.*)*", shown, re.M)
     assert len(told) == 3
-    out = " ".join(outcome.out.split())  # a pipe has no width to be folded to
+    out = " ".join(outcome.out.split())  # output to a pipe is not folded
     assert all(" ".join(each.split()) in out for each in told)

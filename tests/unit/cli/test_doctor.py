@@ -1,4 +1,4 @@
-"""`userlock doctor`."""
+"""Test `userlock doctor`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_worst_decides(
     assert len(outcome.document["findings"]) == len(findings)
 
 
-def test_it_says_what_is_wrong_and_what_to_do(doctor: Terminal) -> None:
+def test_findings_and_advice_are_shown(doctor: Terminal) -> None:
     finds(doctor, FINE, OLD, NO_CAS, OTHER_DOWN)
     assert doctor.run("doctor").out == (
         "h:1\n"
@@ -80,7 +80,7 @@ def test_quiet(doctor: Terminal) -> None:
     assert "1.4.13" in out
 
 
-def test_facts_for_programs(doctor: Terminal) -> None:
+def test_the_json_document(doctor: Terminal) -> None:
     finds(doctor, OLD)
     (found,) = doctor.run("doctor", "--json").document["findings"]
     assert found == {
@@ -101,14 +101,14 @@ def test_colours_on_a_terminal_only(doctor: Terminal) -> None:
     assert "\x1b" not in doctor.run("doctor", tty=True).out
 
 
-def test_long_words_are_folded() -> None:
+def test_long_texts_are_folded() -> None:
     lines = folded("one two three four " * 10, 23, 80).split("\n")
     assert len(lines) > 1
     assert all(len(line) < 80 for line in lines)
     assert all(line.startswith(" " * 23) for line in lines[1:])
 
 
-def test_memory_is_for_tests(terminal: Terminal) -> None:
+def test_a_store_in_memory(terminal: Terminal) -> None:
     code, out, _ = terminal.run("doctor")
     assert code == 0
     assert "within one process only" in out
@@ -116,7 +116,7 @@ def test_memory_is_for_tests(terminal: Terminal) -> None:
 
 
 class _Careless(MemoryStore):
-    """Swaps and removes whatever the version is."""
+    """A store that ignores versions."""
 
     def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
         stored = self.read(lock_id)
@@ -129,7 +129,7 @@ class _Careless(MemoryStore):
         return stored is not None and super().remove(lock_id, stored.version)
 
 
-def test_a_store_that_takes_outdated_versions_is_found_out(clock: ManualClock) -> None:
+def test_a_store_that_accepts_outdated_versions_is_found_out(clock: ManualClock) -> None:
     wrong = trouble_with_records(_Careless(clock=clock))
     assert "it took a change that was decided on an outdated version" in wrong
     assert "it removed a record by an outdated version" in wrong
@@ -138,7 +138,7 @@ def test_a_store_that_takes_outdated_versions_is_found_out(clock: ManualClock) -
 
 
 class _Forgetful(MemoryStore):
-    """Loses what is appended."""
+    """A store that loses appended lines."""
 
     def append(self, lock_id: str, line: bytes) -> None:
         return None
@@ -151,7 +151,7 @@ def test_a_store_that_appends_nothing_is_found_out(clock: ManualClock) -> None:
 
 
 def test_a_good_store_has_no_trouble(clock: ManualClock) -> None:
-    """The negative control of the two above."""
+    """The negative control of the two tests above."""
     assert trouble_with_records(MemoryStore(clock=clock)) == []
 
 

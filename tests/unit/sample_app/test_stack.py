@@ -1,4 +1,4 @@
-"""The stack runner: ports, children, and that nothing is left behind."""
+"""Test the stack runner: ports, children, and their end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def child(tmp_path: Path, code: str, answers: Callable[[], bool] = lambda: True)
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Look until it is so, at most ten seconds."""
+    """Wait for a condition, at most ten seconds."""
     deadline = time.monotonic() + 10
     while not condition():
         if time.monotonic() > deadline:
@@ -47,7 +47,7 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def test_a_taken_port_is_named_with_what_to_set(taken_port: int) -> None:
+def test_a_taken_port_is_named_with_its_setting(taken_port: int) -> None:
     with pytest.raises(PortTaken) as caught:
         ports.claim(taken_port, user="the site", variable="PORT")
     assert f"Port {taken_port} is taken" in str(caught.value)
@@ -65,7 +65,7 @@ def test_a_port_that_is_only_preferred_gives_way(taken_port: int) -> None:
 def test_the_port_that_is_suggested_for_the_site_is_not_the_emulators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose first choice is the next one."""
+    """Return a random source whose first choice is the next port."""
     free = ports.any_free()
     monkeypatch.setattr(run, "DATASTORE_PORT", free)
     monkeypatch.setattr(run, "MEMCACHED_PORT", free)

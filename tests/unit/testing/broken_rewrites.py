@@ -1,4 +1,4 @@
-"""Memory stores that break what the contract says of `rewrite`."""
+"""Break one promise of `rewrite` in each store, as negative controls of the contract suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of `BatchStore`, for stores that make many changes in a few round trips."""
+"""Test a `BatchStore`, which makes many changes in a few round trips."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROUNDS = 10
 
 
 class BatchContract(StoreContract):
-    """The contract of `swap_many`. Not part of the whole: few stores have it."""
+    """Test `swap_many`. Not part of the whole: few stores have it."""
 
     def test_nothing_is_asked_for(self, store: BatchStore) -> None:
         assert store.swap_many([]) == []
@@ -33,7 +33,7 @@ class BatchContract(StoreContract):
             assert store.swap(swap.lock_id, version, b"not this", 60) is None
 
     def test_each_stands_alone(self, store: BatchStore) -> None:
-        """Refused, or gone, or fine: in their order, whatever became of the others."""
+        """Each swap succeeds or fails alone. The outcomes are in order."""
         versions = {
             lock_id: created(store.create(lock_id, b"first", 60)) for lock_id in _names()[:7]
         }
@@ -84,7 +84,7 @@ class BatchContract(StoreContract):
         assert not _read(store, b).lapsed
 
     def test_no_increment_is_lost_among_batches(self, store: BatchStore) -> None:
-        """Counts, swapped together by some threads, and one by one by another."""
+        """Some threads swap counters together, another swaps them one by one."""
         names = _names()[:5]
         for each in names:
             created(store.create(each, b"0", 60))

@@ -1,7 +1,7 @@
-"""The contract of stores that can replace a record without touching its time to live.
+"""Test a `RewritingStore`, which can replace a record without touching its time to live.
 
-Not part of the whole, because a store need not be able to. That times to live
-stay as they are is seen by `TimeContract`, wherever a store can.
+Not part of the whole, because this is optional. `TimeContract` tests that the
+time to live stays the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from userlock.testing.contract.verbs import CHANGES, VERSIONS
 
 
 class RewriteContract(StoreContract):
-    """The additional promises of `userlock.lock.store.RewritingStore`."""
+    """Test the additional promises of `userlock.lock.store.RewritingStore`."""
 
     def test_rewrite_replaces_the_record(self, store: RewritingStore, lock_id: str) -> None:
         version = created(store.create(lock_id, b"first", 60))

@@ -1,7 +1,7 @@
-"""The contract's third part: times to live, and the grace that follows them.
+"""Test times to live, and the grace that follows them: the contract's third part.
 
-Everything that has to wait for time to pass is looked at in the same run, so
-that a real server costs the seconds of one.
+All records that have to wait are watched in one run, so that a real server
+costs the seconds of one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class _Watched:
     """A record under watch.
 
     Attributes:
-        lock_id: whose.
-        began: when its time to live began, at the earliest.
+        lock_id: its lock id.
+        began: the earliest begin of its time to live.
         ttl: its time to live, in seconds.
         look: reads it.
-        version: as it was given last.
-        states: "live", "lapsed", "gone", as they were seen.
+        version: its latest version.
+        states: the states seen so far, of "live", "lapsed", "gone".
     """
 
     lock_id: str
@@ -37,10 +37,10 @@ class _Watched:
 
 
 class TimeContract(StoreContract):
-    """The time to live of records. About ten seconds with a real server."""
+    """Test the time to live of records. Takes about ten seconds with a real server."""
 
     def test_records_lapse_on_time_and_go_after_the_grace(self, store: LeaseStore) -> None:
-        """Never early, by whatever clock; and not much later."""
+        """They never lapse early by any clock, and not much late."""
         watched = [
             self._plain(store),
             self._brief(store),
@@ -72,7 +72,7 @@ class TimeContract(StoreContract):
         assert (stored.record, stored.lapsed) == (b"next", False), "swap begins a new time to live"
 
     def test_a_lapsed_record_can_still_be_changed(self, store: LeaseStore) -> None:
-        """By its version, as ever; but nobody passes those who wait by `create`."""
+        """Its version still counts, but `create` must not overtake the waiters."""
         if not self.tells_lapsed:
             pytest.skip("the store cannot tell how long a record has still to live")
         lock_ids = ("swapped", "removed", "created", "appended")
@@ -85,7 +85,7 @@ class TimeContract(StoreContract):
             store, "all records have lapsed", all_lapsed, within=0.2 + self.late_seconds
         )
 
-        assert store.create("created", b"second", 60) is None, "create passed those who wait"
+        assert store.create("created", b"second", 60) is None, "create overtook the waiters"
         stored = found(store.read("created"))
         assert (stored.record, stored.lapsed) == (b"first", True)
 
@@ -112,13 +112,13 @@ class TimeContract(StoreContract):
         return _Watched("plain", began, 1, lambda: store.read("plain"), version)
 
     def _brief(self, store: LeaseStore) -> _Watched:
-        """A millisecond must not be rounded down to 0, which memcached reads as for ever."""
+        """Watch a millisecond. It must not be rounded to 0, which memcached reads as forever."""
         began = self.now(store)
         version = created(store.create("brief", b"first", 0.001))
         return _Watched("brief", began, 0.001, lambda: store.read("brief"), version)
 
     def _appended_to(self, store: LeaseStore) -> _Watched:
-        """Lines are added all the time: that must not keep it alive, nor end it."""
+        """Watch a record to which lines are added. They must not prolong its life, nor end it."""
         began = self.now(store)
         version = created(store.create("appended to", b"first", 1))
         return _Watched(
@@ -126,7 +126,7 @@ class TimeContract(StoreContract):
         )
 
     def _refused(self, store: LeaseStore) -> _Watched:
-        """A refused change does not change the time to live either."""
+        """Watch a record after refused changes. They must not change its time to live."""
         spent = created(store.create("refused", b"spent", 60))
         began = self.now(store)
         version = created(store.swap("refused", spent, b"first", 1))
@@ -142,7 +142,7 @@ class TimeContract(StoreContract):
         return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
 
     def _rewritten(self, store: LeaseStore) -> Iterator[_Watched]:
-        """Others write it anew all the time, where the store can do that."""
+        """Watch a record that is rewritten, if the store can do that."""
         if not isinstance(store, RewritingStore):
             return
         began = self.now(store)
@@ -159,10 +159,11 @@ class TimeContract(StoreContract):
     # --- watching ---------------------------------------------------------------------------
 
     def _observe(self, store: LeaseStore, record: _Watched) -> None:
-        """Look at a record, and judge whether it may be as it is.
+        """Read a record, and assert that its state is allowed at this time.
 
-        What is seen was so at some moment between asking and the answer: too
-        early is judged by the latter, too late by the former.
+        The state was true at some moment between the question and the answer.
+        So "too early" is judged by the time of the answer, "too late" by that
+        of the question.
         """
         asked = self.now(store) - record.began
         stored = record.look()
