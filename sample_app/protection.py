@@ -11,6 +11,7 @@ from google.cloud import ndb
 
 import userlock
 from sample_app.config import Settings
+from userlock.lock.store import LeaseStore
 
 _DATASTORE_EMULATOR_HOST = "DATASTORE_EMULATOR_HOST"
 _environment = threading.Lock()
@@ -42,7 +43,7 @@ def model_layer(settings: Settings) -> userlock.Settings:
     )
 
 
-class GrantsEverybody:
+class GrantsEverybody(LeaseStore):
     """A lease store that grants every lease at once: the lock, removed.
 
     For the negative control only. The handlers are unchanged, so that only the protection differs.

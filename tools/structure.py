@@ -122,9 +122,10 @@ def private_accesses(files: Mapping[str, Path]) -> list[str]:
     return found
 
 
-#: Public in spite of the underscore: ndb reserves other names of models for properties, and so do
-#: protobuf's wrappers. `_userlock_…` is the library's note on an object of another library.
+#: Public in spite of the underscore: named tuples and ndb's models keep other names for fields.
+#: `_userlock_…` is a note of the library's on an object of another library.
 _PUBLIC = {
+    *("_asdict", "_replace"),  # of named tuples
     *("_get_kind", "_key", "_pb", "_put_async"),
     *("_lock_id", "_lock_id_from_key", "_overwrites", "_write_policy"),
 }

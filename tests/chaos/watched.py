@@ -13,9 +13,9 @@ from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
-from userlock.lock.registry import open_store
 from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
+from userlock.stores.registry import open_store
 
 #: A delay beyond this time, in seconds, is a pause of the process or the thread: waiters behind may
 #: take it for dead. It is shorter than their patience.

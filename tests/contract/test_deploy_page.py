@@ -25,7 +25,7 @@ from tests.servers import Memcached
 from tools.traffic.__main__ import main as simulate
 from userlock.lock.policy import LockPolicy
 from userlock.stores import MemoryStore
-from userlock.stores.memcache.store import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.testing import ManualClock
 
 PAGE = Page("docs/deploy.md")

@@ -52,9 +52,9 @@ def commands(request: pytest.FixtureRequest) -> Commands:
 def store(
     proxy: FaultProxy, prefix: str, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MemcacheStore]:
-    """Provide a store behind the proxy, with an open connection."""
-    # Commands after a fault must be answered, on a busy machine too.
-    monkeypatch.setattr("userlock.stores.memcache.store.HURRY_TIMEOUT", 2.0)
+    """Through the proxy, with a connection that stands already."""
+    # What follows a fault is to be answered, however busy the machine is.
+    monkeypatch.setattr("userlock.stores.pool.HURRY_TIMEOUT", 2.0)
     store = MemcacheStore(proxy.address, prefix=prefix, protocol=commands.protocol)
     store.read("warm-up")
     yield store

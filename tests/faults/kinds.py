@@ -13,7 +13,7 @@ from tests.faults.proxy import Fault, FaultProxy, ReplyFault
 from tests.servers import Memcached, RedisServer
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.store import REPLY_TIMEOUT
+from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
 
 AnyFault = Fault | ReplyFault

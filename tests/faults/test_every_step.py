@@ -19,7 +19,7 @@ from tests.faults.proxy import Fault, ReplyFault
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache import wire
-from userlock.stores.memcache.store import REPLY_TIMEOUT
+from userlock.stores.pool import REPLY_TIMEOUT
 
 OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"another client's"
 LINE = b"\na line"
@@ -270,17 +270,11 @@ def test_a_connection_that_is_kept_after_a_time_out_is_found(
         # A store of its own: others in this process may have pending releases.
         store = kind.open(address, prefix, timeout)
         assert isinstance(store, MemcacheStore)
-        connections = store._connections
-
-        def kept(connection: wire.Connection | None, error: BaseException) -> None:
-            if connection is not None:
-                connections.give_back(connection)
-            # Two replies at once are recognised as invalid: that is found, too.
-            raise StoreUnavailable("kept", slow=isinstance(error, wire.SLOW)) from error
-
-        monkeypatch.setattr(store, "_broken", kept)
+        # (Two replies at once are seen to be no reply: that is found, too.)
+        monkeypatch.setattr(store.connections, "close", store.connections.give_back)
+        monkeypatch.setattr(store.connections, "drop_idle", lambda: None)
         return store
 
-    monkeypatch.setattr(wire.Connection, "stale", property(lambda _: False))
+    monkeypatch.setattr(wire.Wire, "stale", property(lambda _: False))
     with pytest.raises(AssertionError):
         _run(kind._replace(open=careless), SCENARIOS[0], {0: ReplyFault.LATE}, cold=False)

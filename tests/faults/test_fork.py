@@ -46,7 +46,7 @@ class TestFork:
     ) -> None:
         """Connections in use by other threads at the fork do not count in the child."""
         store = MemcacheStore(memcached.address, prefix=prefix)
-        held = [store._connections.take() for _ in range(32)]
+        held = [store.connections.take() for _ in range(32)]
         child = os.fork()
         if child == 0:
             code = 1

@@ -130,7 +130,7 @@ def test_timed_out_waiters_do_not_fill_it(memcached: Memcached, prefix: str) -> 
             service.acquire(LOCK, wait_timeout=0.0001, request="GET /a/path/as/long/as/they/are")
         longest = max(longest, len(record_of(store, LOCK).stored.record))
     assert 25_000 < longest < 33_000
-    left = store.seconds_left(LOCK)
+    left = record_of(store, LOCK).stored.seconds_left
     assert left is not None
     gone = time.monotonic() - began
     # Within one second, plus memcached's clock error when it is asked (2.1) and when it counts the

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 from userlock.events import LeaseLost
 from userlock.lock.lease import Granted
 from userlock.lock.record import Record
-from userlock.lock.registry import open_store
+from userlock.stores.registry import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 

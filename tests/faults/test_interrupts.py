@@ -13,7 +13,7 @@ import pytest
 
 from tests.servers import Memcached
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.wire import Connection
+from userlock.stores.memcache.connections import Connection
 
 
 class Interrupted:
@@ -30,7 +30,7 @@ class Interrupted:
 
 
 def interrupt_the_next_reply(store: MemcacheStore) -> Connection:
-    connection = store._connections._idle[-1]
+    connection = store.connections.idle[-1]
     connection._sock = Interrupted(connection._sock)
     return connection
 
@@ -42,8 +42,8 @@ def test_the_connection_is_not_used_again(memcached: Memcached, protocol: str) -
     connection = interrupt_the_next_reply(store)
     with pytest.raises(KeyboardInterrupt):
         store.create("ann", b"first", 60)
-    assert connection not in store._connections._idle
-    assert store.create("ann", b"second", 60) is None, "the first one was executed"
+    assert connection not in store.connections.idle
+    assert store.create("ann", b"second", 60) is None, "the first one was carried out"
     found = store.read("ann")
     assert found is not None
     assert found.record == b"first"
@@ -57,7 +57,7 @@ def test_used_again_it_would_give_the_late_reply_to_another_command(
     store = MemcacheStore(memcached.address, prefix="interrupt-control")
     assert store.read("ann") is None
     connection = interrupt_the_next_reply(store)
-    monkeypatch.setattr(store, "_broken", lambda *_: None)
+    monkeypatch.setattr(store.connections, "close", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         store.create("ann", b"first", 60)
     connection._sock = connection._sock._sock

@@ -22,7 +22,7 @@ from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.store import REPLY_TIMEOUT
+from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.testing import make_claim
 
 #: The faults after which a command has been executed, or never will be.
@@ -294,7 +294,7 @@ def test_a_connection_that_was_interrupted_is_not_used_again(
         pass
 
     taken(theirs.take(make_claim("held")))
-    (connection,) = store._connections._idle
+    (connection,) = store.connections.idle
 
     class Interrupted:
         def __init__(self, sock: Any) -> None:
@@ -319,8 +319,8 @@ class TestTheServersTime:
     def test_nothing_was_asked_for_yet_when_it_is_lost(
         self, proxy: FaultProxy, store: MemcacheStore, fault: Fault
     ) -> None:
-        """A closed connection is opened again; a hanging server is waited for once."""
-        (connection,) = store._connections._idle
+        """A connection that has ended is made again; a server that hangs is waited for once."""
+        (connection,) = store.connections.idle
         connection.time.good_until = 0.0
         started = time.monotonic()
         with proxy.fault(b"stats", fault):

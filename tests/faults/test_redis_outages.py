@@ -60,10 +60,10 @@ class TestOutages:
             (outcome,) = store.swap_many([Swap("ann", version, b"swapped", 60)])
             assert isinstance(outcome, StoreUnavailable)
             assert "read only" in outcome.reason
-            assert store._connections._idle == []
+            assert store.connections.idle == []
             with pytest.raises(StoreUnavailable, match="read only"):
                 store.swap("ann", version, b"swapped", 60)
-            assert store._connections._idle == []
+            assert store.connections.idle == []
             client.replicaof("NO", "ONE")
         assert store.swap("ann", version, b"swapped", 60) is not None
         store.close()

@@ -87,11 +87,11 @@ def asking_memcached(
         MemcacheStore(server.address, prefix="test", protocol=protocol, timeout=REPLY_SECONDS)
         for _ in range(2)
     )
-    store._connections._tells_time = tells_time
+    store.connections.tells_time = tells_time
     store.read("warm-up")
     process = asking(store, others, f"{protocol}-{connected}-{verb}-{number}", verb)
     if connected == "long ago":
-        (connection,) = store._connections._idle
+        (connection,) = store.connections.idle
         connection.time.good_until = 0.0
     elif connected == "not yet":
         store.close()

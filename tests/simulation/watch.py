@@ -114,9 +114,10 @@ class Watch:
         lock = self._before(lock_id)
         new = self.store.rewrite(lock_id, version, record)
         if new is not None:
-            left = self.store.seconds_left(lock_id)
-            assert left is not None
-            self._written(who, lock, lock_id, record, left)
+            stored = self.store.read(lock_id)
+            assert stored is not None
+            assert stored.seconds_left is not None
+            self._written(who, lock, lock_id, record, stored.seconds_left)
         return new
 
     def remove(self, who: Process, lock_id: str, version: object) -> bool:

@@ -23,7 +23,7 @@ from userlock.events import Listeners
 from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
 from userlock.lock.policy import LockPolicy, OutagePolicy
-from userlock.lock.store import Stored, StoreUnavailable
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.testing import ManualClock
 
 _Answer = TypeVar("_Answer")
@@ -232,8 +232,8 @@ class World:
             self.settle()
 
 
-class Wire:
-    """One process's connection to the store: a `LeaseStore` whose commands may meet a fault."""
+class Wire(LeaseStore):
+    """One process's way to the store: a `LeaseStore` whose commands may meet a fault."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -265,7 +265,6 @@ class Wire:
         return self._command("append", lambda: watch.append(who, lock_id, line), hurry=False)
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """As `RewritingStore.rewrite`."""
         watch, who = self._world.watch, self._process
         return self._command(
             "rewrite", lambda: watch.rewrite(who, lock_id, version, record), hurry=False

@@ -20,8 +20,8 @@ from userlock.clock import SystemClock
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.policy import LockPolicy
-from userlock.lock.registry import open_store
 from userlock.lock.service import LockService
+from userlock.stores.registry import open_store
 
 #: A sleep that takes so much longer than requested, in seconds, is a pause of the process: waiters
 #: behind may take it for dead.

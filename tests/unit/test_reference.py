@@ -25,7 +25,7 @@ from userlock.events import Event
 from userlock.settings import Settings
 from userlock.stores.datastore.url import parse_url as datastore_url
 from userlock.stores.memcache.url import parse_url as memcache_url
-from userlock.stores.redis.connections import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.url import parse_url as redis_url
 
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))

@@ -7,6 +7,7 @@ import getpass
 import socket
 from typing import Any
 
+from userlock.admin import snapshot
 from userlock.cli.command import (
     FINE,
     NO,
@@ -19,7 +20,6 @@ from userlock.cli.command import (
 from userlock.cli.console import escaped
 from userlock.cli.holder import describe, look, name_of, seconds_left
 from userlock.events import LISTENERS, Broken
-from userlock.lock import survey
 from userlock.lock.lease import printable
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
 
 def _agreed(invocation: Invocation, service: LockService, lock_id: str, record: Record) -> bool:
     console = invocation.console
-    left = seconds_left(service, lock_id)
+    left = seconds_left(record)
     for line in describe(lock_id, record, console.clock.wall(), left, console.columns):
         console.note(line)
     console.note("Break the lock? The holder continues until it notices. [y/N] ", end="")
@@ -105,14 +105,14 @@ def _nothing(invocation: Invocation, lock_id: str, record: Record | None, why: s
 
 def _facts(invocation: Invocation, lock_id: str, record: Record | None) -> dict[str, Any]:
     # Without "held": these are the facts before the lease was broken.
-    facts = survey.facts(lock_id, record, invocation.console.clock.wall())
+    facts = snapshot.facts(lock_id, record, invocation.console.clock.wall())
     return {name: facts[name] for name in ("lock_id", "holder", "waiters")}
 
 
 def _report(lock_id: str, record: Record) -> str:
     name = escaped(lock_id)
-    if survey.is_foreign(record):
-        return f"{name}: removed {survey.FOREIGN}"
+    if snapshot.is_foreign(record):
+        return f"{name}: removed {snapshot.FOREIGN}"
     holder = name_of(record.holder.process, record.holder.request)
     waiters = record.waiters()
     following = "Nobody waits for it."

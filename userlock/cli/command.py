@@ -13,8 +13,8 @@ from userlock.cli.console import Console, escaped
 from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.lock.lease import check_lock_id
-from userlock.lock.registry import open_store
 from userlock.lock.service import LockService
+from userlock.stores.registry import open_store
 
 FINE = 0
 #: The answer is no.

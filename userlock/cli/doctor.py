@@ -7,10 +7,10 @@ import textwrap
 from collections import Counter
 from typing import Any
 
+from userlock.admin.diagnostics import examine
+from userlock.admin.findings import Finding, Verdict
 from userlock.cli.command import FINE, NO, UNREACHABLE, Invocation, plain_reason
 from userlock.cli.console import escaped
-from userlock.lock.store import ExaminableStore, Finding, LeaseStore, Verdict
-from userlock.stores.trial import try_out
 
 NAME = "doctor"
 SUMMARY = "check the server that keeps the locks"
@@ -25,8 +25,6 @@ and findings (server, subject, verdict, says, advice, facts).
 """
 
 _ORDER = (Verdict.OK, Verdict.WARNING, Verdict.WRONG)
-#: The reply timeout assumed for stores of other packages, in seconds.
-_USUAL_PATIENCE = 0.3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,20 +55,13 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
     return NO if worst is Verdict.WRONG else FINE
 
 
-def examine(store: LeaseStore) -> list[Finding]:
-    """Return the store's findings about its servers. A store without any is tried out."""
-    if isinstance(store, ExaminableStore):
-        return store.examine()
-    return try_out(store, type(store).__name__, patience=_USUAL_PATIENCE)
-
-
 def examine_datastore(name: str) -> list[Finding]:
     """Return findings about Datastore.
 
     Args:
         name: PROJECT/DATABASE; the environment supplies missing parts.
     """
-    from userlock.ndb.selftest import examine as examine_connected  # importing ndb takes long
+    from userlock.admin.ndb import examine as examine_connected  # importing ndb takes long
 
     project, _, database = name.partition("/")
     return examine_connected(project or None, None if database == "(default)" else database or None)

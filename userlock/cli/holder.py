@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from userlock.admin import snapshot
 from userlock.cli.command import (
     FINE,
     NO,
@@ -14,10 +15,8 @@ from userlock.cli.command import (
 )
 from userlock.cli.console import Column, escaped, table, time_of_day
 from userlock.errors import LockServiceUnavailable
-from userlock.lock import survey
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
-from userlock.lock.store import StoreUnavailable, TimedStore
 from userlock.words import span
 
 NAME = "holder"
@@ -48,11 +47,11 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
     service = invocation.service()
     record = look(service, lock_id)
     held = record is not None and not record.free
-    left = seconds_left(service, lock_id) if held else None
+    left = seconds_left(record) if held else None
     console = invocation.console
     wall = console.clock.wall()
     if invocation.json:
-        console.document({**survey.facts(lock_id, record, wall), "seconds_left": left})
+        console.document({**snapshot.facts(lock_id, record, wall), "seconds_left": left})
     else:
         console.say("\n".join(describe(lock_id, record, wall, left, console.columns)))
     return FINE if held else NO
@@ -66,14 +65,10 @@ def look(service: LockService, lock_id: str) -> Record | None:
         raise unreachable(error.reason) from error
 
 
-def seconds_left(service: LockService, lock_id: str) -> float | None:
+def seconds_left(record: Record | None) -> float | None:
     """Return the remaining time of the lease, if the store reports it."""
-    if not isinstance(service.store, TimedStore):
-        return None
-    try:
-        return service.store.seconds_left(lock_id)
-    except StoreUnavailable:
-        return None
+    left = None if record is None else record.stored.seconds_left
+    return None if left is None else max(left, 0.0)
 
 
 def name_of(process: str, request: str) -> str:
@@ -93,9 +88,9 @@ def describe(
         if record.broken_by:
             why = f"was broken by {escaped(record.broken_by)}"
         lines = [f"{name}: not held; the last lease {why}, and the first waiter may take the lock"]
-    elif survey.is_foreign(record):
+    elif snapshot.is_foreign(record):
         lines = [
-            f"{name}: blocked: {survey.FOREIGN} is stored under its key",
+            f"{name}: blocked: {snapshot.FOREIGN} is stored under its key",
             "  Nobody can take the lock. Does another program use the same prefix?",
             "  To fix it: `userlock break` removes the record.",
         ]
@@ -109,7 +104,7 @@ def _holder_lines(record: Record, wall: float, left: float | None) -> list[str]:
     lease = f"{holder.lock_timeout:g} s at a time"
     if left is not None:
         lease += f"; {span(left)} left, unless it is renewed"
-    held = span(survey.held_seconds(holder, wall))
+    held = span(snapshot.held_seconds(holder, wall))
     facts = {
         "process": escaped(holder.process),
         "request": escaped(holder.request) or "(not known)",

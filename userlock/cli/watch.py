@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from userlock.admin import snapshot
 from userlock.cli.command import (
     FINE,
     UNREACHABLE,
@@ -16,9 +17,7 @@ from userlock.cli.command import (
 )
 from userlock.cli.console import Column, Console, escaped, table, time_of_day
 from userlock.cli.holder import name_of
-from userlock.lock import survey
 from userlock.lock.store import StoreUnavailable
-from userlock.lock.survey import Sample, Seen
 from userlock.words import span
 
 NAME = "watch"
@@ -66,7 +65,7 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
     first = True
     while True:
         try:
-            sample = survey.take(service, lock_ids, invocation.console.clock.wall())
+            sample = snapshot.take(service, lock_ids, invocation.console.clock.wall())
         except StoreUnavailable as trouble:
             if first or options.once:
                 raise unreachable(trouble.reason) from trouble
@@ -77,25 +76,30 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
                     f"cannot list the locks: {sample.note}. To fix it: name the locks to watch, "
                     "userlock watch ID …"
                 )
-            _show(invocation, screen, sample, sample.interesting(everything=everything))
+            _show(invocation, screen, sample, sample.select(everything=everything))
         if options.once:
             return FINE
         first = False
         invocation.console.clock.sleep(options.interval)
 
 
-def _show(invocation: Invocation, screen: _Screen, sample: Sample, locks: list[Seen]) -> None:
+def _show(
+    invocation: Invocation,
+    screen: _Screen,
+    sample: snapshot.Snapshot,
+    locks: list[snapshot.LockState],
+) -> None:
     console = invocation.console
     if invocation.json:
         console.document(
             {
-                "at": survey.timestamp(sample.wall),
+                "at": snapshot.timestamp(sample.wall),
                 "listed": len(sample.locks),
                 "held": sample.held,
                 "complete": not sample.note,
                 "note": plain_reason(sample.note),
                 "locks": [
-                    survey.facts(lock.name, lock.record, sample.wall, hashed=lock.hashed)
+                    snapshot.facts(lock.name, lock.record, sample.wall, hashed=lock.hashed)
                     for lock in locks
                 ],
             }
@@ -119,23 +123,23 @@ def _show_outage(invocation: Invocation, screen: _Screen, reason: str) -> None:
     wall = invocation.console.clock.wall()
     if invocation.json:
         invocation.console.document(
-            {"at": survey.timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
+            {"at": snapshot.timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
         )
     else:
         screen.draw([f"{time_of_day(wall)}  the store does not answer: {reason}"])
 
 
-def _row(lock: Seen, wall: float) -> list[str]:
+def _row(lock: snapshot.LockState, wall: float) -> list[str]:
     record = lock.record
     holder, held, waiters = "(free)", "", []
     if record is not None:
         waiters = record.waiters()
-        if not record.free and survey.is_foreign(record):
-            holder = f"({survey.FOREIGN})"
+        if not record.free and snapshot.is_foreign(record):
+            holder = f"({snapshot.FOREIGN})"
         elif not record.free:
             holder = name_of(record.holder.process, record.holder.request)
-            held = span(survey.held_seconds(record.holder, wall))
-    longest = span(lock.longest(wall)) if waiters else ""
+            held = span(snapshot.held_seconds(record.holder, wall))
+    longest = span(lock.longest_wait(wall)) if waiters else ""
     following = name_of(waiters[0].process, waiters[0].request) if waiters else ""
     return [escaped(lock.name), holder, held, str(len(waiters)), longest, following]
 

@@ -51,7 +51,6 @@ from userlock.lock.lease import (
     describe_loss,
 )
 from userlock.lock.service import LockService
-from userlock.lock.store import BatchStore
 
 log = logging.getLogger(__name__)
 
@@ -404,7 +403,7 @@ class _Renewal:
     def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
         self._tenure = weakref.ref(tenure)
         self._service = service
-        self.batch_key = service if isinstance(service.store, BatchStore) else None
+        self.batch_key = service if service.store.batches else None
         self.heartbeat = heartbeat
         self.ttl_seconds = tenure.lease.ttl_seconds
         self._since = service.clock.now()

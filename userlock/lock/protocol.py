@@ -52,9 +52,7 @@ from userlock.lock.lease import (
 )
 from userlock.lock.record import Record, done, joining
 from userlock.lock.store import (
-    BatchStore,
     LeaseStore,
-    RewritingStore,
     Stored,
     StoreUnavailable,
     Swap,
@@ -287,8 +285,7 @@ class LeaseProtocol:
         The holder finds its record changed, as after any entry, reads it and
         goes on. Does nothing if the store cannot keep a time to live.
         """
-        if isinstance(self.store, RewritingStore):
-            self.store.rewrite(lock_id, record.stored.version, record.compacted())
+        self.store.rewrite(lock_id, record.stored.version, record.compacted())
 
     # --- giving back ------------------------------------------------------------------------
 
@@ -446,7 +443,7 @@ class LeaseProtocol:
         Each is asked for once: None if the record has changed, because others
         came to wait or an answer was lost. `extend` reads it and tries again.
         """
-        if not isinstance(self.store, BatchStore):
+        if not self.store.batches:
             return [None] * len(wanted)
         asked_at = self._clock.now()
         answers = self.store.swap_many(

@@ -106,7 +106,7 @@ class LockService:
             renewals = RenewalThread(clock, threaded=False) if own_clock else SYSTEM_RENEWALS
         self.renewals = renewals
         self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
-        self.requests_only: bool = getattr(store, "requests_only", False)
+        self.requests_only: bool = store.requests_only
         self.protocol = LeaseProtocol(store, clock, self._release_later)
         self.client = StoreClient(
             store, self.protocol.release, clock, None if self.requests_only else renewals
@@ -146,7 +146,7 @@ class LockService:
             ImportError: the store's extra is not installed; the message names it.
         """
         # By name: stores import this package, and not the other way round.
-        open_store = importlib.import_module("userlock.lock.registry").open_store
+        open_store = importlib.import_module("userlock.stores.registry").open_store
         other = (
             None if fallback is None else cls(open_store(fallback), policy=policy, outage="fail")
         )

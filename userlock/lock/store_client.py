@@ -30,7 +30,7 @@ from userlock.fork import reset_in_child
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import Lease, Lost, Released, Unavailable
 from userlock.lock.renewal import RenewalThread
-from userlock.lock.store import LeaseStore, ShardedStore, StoreUnavailable
+from userlock.lock.store import LeaseStore, StoreUnavailable
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -180,14 +180,13 @@ class StoreClient:
         self._clock = clock
         self._renewals = renewals
         self.pending = PendingReleases(release, clock)
-        self._only = CircuitBreaker(clock)
         # One server that is down must not keep requests from the others.
-        self._shard_of = store.shard_of if isinstance(store, ShardedStore) else None
+        self._shard_of = store.shard_of
         self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
 
     def breaker_of(self, lock_id: str) -> CircuitBreaker:
         """Return the breaker of the server that has the lock."""
-        return self._only if self._shard_of is None else self._of_shard[self._shard_of(lock_id)]
+        return self._of_shard[self._shard_of(lock_id)]
 
     def call(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the store, unless its server is known not to answer.
@@ -247,7 +246,7 @@ class StoreClient:
     def run(self, now: float) -> float | None:
         """Send pending releases; see `renewal.Task`. In an outage this is the probe."""
         more = False
-        for breaker in [self._only, *self._of_shard.values()]:
+        for breaker in list(self._of_shard.values()):
             asked_at = self._clock.now()
             try:
                 asked = self.pending.send(breaker, _MOST_PER_RUN, breaker.allows)

@@ -11,11 +11,11 @@ from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event
 from userlock.lock.record import Record
-from userlock.lock.store import Listed
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -276,7 +276,10 @@ def test_a_lock_that_the_store_keeps_as_a_hash(
 ) -> None:
     """The hash can be made from a guessed id, so a masked page does not show it either."""
     service.acquire("ann")
-    monkeypatch.setattr(store, "lock_ids", lambda limit: [Listed("sha256:ab12", True, "ann")])
+    stored = store.read("ann")
+    assert stored is not None
+    listing = Listing([Listed("sha256:ab12", True, stored)])
+    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: listing)
     inspector = Inspector(lambda request: True, mask=mask)
     client = app_with(ndb_client, service, inspector).test_client()
     (row,) = rows(client, "locks")

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from userlock.admin.snapshot import timestamp
 from userlock.cli.console import Column, cut, escaped, table, time_of_day, width
-from userlock.lock.survey import timestamp
 
 
 @pytest.mark.parametrize(

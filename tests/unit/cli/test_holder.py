@@ -155,18 +155,35 @@ def test_the_store_does_not_answer(terminal: Terminal) -> None:
     assert "Connection refused" in json.loads(found.out)["error"]
 
 
-class _Plain:
-    """A store without any optional method."""
+class _Plain(LeaseStore):
+    """A third party's store, which can do no more than it must."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self.create, self.read, self.swap = store.create, store.read, store.swap
-        self.remove, self.append, self.close = store.remove, store.append, store.close
+        self._store = store
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        return self._store.create(lock_id, record, ttl_seconds)
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        stored = self._store.read(lock_id, hurry=hurry)
+        return None if stored is None else stored._replace(seconds_left=None)
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        return self._store.swap(lock_id, version, record, ttl_seconds)
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        return self._store.remove(lock_id, version)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        return self._store.append(lock_id, line)
+
+    def close(self) -> None: ...
 
 
-def test_a_store_without_optional_methods(clock: ManualClock) -> None:
-    store: LeaseStore = _Plain(MemoryStore(clock=clock))
-    assert isinstance(store.read("nobody"), Stored | None)
-    terminal = Terminal(store, clock)
+def test_a_store_that_does_not_tell_the_time(clock: ManualClock) -> None:
+    terminal = Terminal(_Plain(MemoryStore(clock=clock)), clock)
     terminal.hold("ann")
     assert "60 s at a time\n" in terminal.run("holder", "ann").out
     assert terminal.run("holder", "ann", "--json").document["seconds_left"] is None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.unit.cli.terminal import Terminal
-from userlock.lock.store import Listed, ListingStopped
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -136,34 +135,29 @@ def test_it_continues_through_an_outage(scene: Terminal) -> None:
     assert "locks" in samples[-1]
 
 
-class _Listing(MemoryStore):
-    """A store whose list the test decides."""
-
-    how: Callable[[int], Iterator[Listed]]
-
-    def lock_ids(self, limit: int) -> Iterator[Listed]:
-        return self.how(limit)
-
-
 @pytest.fixture
 def listing(clock: ManualClock) -> Terminal:
-    terminal = Terminal(_Listing(clock=clock), clock)
+    terminal = Terminal(MemoryStore(clock=clock), clock)
     terminal.hold("ann")
     terminal.wait("ann", "p", "GET /one")
     return terminal
 
 
-def _list(listing: Terminal, how: Callable[[int], Iterator[Listed]]) -> None:
-    assert isinstance(listing.store, _Listing)
-    listing.store.how = how
+def lists(monkeypatch: pytest.MonkeyPatch, listing: Listing) -> None:
+    """Let the store list these locks."""
+    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: listing)
 
 
-def test_an_incomplete_list_is_reported(listing: Terminal) -> None:
-    def how(limit: int) -> Iterator[Listed]:
-        yield Listed("ann", False, "ann")
-        raise ListingStopped("h:1: [Errno 111] Connection refused")
+def listed(terminal: Terminal, name: str, *, hashed: bool = False) -> Listed:
+    stored = terminal.store.read("ann")
+    assert stored is not None
+    return Listed.of(name, hashed, stored)
 
-    _list(listing, how)
+
+def test_an_incomplete_list_is_called_so(
+    listing: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists(monkeypatch, Listing([listed(listing, "ann")], "h:1: [Errno 111] Connection refused"))
     code, out, _ = listing.run("watch", "--once")
     assert code == 0
     assert "GET /one" in out
@@ -173,26 +167,25 @@ def test_an_incomplete_list_is_reported(listing: Terminal) -> None:
     assert found["note"] == "h:1: Connection refused"
 
 
-def test_a_server_that_lists_nothing(listing: Terminal) -> None:
-    def how(limit: int) -> Iterator[Listed]:
-        if limit:
-            raise ListingStopped("memcached was started with -X")
-        yield from ()
-
-    _list(listing, how)
+def test_a_server_that_lists_nothing(listing: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists(monkeypatch, Listing([], "memcached was started with -X"))
     code, out, err = listing.run("watch")
     assert (code, out) == (2, "")
     assert "memcached was started with -X. To fix it: name the locks to watch" in err
 
 
-def test_a_hashed_id(listing: Terminal) -> None:
-    _list(listing, lambda limit: iter([Listed("sha256:abcd", True, "ann")]))
+def test_a_hashed_id_is_shown_as_what_it_is(
+    listing: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists(monkeypatch, Listing([listed(listing, "abcd", hashed=True)]))
     assert "sha256:abcd" in listing.run("watch", "--once").out
     (lock,) = listing.run("watch", "--once", "--json").document["locks"]
     assert lock["lock_id"] is None
     assert lock["hash"] == "sha256:abcd"
 
 
-def test_a_lock_that_disappears_while_it_is_read(listing: Terminal) -> None:
-    _list(listing, lambda limit: iter([Listed("gone", False, "gone")]))
+def test_a_lock_that_goes_while_it_is_listed(
+    listing: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing.store, "lock_ids", lambda: ["gone"])
     assert "0 held, 0 contended" in listing.run("watch", "--once").out

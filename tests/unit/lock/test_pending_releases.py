@@ -12,14 +12,14 @@ from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.lease import Lease
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.store import Stored, StoreUnavailable
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.lock.store_client import PendingReleases
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
 
-class TwoServers:
-    """Locks whose name begins with "x" are on the second server."""
+class TwoServers(LeaseStore):
+    """Locks whose name begins with "x" are on the second one."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.servers = MemoryStore(clock=clock), MemoryStore(clock=clock)
@@ -349,7 +349,7 @@ class TestIdle:
     def test_a_store_for_requests_only_is_left_alone(
         self, store: MemoryStore, clock: ManualClock
     ) -> None:
-        store.requests_only = True  # type: ignore[attr-defined]
+        store.requests_only = True
         service = LockService(store, clock=clock, listeners=Listeners())
         self.leave_pending(service, store)
         store.come_back()

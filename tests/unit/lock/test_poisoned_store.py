@@ -9,9 +9,9 @@ from hypothesis import example, given
 
 from tests.poison import unhurried, values
 from tests.unit.lock.test_record_garbage import is_safe
+from userlock.admin import snapshot
 from userlock.errors import LockError
 from userlock.events import Listeners
-from userlock.lock import survey
 from userlock.lock.lease import Granted
 from userlock.lock.policy import OutagePolicy
 from userlock.lock.service import LockService
@@ -74,10 +74,12 @@ def test_what_is_shown_of_it_can_be_printed(value: bytes) -> None:
     for waiter in service.waiters(ANN):
         assert all(map(is_safe, (waiter.token, waiter.process, waiter.request)))
     wall = service.clock.wall()
-    for seen in survey.take(service, [ANN], wall).interesting(everything=True):
+    for seen in snapshot.take(service, [ANN], wall).select(everything=True):
         if seen.record is not None:
-            said = json.dumps(survey.holder_facts(seen.record, wall), allow_nan=False)
-            said += json.dumps([survey.waiter_facts(each, wall) for each in seen.record.waiters()])
+            said = json.dumps(snapshot.holder_facts(seen.record, wall), allow_nan=False)
+            said += json.dumps(
+                [snapshot.waiter_facts(each, wall) for each in seen.record.waiters()]
+            )
             assert said.isprintable()
 
 

@@ -51,7 +51,7 @@ class Packets(MemoryStore):
 class OneByOne(Packets):
     """A store without batches."""
 
-    swap_many = None  # type: ignore[assignment]
+    batches = False
 
 
 @pytest.fixture

@@ -31,5 +31,7 @@ class RenewsTheTtl(MemoryStore):
 
 class RoundsTheTtlDown(MemoryStore):
     def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        left = self.seconds_left(lock_id)
-        return None if left is None else self.swap(lock_id, version, record, int(left))
+        stored = self.read(lock_id)
+        if stored is None or stored.seconds_left is None:
+            return None
+        return self.swap(lock_id, version, record, int(stored.seconds_left))

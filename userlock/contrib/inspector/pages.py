@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import flask
 
+from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.tally import Tally
 from userlock.contrib.inspector.views import Mask, Unmasked, View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
-from userlock.lock import survey
 from userlock.lock.lease import check_lock_id, process_label
 from userlock.lock.scope import default_service
 from userlock.lock.service import LockService
@@ -137,7 +137,7 @@ class _Pages:
         return flask.jsonify(
             view=name,
             process=process_label(),
-            since=survey.timestamp(self._tally.since),
+            since=snapshot.timestamp(self._tally.since),
             of_this_process_only=view.local,
             notes=view.notes,
             rows=[
@@ -168,9 +168,9 @@ class _Pages:
             lock_id=lock_id,
             holder=record.holder,
             request=self._mask.request(record.holder.request),
-            held=span(survey.held_seconds(record.holder, wall)),
+            held=span(snapshot.held_seconds(record.holder, wall)),
             waiters=len(record.waiters()),
-            foreign=survey.is_foreign(record),
+            foreign=snapshot.is_foreign(record),
         )
         return page, 200
 

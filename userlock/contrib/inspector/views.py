@@ -12,8 +12,8 @@ import flask
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
+from userlock.admin import snapshot
 from userlock.contrib.inspector.tally import Tally, Waits
-from userlock.lock import survey
 from userlock.lock.lease import process_label
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
@@ -108,7 +108,7 @@ class Views:
         service = self._service()
         notes, rows = [], []
         try:
-            sample = survey.take(service, [], service.clock.wall())
+            sample = snapshot.take(service, [], service.clock.wall())
         except StoreUnavailable as trouble:
             notes.append(f"The lock store does not answer: {trouble.reason}.")
         else:
@@ -117,15 +117,15 @@ class Views:
                 if not sample.locks:
                     # At least the locks that this process has waited for.
                     known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-                    sample = survey.take(service, known, sample.wall) if known else sample
-            for seen in sample.interesting(everything=True):
+                    sample = snapshot.take(service, known, sample.wall) if known else sample
+            for seen in sample.select(everything=True):
                 rows += self._rows_of(seen, sample.wall)
         if len(rows) > _MOST_ROWS:
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
         return View(rows[:_MOST_ROWS], notes, local=False)
 
-    def _rows_of(self, seen: survey.Seen, wall: float) -> list[Row]:
-        facts = survey.facts(seen.name, seen.record, wall, hashed=seen.hashed)
+    def _rows_of(self, seen: snapshot.LockState, wall: float) -> list[Row]:
+        facts = snapshot.facts(seen.name, seen.record, wall, hashed=seen.hashed)
         # A hash that the store keeps can be guessed, so it is masked as well.
         name = self._mask.lock_id(seen.name)
         rows = []

@@ -1,4 +1,4 @@
-"""Test a lease store: its contract, as classes of pytest tests to subclass.
+"""The contract of every lease store, as tests to subclass.
 
     class TestMyStore(LeaseStoreContract):
         @pytest.fixture
@@ -7,22 +7,22 @@
             yield store
             store.close()
 
-The subclass provides the `store` fixture: for each test, a store without any
-records (for example with its own prefix). `userlock.testing.contract.base` lists
-the methods that a subclass may override if its store's time is moved by hand, or
-if the store cannot tell the time.
+The subclass gives the `store` fixture: a store without any records (with a
+prefix of its own, say) for each test. What it may override, for stores whose
+time is moved by hand or that cannot tell the time, is listed in
+`userlock.testing.contract.base`.
 
-The contract's three parts can be subclassed separately, so that the part that
-waits for real time can be marked as slow (`TimeContract`: about ten seconds with
-a real server, none with a manual clock):
+Its three parts can be subclassed apart, so that those that wait for real time
+to pass (`TimeContract`: about ten seconds with a real server, nothing with a
+manual clock) can be marked and left for later:
 
-    VerbContract   each of the five primitives, in sequence
-    RaceContract   their atomicity: concurrent threads
+    VerbContract   what each of the five primitives does, alone
+    RaceContract   that they are atomic: threads against one another
     TimeContract   times to live, and the grace that follows
 
-Three more classes are not part of the whole. `ForkContract` is for stores that
-keep connections; its docstring says why it stands apart. `BatchContract` is for a
-store that is a `BatchStore`, `RewriteContract` for a `RewritingStore`.
+Three are not part of the whole. `ForkContract`: see there for the reason; a store
+that keeps connections should be subjected to it as well. `BatchContract`: for a
+store that says `batches`. `RewriteContract`: for one that can `rewrite`.
 """
 
 from __future__ import annotations
@@ -46,4 +46,4 @@ __all__ = [
 
 
 class LeaseStoreContract(VerbContract, RaceContract, TimeContract):
-    """Test the promises of `userlock.lock.store.LeaseStore` within one process."""
+    """The promises of `userlock.lock.store.LeaseStore` within one process, as tests."""

@@ -1,17 +1,17 @@
-"""Test times to live, and the grace that follows them: the contract's third part.
+"""The contract's third part: times to live, and the grace that follows them.
 
-All records that have to wait are watched in one run, so that a real server
-costs the seconds of one.
+Everything that has to wait for time to pass is looked at in the same run, so
+that a real server costs the seconds of one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, RewritingStore, Stored
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.testing.contract.base import StoreContract, created, found
 
 
@@ -20,12 +20,12 @@ class _Watched:
     """A record under watch.
 
     Attributes:
-        lock_id: its lock id.
-        began: the earliest begin of its time to live.
+        lock_id: whose.
+        began: when its time to live began, at the earliest.
         ttl: its time to live, in seconds.
         look: reads it.
-        version: its latest version.
-        states: the states seen so far, of "live", "lapsed", "gone".
+        version: as it was given last.
+        states: "live", "lapsed", "gone", as they were seen.
     """
 
     lock_id: str
@@ -37,17 +37,17 @@ class _Watched:
 
 
 class TimeContract(StoreContract):
-    """Test the time to live of records. Takes about ten seconds with a real server."""
+    """The time to live of records. About ten seconds with a real server."""
 
     def test_records_lapse_on_time_and_go_after_the_grace(self, store: LeaseStore) -> None:
-        """They never lapse early by any clock, and not much late."""
+        """Never early, by whatever clock; and not much later."""
         watched = [
             self._plain(store),
             self._brief(store),
             self._appended_to(store),
             self._refused(store),
             self._shortened(store),
-            *self._rewritten(store),
+            self._rewritten(store),
         ]
         version = created(store.create("prolonged", b"first", 1))
         created(store.swap("prolonged", version, b"next", 60))
@@ -72,7 +72,7 @@ class TimeContract(StoreContract):
         assert (stored.record, stored.lapsed) == (b"next", False), "swap begins a new time to live"
 
     def test_a_lapsed_record_can_still_be_changed(self, store: LeaseStore) -> None:
-        """Its version still counts, but `create` must not overtake the waiters."""
+        """By its version, as ever; but nobody passes those who wait by `create`."""
         if not self.tells_lapsed:
             pytest.skip("the store cannot tell how long a record has still to live")
         lock_ids = ("swapped", "removed", "created", "appended")
@@ -85,7 +85,7 @@ class TimeContract(StoreContract):
             store, "all records have lapsed", all_lapsed, within=0.2 + self.late_seconds
         )
 
-        assert store.create("created", b"second", 60) is None, "create overtook the waiters"
+        assert store.create("created", b"second", 60) is None, "create passed those who wait"
         stored = found(store.read("created"))
         assert (stored.record, stored.lapsed) == (b"first", True)
 
@@ -112,13 +112,13 @@ class TimeContract(StoreContract):
         return _Watched("plain", began, 1, lambda: store.read("plain"), version)
 
     def _brief(self, store: LeaseStore) -> _Watched:
-        """Watch a millisecond. It must not be rounded to 0, which memcached reads as forever."""
+        """A millisecond must not be rounded down to 0, which memcached reads as for ever."""
         began = self.now(store)
         version = created(store.create("brief", b"first", 0.001))
         return _Watched("brief", began, 0.001, lambda: store.read("brief"), version)
 
     def _appended_to(self, store: LeaseStore) -> _Watched:
-        """Watch a record to which lines are added. They must not prolong its life, nor end it."""
+        """Lines are added all the time: that must not keep it alive, nor end it."""
         began = self.now(store)
         version = created(store.create("appended to", b"first", 1))
         return _Watched(
@@ -126,7 +126,7 @@ class TimeContract(StoreContract):
         )
 
     def _refused(self, store: LeaseStore) -> _Watched:
-        """Watch a record after refused changes. They must not change its time to live."""
+        """A refused change does not change the time to live either."""
         spent = created(store.create("refused", b"spent", 60))
         began = self.now(store)
         version = created(store.swap("refused", spent, b"first", 1))
@@ -141,10 +141,8 @@ class TimeContract(StoreContract):
         version = created(store.swap("shortened", version, b"next", 1))
         return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
 
-    def _rewritten(self, store: LeaseStore) -> Iterator[_Watched]:
-        """Watch a record that is rewritten, if the store can do that."""
-        if not isinstance(store, RewritingStore):
-            return
+    def _rewritten(self, store: LeaseStore) -> _Watched:
+        """Others rewrite it all the time, where the store can do that."""
         began = self.now(store)
         version = created(store.create("rewritten", b"first", 1))
 
@@ -154,21 +152,22 @@ class TimeContract(StoreContract):
                 store.rewrite("rewritten", stored.version, b"again")
             return stored
 
-        yield _Watched("rewritten", began, 1, look, version)
+        return _Watched("rewritten", began, 1, look, version)
 
     # --- watching ---------------------------------------------------------------------------
 
     def _observe(self, store: LeaseStore, record: _Watched) -> None:
-        """Read a record, and assert that its state is allowed at this time.
+        """Look at a record, and judge whether it may be as it is.
 
-        The state was true at some moment between the question and the answer.
-        So "too early" is judged by the time of the answer, "too late" by that
-        of the question.
+        What is seen was so at some moment between asking and the answer: too
+        early is judged by the latter, too late by the former.
         """
         asked = self.now(store) - record.began
         stored = record.look()
         answered = self.now(store) - record.began
         state = "gone" if stored is None else "lapsed" if stored.lapsed else "live"
+        left = None if stored is None else stored.seconds_left
+        assert left is None or (left <= 0) is (state == "lapsed"), f"{state}, with {left} s left"
         if not record.states or record.states[-1] != state:
             record.states.append(state)
         what = f"{record.lock_id}, of {record.ttl:g} s,"

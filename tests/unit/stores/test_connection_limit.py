@@ -26,8 +26,8 @@ def idle() -> list[str]:
     return []
 
 
-def in_line(places: Places[str], threads: ThreadPoolExecutor) -> Future[Given]:
-    """Another thread's call of `take`, which waits by now."""
+def waiting_thread(places: Places[str], threads: ThreadPoolExecutor) -> Future[Given]:
+    """Return another thread's call of `take`, which waits by now."""
     before = len(places.waiters)
     call = threads.submit(places.take, 10)
     while len(places.waiters) == before:
@@ -35,7 +35,7 @@ def in_line(places: Places[str], threads: ThreadPoolExecutor) -> Future[Given]:
     return call
 
 
-def test_there_are_so_many(idle: list[str]) -> None:
+def test_the_number_of_places_is_bounded(idle: list[str]) -> None:
     places = Places(2, idle)
     held = [places.take(0), places.take(0)]
     with pytest.raises(TimeoutError, match="all 2 connections are in use"):
@@ -43,16 +43,16 @@ def test_there_are_so_many(idle: list[str]) -> None:
     assert len({id(each) for each in held}) == 2
 
 
-def test_what_stands_idle_comes_first(idle: list[str]) -> None:
+def test_an_idle_connection_comes_first(idle: list[str]) -> None:
     idle.append("connection")
     assert Places(1, idle).take(0) == "connection"
     assert idle == []
 
 
-def test_those_who_wait_are_served_in_order(idle: list[str], threads: ThreadPoolExecutor) -> None:
+def test_waiting_threads_are_served_in_order(idle: list[str], threads: ThreadPoolExecutor) -> None:
     places = Places(1, idle)
     held = places.take(0)
-    first, second = in_line(places, threads), in_line(places, threads)
+    first, second = waiting_thread(places, threads), waiting_thread(places, threads)
     idle.append("connection")
     places.hand_on()
     assert first.result(10) == "connection"
@@ -62,13 +62,13 @@ def test_those_who_wait_are_served_in_order(idle: list[str], threads: ThreadPool
     assert isinstance(second.result(10), Place)
 
 
-def test_what_is_handed_on_is_not_there_for_others(
+def test_a_connection_handed_on_is_not_there_for_others(
     idle: list[str], threads: ThreadPoolExecutor
 ) -> None:
-    """Or one that runs would always be faster than one that is still to be woken."""
+    """Otherwise a running thread would always be faster than one still to be woken."""
     places = Places(1, idle)
     held = places.take(0)
-    waiting = in_line(places, threads)
+    waiting = waiting_thread(places, threads)
     idle.append("connection")
     places.hand_on()
     assert idle == []
@@ -78,13 +78,13 @@ def test_what_is_handed_on_is_not_there_for_others(
     assert held is not None
 
 
-def test_a_place_that_is_dropped_is_free(idle: list[str]) -> None:
+def test_a_dropped_place_is_free(idle: list[str]) -> None:
     places = Places(1, idle)
     for _ in range(3):
         assert isinstance(places.take(0), Place)
 
 
-def test_a_place_that_is_kept_can_be_freed(idle: list[str]) -> None:
+def test_a_kept_place_can_be_freed(idle: list[str]) -> None:
     """An error keeps the frames that it went through, and what they refer to."""
     places = Places(1, idle)
     kept = places.take(0)
@@ -93,7 +93,7 @@ def test_a_place_that_is_kept_can_be_freed(idle: list[str]) -> None:
     assert isinstance(places.take(0), Place)
 
 
-def test_one_that_is_interrupted_waits_no_longer(
+def test_an_interrupted_thread_waits_no_longer(
     idle: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = Places(1, idle)
@@ -110,8 +110,8 @@ def test_one_that_is_interrupted_waits_no_longer(
     assert held is not None
 
 
-def test_one_that_is_freed_while_the_thread_is_being_stopped_is_not_lost() -> None:
-    """Python ignores what is raised in a weak reference's callback, which is cut short by it."""
+def test_a_place_freed_during_an_interrupt_is_not_lost() -> None:
+    """Python ignores an error in a weak reference's callback, which is cut short by it."""
     places = Places[str](1, [])
     place = Place()
     places._taken.data.add(weakref.ref(place))  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What the state of a server means for locks: judged from what servers say of themselves."""
+"""Findings about servers, judged from their own statistics."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from userlock.lock.store import Finding, Verdict
-from userlock.stores.memcache.examination import judge as judge_memcached
-from userlock.stores.memcache.stats import Observed
-from userlock.stores.redis.examination import judge as judge_redis
+from userlock.admin.findings import Finding, Findings, Verdict
+from userlock.admin.memcache_findings import Observed
+from userlock.admin.memcache_findings import judge as judge_memcached
+from userlock.admin.redis import judge as judge_redis
 
 OK, WARNING, WRONG = Verdict.OK, Verdict.WARNING, Verdict.WRONG
 
@@ -43,7 +43,8 @@ _HEALTHY = Observed(
 
 
 def memcached(observed: Observed, *, via_proxy: bool = False) -> dict[str, Finding]:
-    findings = judge_memcached(observed, "h:1", via_proxy=via_proxy)
+    findings = Findings("h:1")
+    judge_memcached(findings, observed, via_proxy=via_proxy)
     assert all(finding.server == "h:1" for finding in findings)
     assert all(finding.advice for finding in findings if finding.verdict is not OK)
     return {finding.subject: finding for finding in findings}
@@ -92,7 +93,7 @@ def test_a_healthy_memcached() -> None:
         (_HEALTHY._replace(stats={}, counts_us=None), "proxy", WARNING, "may be a proxy"),
     ],
 )
-def test_what_is_wrong_with_a_memcached(
+def test_faults_of_a_memcached(
     observed: Observed, subject: str, verdict: Verdict, says: str
 ) -> None:
     finding = memcached(observed)[subject]
@@ -125,12 +126,12 @@ def test_evictions_of_other_sizes_are_a_warning() -> None:
     assert "none of a lock record's size" in finding.says
 
 
-def test_a_server_that_tells_nothing_is_not_judged_by_it() -> None:
+def test_a_server_without_statistics_is_not_judged_by_them() -> None:
     found = memcached(_HEALTHY._replace(stats={}, settings={}, later={}, counts_us=None))
     assert set(found) == {"reachable", "version", "protocol", "proxy", "clock", "listing"}
 
 
-def test_numbers_that_are_none_are_passed_over() -> None:
+def test_figures_that_are_no_numbers_are_passed_over() -> None:
     found = memcached(stats(evictions="many", bytes="?", uptime=""))
     assert "evictions" not in found
     assert "memory" not in found
@@ -154,7 +155,8 @@ _INFO = {
 
 def redis(later: dict[str, str] | None = None, **changes: str) -> dict[str, Finding]:
     info = _INFO | changes
-    findings = judge_redis("h:1", info, later or info, 0.001, 0.101)
+    findings = Findings("h:1")
+    judge_redis(findings, info, later or info, 0.001, 0.101)
     assert all(finding.server == "h:1" for finding in findings)
     return {finding.subject: finding for finding in findings}
 
@@ -195,7 +197,7 @@ def test_a_healthy_redis() -> None:
         ({"rejected_connections": "4"}, "connections", WARNING, "4 were refused"),
     ],
 )
-def test_what_is_wrong_with_a_redis(
+def test_faults_of_a_redis(
     changes: dict[str, str], subject: str, verdict: Verdict, says: str
 ) -> None:
     finding = redis(None, **changes)[subject]
