@@ -17,10 +17,7 @@ ROOTS = (
     "tests",
 )
 #: Folders that are being rewritten on branches of their own. Empty after these are merged.
-EXCLUDED = (
-    *("tests/browser", "tests/contract/ndb", "tests/contract/stores", "tests/unit/ndb"),
-    "tests/unit/stores",
-)
+EXCLUDED = ("tests/browser", "tests/contract/ndb", "tests/unit/ndb")
 #: A docstring that begins with one of these has to be decoded.
 QUESTION_WORDS = frozenset(
     {"What", "Who", "Whoever", "Whether", "How", "Where", "When", "Which", "That"}
