@@ -18,25 +18,22 @@ from google.cloud.ndb.exceptions import ContextError
 from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
-from userlock.lock.held_lock import register_participant
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
-from userlock.ndb import patches
+from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.checks import check_put, check_put_of_policy, check_whole
 from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
-from userlock.ndb.hooks import ModelHooks
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.patches import key_of, projection_of
-from userlock.ndb.policies import WritePolicy, settle_policy
-from userlock.ndb.provenance import ATTRIBUTES, DELETED, Origin, restamp, stamp_of
-from userlock.ndb.transactions import DatastoreParticipant, wait_for_key, watch_over
-from userlock.ndb.watched import watch
+from userlock.ndb.patches import key_of, name_early, projection_of
+from userlock.ndb.policies import WritePolicy, settle_policy, watch
+from userlock.ndb.provenance import ATTRIBUTES, DELETED, Stamped, restamp, stamp_of
+from userlock.ndb.transactions import wait_for_key, watch_over
 from userlock.ndb.writing import Writing, writing
 
 
-class Model(ndb.Model):
+class Model(Stamped, ndb.Model):
     """A model that says how its entities are written safely: its one write policy.
 
         class Course(userlock.Model):
@@ -68,12 +65,6 @@ class Model(ndb.Model):
     _userlock_allocated: Any = None
     #: Of a new entity that `get_or_insert` is about to put.
     _userlock_creator: _Creator | None = None
-    # See `provenance.ATTRIBUTES`.
-    _userlock_key: Any = None
-    _userlock_lock_id: object = None
-    _userlock_origin: Origin | None = None
-    _userlock_place: CallSite | None = None
-    _userlock_version: int = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -81,7 +72,7 @@ class Model(ndb.Model):
         cls._write_policy = policy
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
-        patches.name_early(cls, ATTRIBUTES)
+        name_early(cls, ATTRIBUTES)
         if cls.__module__ != __name__:  # base classes of ours have no kind
             watch(cls._get_kind(), _root_of(cls))
 
@@ -111,11 +102,7 @@ class Model(ndb.Model):
             write = Writing(self, creator.place, context, inserts=True)
         return write.begin(lambda: put(**kwargs))
 
-    put_async = _put_async
-
-    def _userlock_is_being_put(self) -> bool:
-        current = writing()
-        return current is not None and current.entity is self
+    put_async = _userlock_put_async = _put_async
 
     @classmethod
     def get_or_insert_async(cls, *args: Any, **kwargs: Any) -> Any:
@@ -366,7 +353,3 @@ def fetch_under_user_write_lock(
         if fresh is None:
             raise EntityNotFound(entity._key)
         yield fresh
-
-
-register_participant(DatastoreParticipant())
-patches.install(ModelHooks(Model))

@@ -17,9 +17,9 @@ from userlock.callsite import CallSite
 from userlock.ndb.commits import kind_of
 from userlock.ndb.context import note_reading
 from userlock.ndb.enforcement import place_of_read
+from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import Origin, origin
 from userlock.ndb.running import raw
-from userlock.ndb.watched import is_watched
 from userlock.ndb.wire import put_number
 
 
@@ -68,32 +68,11 @@ def stamped(entity: Any, version: int, asked: Origin, place: CallSite | None) ->
     message = Entity.__new__(Entity)
     # One by one: asked for its `__dict__`, each message would get one.
     _set(message, "_pb", entity)
-    _set(message, "key", _Key(entity.key))  # in front of the message's own
     _set(message, "_userlock_stamp", (version, asked, place))
     return message
 
 
 _set = object.__setattr__
-
-
-class _Key:
-    """A key as ndb reads it: its fields as they are.
-
-    Through google-cloud-datastore's message each of them is wrapped anew each time.
-    """
-
-    __slots__ = ("_pb", "partition_id", "path")
-
-    def __init__(self, key: Any) -> None:
-        self._pb = key
-        self.partition_id = key.partition_id
-        self.path = key.path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pb, name)
-
-    def __repr__(self) -> str:
-        return repr(self._pb)
 
 
 class _Result:

@@ -39,12 +39,12 @@ from userlock.ndb.commits import (
 )
 from userlock.ndb.context import Attempt, current_attempt, current_transaction
 from userlock.ndb.fencing import Ticket, redeem
+from userlock.ndb.policies import is_watched
 from userlock.ndb.reads import stamper_of_lookup, stamper_of_query
 from userlock.ndb.running import Running, raw
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
-from userlock.ndb.watched import is_watched
-from userlock.ndb.wire import has_passed, mark_passed, number_in, put_number
+from userlock.ndb.wire import has_passed, note_passed, number_in, put_number
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,27 @@ class Gate:
 def gated(stub: Any) -> Any:
     """Return the gate before a stub; the stub itself if it is one."""
     return stub if type(stub) is Gate else Gate(stub)
+
+
+class GatedStub:
+    """The attribute `stub` of `ndb.Client`: gated, also in clients that were made before."""
+
+    def __get__(self, client: Any, owner: Any = None) -> Any:
+        if client is None:
+            return self
+        try:
+            stub = vars(client)["stub"]
+        except KeyError:
+            raise AttributeError("this ndb.Client has no stub yet") from None
+        if type(stub) is not Gate:
+            stub = vars(client)["stub"] = gated(stub)
+        return stub
+
+    def __set__(self, client: Any, stub: Any) -> None:
+        vars(client)["stub"] = gated(stub)
+
+    def __delete__(self, client: Any) -> None:
+        vars(client).pop("stub", None)
 
 
 class _Method:
@@ -310,7 +331,7 @@ class _Commit(_Method):
             request = datastore_types.LookupRequest.wrap(request)
         else:
             if not self._is_last:
-                mark_passed(request)
+                note_passed(request)
             if hasattr(kind, "wrap"):
                 request = kind.wrap(request)
         return method.future(request, *args, **options)

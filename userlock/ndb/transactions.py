@@ -212,7 +212,7 @@ def note_pending(write: Any, tenures: Iterable[HeldLock]) -> list[dict[int, Any]
     """
     places: list[dict[int, Any]] = [_pending(tenure) for tenure in tenures]
     if not places and write.begun_in.transaction is None:
-        places = [request_notes().unwatched]
+        places = [request_notes().pending]
     for pending in places:
         pending[write.number] = write
     observe(write.future)
@@ -353,7 +353,7 @@ def finish_writes() -> None:
         Exception: the first error of one that nobody has asked for; others are logged.
     """
     if current_context() is not None:
-        pending = request_notes().unwatched
+        pending = request_notes().pending
         for write in _each(pending):
             wait_for(write)
         _raise_untold(pending, "of this request")
@@ -361,8 +361,7 @@ def finish_writes() -> None:
 
 def leave_context(outermost: Any) -> None:
     """Raise what `finish_writes` would, of an outermost context that has just been left."""
-    if "_userlock_notes" in vars(outermost):
-        _raise_untold(request_notes(outermost).unwatched, "of this context")
+    _raise_untold(request_notes(outermost).pending, "of this context")
 
 
 # --- transactions ---------------------------------------------------------------------------

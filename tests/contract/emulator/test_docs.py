@@ -17,7 +17,7 @@ import emulator
 from sample_app.stack import ports
 from tests.contract.emulator.process import EmulatorProcess
 from tests.documents import Block, Page
-from userlock.ndb import watched
+from userlock.ndb import policies
 
 PAGE = Page("docs/emulator.md")
 START = PAGE.take("sh", "emulator start")
@@ -86,7 +86,7 @@ def test_faults_over_http() -> None:
 def learner(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The page's model. ndb knows one class per kind in a process: this one, while a test runs."""
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
-    monkeypatch.setattr(watched, "_classes", {})
+    monkeypatch.setattr(policies, "_classes", {})
     return type("Learner", (ndb.Model,), {"points": ndb.IntegerProperty(default=0)})
 
 

@@ -72,7 +72,7 @@ class TestPuts:
             with pytest.raises(userlock.StaleWriteError) as caught:
                 learner.put()
         assert caught.value.may_have_landed
-        assert "the reply to an earlier try was lost" in str(caught.value)
+        assert "the reply to an earlier attempt was lost" in str(caught.value)
         assert stored(key) == 5, "it has landed"
 
     def test_somebody_elses_write_is_not_taken_for_ours(

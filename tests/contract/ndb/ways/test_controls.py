@@ -30,7 +30,6 @@ from userlock.ndb.enforcement import suppressed
 pytestmark = pytest.mark.usefixtures("context")
 
 _MODEL = userlock.Model
-_HOOKS = hooks.ModelHooks
 
 Patch = pytest.MonkeyPatch
 Off = Callable[[Patch], None]
@@ -47,9 +46,7 @@ def gate_off(patch: Patch) -> None:
 def tickets_off(patch: Patch) -> None:
     """Writes go to the commit without theirs; not those by which a cell is arranged."""
     patch.setattr(
-        _HOOKS,
-        "ticketed",
-        staticmethod(lambda key: writing.ticketed_key(key) if suppressed() else key),
+        hooks, "ticketed_key", lambda key: writing.ticketed_key(key) if suppressed() else key
     )
 
 
@@ -95,7 +92,7 @@ def stamps_of_puts_off(patch: Patch) -> None:
 
 def context_cache_check_off(patch: Patch) -> None:
     """The context cache answers with all that it has."""
-    patch.setattr(_HOOKS, "is_good", lambda self, key, entity: True)
+    patch.setattr(hooks, "_is_good", lambda key, entity: True)
 
 
 def global_cache_check_off(patch: Patch) -> None:
@@ -110,7 +107,7 @@ def stamps_in_the_global_cache_off(patch: Patch) -> None:
 
 def second_look_off(patch: Patch) -> None:
     """Entities without a version in the global cache are taken as they are."""
-    patch.setattr(_HOOKS, "_get_with_version", lambda self, key, get, kwargs: get(**kwargs))
+    patch.setattr(hooks, "_get_with_version", lambda key, get, kwargs: get(**kwargs))
 
 
 def copies_off(patch: Patch) -> None:
