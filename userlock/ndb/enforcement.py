@@ -1,15 +1,14 @@
-"""The reaction to a violation: raised, logged, or not checked for.
+"""The reaction to a violation: raised, logged, or switched off.
 
-`suppress` follows the code that opens it. A block belongs to a frame, and
-holds for what is called from that frame while the block is open:
+A `suppress` block belongs to a frame. It holds for calls from that frame while it is open:
 
     tasklet A                        tasklet B
     with suppress("…"):
-        yield key.get_async() ─────▶ entity.put()    checked: A's frame is not below B's
+        yield key.get_async() ─────▶ entity.put()    checked: A's frame did not call it
         entity.put()                 (not checked: called from A's frame)
 
-A tasklet that is begun in a block inherits it, as long as it is open. Code that
-an event loop runs is not below the code that drives the loop.
+A tasklet that begins in a block inherits it while it is open. Code run by an
+event loop does not inherit the blocks of the code that drives the loop.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from userlock.settings import Enforcement, Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Of code that opens a block for the code that called it.
+#: Functions that open a block for their caller.
 _ENTERING = ("__enter__", "__aenter__", "enter_context", "enter_async_context")
 
 
 class _Block:
-    """One opened `suppress` block. The code that opened it keeps it, and nothing else.
+    """An open `suppress` block. Only the code that opened it keeps it alive.
 
     Attributes:
-        opened_by: the frame that has entered it.
+        opened_by: the frame that entered it.
         frame: the frame that it belongs to; None once it is closed.
     """
 
@@ -67,20 +66,21 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         with userlock.suppress("the import job owns these entities"):
             ndb.put_multi(entities)
 
-    Also decorates functions, generator functions and coroutine functions; below
-    `@ndb.tasklet`, not above it.
+    It also decorates functions, generator functions and coroutine functions;
+    below `@ndb.tasklet`, not above it.
 
-    A block holds for the code that opens it and for what that calls, tasklets
-    begun in it included, until it is left. Not for other tasklets, other
-    threads, or a caller while a generator with a block is suspended. A context
-    manager that opens one holds it for the `with` statement of its caller.
+    A block holds for the code that opens it and for all that this code calls,
+    including tasklets that begin in the block. It does not hold for other
+    tasklets, for other threads, or for a caller while a generator with a block
+    is suspended. A context manager that opens one holds it for the `with`
+    statement of its caller.
 
     Args:
-        reason: why this is right here, for the next reader.
+        reason: the justification, for the next reader of the code.
 
     Raises:
         ValueError: no reason is given.
-        TypeError: what is decorated cannot be, as its code runs after it has returned.
+        TypeError: the decorated function's code runs after its call has returned.
     """
 
     def __init__(self, reason: str) -> None:
@@ -111,7 +111,7 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         left_by = sys._getframe(1)
         around: FrameType | None = left_by
         while around is not None and around.f_code.co_filename == contextlib.__file__:
-            around = around.f_back  # of an exit stack
+            around = around.f_back  # past an exit stack
         mine = [block for block in self._blocks if block.opened_by is left_by]
         mine = mine or [block for block in self._blocks if block.frame is around]
         block = (mine or self._blocks)[-1]
@@ -141,8 +141,8 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
             @functools.wraps(decorated)
             def run_generator(*args: Any, **kwargs: Any) -> Any:
                 block = suppress(reason)
-                here = sys._getframe()
-                block._enter(here, here)  # not the caller's, where it is a context manager
+                frame = sys._getframe()
+                block._enter(frame, frame)  # its own, even if it is a context manager
                 try:
                     result = yield from decorated(*args, **kwargs)
                 finally:
@@ -175,7 +175,7 @@ def _name(function: Any) -> str:
 
 
 def _owner(frame: FrameType) -> FrameType:
-    """Return the frame that a block belongs to: of the `with` statement that holds it open."""
+    """Return the frame that a block belongs to: that of the `with` statement."""
     while frame.f_back is not None:
         caller = frame.f_back
         if frame.f_code.co_name in _ENTERING:
@@ -185,7 +185,7 @@ def _owner(frame: FrameType) -> FrameType:
             and caller.f_code.co_name in _ENTERING
             and caller.f_code.co_filename == contextlib.__file__
         ):
-            frame = caller  # a generator that is a context manager
+            frame = caller  # the generator is a context manager
         else:
             break
     return frame
@@ -226,18 +226,16 @@ def current_settings() -> Settings:
 
 
 def place_of_read() -> CallSite | None:
-    """Return where the application's code is, if the places of reads are captured."""
+    """Return the application's call site, if the places of reads are captured."""
     return here() if current_settings().capture_places else None
 
 
 class Moment:
     """The locks, transaction and settings at the start of a write. Looked up once for each.
 
-    Args:
-        at: where in the code that is.
-        context: the ndb context that it is in.
-
     Attributes:
+        at: the call site of the write.
+        context: the ndb context that it is in.
         held: the locks that are held.
         transaction: the transaction that the running code is in, if any.
         settings: the settings of the current scope.
@@ -245,15 +243,14 @@ class Moment:
         fenced: whether it is fenced.
     """
 
-    __slots__ = ("checked", "context", "fenced", "held", "settings", "transaction")
+    __slots__ = ("at", "checked", "context", "fenced", "held", "settings", "transaction")
 
     def __init__(self, at: CallSite | None, context: Any) -> None:
         scope = current_scope()
-        if scope is None:
-            self.held, self.settings = NO_LOCKS, defaults.settings
-        else:
-            self.held, self.settings = scope.held, scope.settings
+        self.at = at
         self.context = context
+        self.held = NO_LOCKS if scope is None else scope.held
+        self.settings = defaults.settings if scope is None else scope.settings
         self.transaction: bytes | None = context.transaction
         arranges = REPORTS.arranges(at)
         self.fenced = self.settings.fencing and not arranges
@@ -266,6 +263,6 @@ class Moment:
 
 
 def report(violation: WriteViolation) -> None:
-    """Raise the violation, or tell of it, as the settings say."""
+    """Raise the violation, or log it, as the settings say."""
     if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
         raise violation

@@ -181,8 +181,8 @@ def _delete_if_allowed(delete_async: Any, ndb_key: Any, *args: Any, **kwargs: An
         wait_for_key(ndb_key, context)
         now = Moment(deleted_at, context)
         stamp = stamp_for_delete(ndb_key, cls)
-        lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
-        return DeleteTicket(ndb_key, cls, lock_id, stamp, tenure, deleted_at, now)
+        lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
+        return DeleteTicket(ndb_key, cls, lock_id, stamp, tenure, now)
 
     return Writing(None, deleted_at, context, ticket).begin(delete)
 

@@ -64,6 +64,10 @@ class Stamp(NamedTuple):
     transaction: bytes | None
     order: int
 
+    def is_of(self, transaction: bytes | None) -> bool:
+        """Return whether it is of a read in this transaction, which guards the entity itself."""
+        return transaction is not None and self.transaction == transaction
+
 
 class Stamped:
     """Base of the models: an entity object with a stamp.

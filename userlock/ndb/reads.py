@@ -1,8 +1,4 @@
-"""Read stamps: put on the results of look-ups and queries, before ndb sees them.
-
-The wrappers here also spare ndb what takes longer than a stamp: each field of
-google-cloud-datastore's messages is wrapped anew each time it is looked at.
-"""
+"""Read stamps: put on the results of look-ups and queries, before ndb gets them."""
 
 from __future__ import annotations
 
@@ -19,8 +15,7 @@ from userlock.ndb.context import note_reading
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import Origin, origin
-from userlock.ndb.running import raw
-from userlock.ndb.wire import put_number
+from userlock.ndb.wire import put_number, raw
 
 
 def stamper_of_lookup(request: Any) -> Callable[[Any], Any] | None:
@@ -40,13 +35,13 @@ def _stamp_lookup(asked: Origin, response: Any) -> Any:
             found.append(_Result(result, asked, None))
         else:
             found.append(EntityResult.wrap(result))
-    response.__dict__["found"] = found  # in front of the message's own
+    response.__dict__["found"] = found  # hides the message's own field
     return response
 
 
 def stamper_of_query(request: Any) -> Callable[[Any], Any] | None:
     """Return a function that stamps the answer of a (raw) query; None if nothing is watched."""
-    kinds = request.query.kind  # none, of a query of all kinds, or in GQL
+    kinds = request.query.kind  # empty for a query of all kinds, and for GQL
     if kinds and not any(is_watched(each.name) for each in kinds):
         return None
     note_reading()
@@ -63,20 +58,11 @@ def _stamp_query(asked: Origin, place: CallSite | None, response: Any) -> Any:
     return response
 
 
-def stamped(entity: Any, version: int, asked: Origin, place: CallSite | None) -> Any:
-    """Return an Entity message of google-cloud-datastore's, with its stamp."""
-    message = Entity.__new__(Entity)
-    # One by one: asked for its `__dict__`, each message would get one.
-    _set(message, "_pb", entity)
-    _set(message, "_userlock_stamp", (version, asked, place))
-    return message
-
-
 _set = object.__setattr__
 
 
 class _Result:
-    """One result of a look-up or query, as ndb reads it. Its entity is made on demand."""
+    """One result of a look-up or query, for ndb. Its entity is made on demand."""
 
     __slots__ = ("_asked", "_place", "_raw")
 
@@ -87,7 +73,12 @@ class _Result:
 
     @property
     def entity(self) -> Any:
-        return stamped(self._raw.entity, self._raw.version, self._asked, self._place)
+        """Return the Entity message of google-cloud-datastore's, with its stamp."""
+        message = Entity.__new__(Entity)
+        # Attribute by attribute: its `__dict__` would give each message a dict.
+        _set(message, "_pb", self._raw.entity)
+        _set(message, "_userlock_stamp", (self._raw.version, self._asked, self._place))
+        return message
 
     @property
     def cursor(self) -> Any:

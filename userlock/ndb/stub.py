@@ -1,13 +1,13 @@
 """The gate: the wrapped stub of a client, through which every RPC passes.
 
 - Lookup and RunQuery: each entity of a watched kind gets its read stamp (`reads`).
-- Commit: each mutation of a watched kind needs a ticket, which is exchanged for what
-  the write builds on. One without is not sent, whatever way it came here.
+- Commit: each mutation of a watched kind needs a ticket, which is exchanged for the
+  version that the write builds on. A mutation without one is not sent.
 - AllocateIds: a key that gets an id keeps its ticket.
 - Rollback: its error does not hide the reason for it.
-- The other reads pass as they are. An RPC that is not known is refused.
+- The other reads pass unchanged. An RPC that is not known is refused.
 
-ndb calls `stub.<rpc>.future(request, timeout=…, metadata=…)`; the synchronous
+ndb calls `stub.<rpc>.future(request, timeout=…, metadata=…)`. The synchronous
 form is gated as well.
 """
 
@@ -26,7 +26,6 @@ from google.cloud.ndb import Key
 from userlock.callsite import here
 from userlock.errors import WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
-    Answer,
     Call,
     Landed,
     PlainCommit,
@@ -41,20 +40,20 @@ from userlock.ndb.context import Attempt, current_attempt, current_transaction
 from userlock.ndb.fencing import Ticket, redeem
 from userlock.ndb.policies import is_watched
 from userlock.ndb.reads import stamper_of_lookup, stamper_of_query
-from userlock.ndb.running import Running, raw
+from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
-from userlock.ndb.wire import has_passed, note_passed, number_in, put_number
+from userlock.ndb.wire import has_passed, note_passed, number_in, put_number, raw
 
 log = logging.getLogger(__name__)
 
 _TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
 
-#: RPCs that write nothing, or nothing of an entity.
+#: RPCs that write nothing, or no entity.
 _HARMLESS = frozenset(
     {"begin_transaction", "reserve_ids", "run_aggregation_query", "runAggregationQuery"}
 )
-#: Of what a transport has besides RPCs. Not its channel, which would lead past the gate.
+#: Attributes of a transport that are no RPCs. Not its channel, which would lead past the gate.
 _ATTRIBUTES = frozenset({"close", "host", "kind"})
 
 _GOOGLES = "google."
@@ -82,7 +81,7 @@ class Gate:
 
 
 def gated(stub: Any) -> Any:
-    """Return the gate before a stub; the stub itself if it is one."""
+    """Return the gate before a stub; the stub itself if it is a gate."""
     return stub if type(stub) is Gate else Gate(stub)
 
 
@@ -97,7 +96,7 @@ class GatedStub:
         except KeyError:
             raise AttributeError("this ndb.Client has no stub yet") from None
         if type(stub) is not Gate:
-            stub = vars(client)["stub"] = gated(stub)
+            stub = vars(client)["stub"] = Gate(stub)
         return stub
 
     def __set__(self, client: Any, stub: Any) -> None:
@@ -119,21 +118,18 @@ class _Method:
         return take(self._method(request, *args, **options))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        """Begin the call. Returns what gRPC's futures are for ndb."""
+        """Begin the call. Returns a gRPC future, as ndb uses them."""
         request, take = self.prepare(request)
         call = self._method.future(request, *args, **options)
-        return call if take is _as_it_is else _TakenCall(call, take)
+        return call if take is _unchanged else _TakenCall(call, take)
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Return the request that is to be sent, and a function that changes its answer."""
-        return request, _as_it_is
+        return request, _unchanged
 
 
-def _as_it_is(response: Any) -> Any:
+def _unchanged(response: Any) -> Any:
     return response
-
-
-# --- reads ----------------------------------------------------------------------------------
 
 
 class _TakenCall:
@@ -153,32 +149,33 @@ class _TakenCall:
         return getattr(self._call, name)
 
 
+# --- reads, ids and rollbacks ---------------------------------------------------------------
+
+
 class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return request, stamper_of_lookup(raw(request)) or _as_it_is
+        return request, stamper_of_lookup(raw(request)) or _unchanged
 
 
 class _RunQuery(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return request, stamper_of_query(raw(request)) or _as_it_is
-
-
-# --- ids and rollbacks ----------------------------------------------------------------------
+        return request, stamper_of_query(raw(request)) or _unchanged
 
 
 class _AllocateIds(_Method):
-    """In a transaction ndb puts the allocated key in the place of the one that it has sent."""
+    """AllocateIds. In a transaction ndb replaces the key that it has sent by the allocated one."""
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         sent = raw(request)
         numbers = [number_in(key) for key in sent.keys]
         if not any(numbers):
-            return request, _as_it_is
+            return request, _unchanged
         plain = type(sent)()
         plain.CopyFrom(sent)
         for key in plain.keys:
             key.DiscardUnknownFields()
-        return _wrapped(request, plain), functools.partial(_put_numbers, numbers)
+        wrapped = plain if request is sent else type(request).wrap(plain)
+        return wrapped, functools.partial(_put_numbers, numbers)
 
 
 def _put_numbers(numbers: list[int], response: Any) -> Any:
@@ -188,25 +185,17 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
     return response
 
 
-def _wrapped(like: Any, message: Any) -> Any:
-    """Return a message of the kind that another one is: raw, or google-cloud-datastore's."""
-    return message if like is raw(like) else type(like).wrap(message)
-
-
 class _Rollback(_Method):
-    """ndb would raise its error instead of the reason, or run the transaction again.
+    """Rollback. ndb would raise its error instead of the reason, or run the transaction again.
 
     A transaction that is not rolled back expires.
     """
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(self._method.future(request, *args, **options))
+        return _QuietCall(self._method.future(request, *args, **options), _unchanged)
 
 
 class _QuietCall(_TakenCall):
-    def __init__(self, call: Any) -> None:
-        super().__init__(call, _as_it_is)
-
     def exception(self, *args: Any, **kwargs: Any) -> None:
         error = self._call.exception(*args, **kwargs)
         if error is not None:
@@ -219,68 +208,6 @@ class _QuietCall(_TakenCall):
 
 
 # --- commits --------------------------------------------------------------------------------
-
-
-class CommitAnswer:
-    """The results of a commit's mutations, where they differ.
-
-    Attributes:
-        response: Datastore's answer, put together.
-        errors: the error of each mutation that has one of its own, by index.
-        failed: the error of each one whose commit has failed.
-    """
-
-    def __init__(
-        self, response: Any, errors: dict[int, Exception], failed: dict[int, Exception]
-    ) -> None:
-        self.response = response
-        self.errors = errors
-        self.failed = failed
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> Any:
-        return self.response
-
-
-def answer_in(error: BaseException | None) -> CommitAnswer | None:
-    """Return what each mutation of a commit gets that has ended with this error, if that is known.
-
-    ndb may have wrapped it: as the last of several tries, or as of a call within a call.
-    """
-    if error is None:
-        return None
-    error = undisguised(error)
-    if isinstance(error, core_exceptions.RetryError) and isinstance(error.cause, Exception):
-        error = undisguised(error.cause)
-    answer: CommitAnswer | None = getattr(error, "_userlock_answer", None)
-    return answer
-
-
-def settle(rpc: Any, futures: list[Any], process: Callable[..., None]) -> None:
-    """Give each future of a commit outside of transactions what is its own."""
-    error = rpc.exception()
-    answer = answer_in(error)
-    if answer is not None:
-        last = undisguised(error)
-        if isinstance(last, core_exceptions.RetryError):  # ndb has tried again, in vain
-            answer.failed.update(
-                {index: last for index, each in answer.failed.items() if is_transient(each)}
-            )
-        for index, each in (answer.failed | answer.errors).items():
-            if not futures[index].done():
-                futures[index].set_exception(each)
-        process(answer, futures)
-    elif error is None and "_userlock_settled" in vars(rpc.result()):
-        # As ndb does, but without a wrapper around each result, which takes it longer than all
-        # that is ours.
-        for future, result in zip(futures, raw(rpc.result()).mutation_results, strict=False):
-            if not future.done():
-                key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
-                future.set_result(key)
-    else:
-        process(rpc, futures)
 
 
 class _Commit(_Method):
@@ -299,10 +226,10 @@ class _Commit(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         if raw(request).transaction and current_transaction() is not None:
             return request, functools.partial(_note_committed, current_attempt())
-        return request, _as_it_is
+        return request, _unchanged
 
     def _plan_of(self, request: Any) -> _Plan | None:
-        """Return the plan of a request; None where nothing in it is watched."""
+        """Return the plan of a request; None if nothing in it is watched."""
         sent = raw(request)
         if has_passed(sent):
             if self._is_last:
@@ -321,8 +248,8 @@ class _Commit(_Method):
         return type(self._stub).__module__.startswith(_GOOGLES)
 
     def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:
-        plan.check()
-        return Running(plan, functools.partial(self._send, type(request), args, options))
+        send = functools.partial(self._send, type(request), args, options)
+        return Running(plan.steps(), plan.take, send)
 
     def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
         request = call.request
@@ -343,13 +270,13 @@ def _note_committed(attempt: Attempt, response: Any) -> Any:
 
 
 class _Plan:
-    """A request, its tickets, and what has become of them so far: ndb may send it again.
+    """A commit request, its tickets, and their outcomes so far: ndb may send it again.
 
     Args:
         request: a (raw) CommitRequest of the plan's own.
-        tickets: the ticket of each mutation; None for one that is not watched.
-        refused: the errors of those that are not sent, by index.
-        asked: the caller's request, serialised.
+        tickets: the ticket of each mutation; None for a mutation of another kind.
+        refused: the errors of the mutations that are not sent, by index.
+        asked: the caller's request, serialised. If it has changed since, it needs another plan.
     """
 
     def __init__(
@@ -359,45 +286,35 @@ class _Plan:
         refused: dict[int, Exception],
         asked: bytes,
     ) -> None:
-        self.in_transaction = bool(request.transaction)
-        #: One that has been changed since is another one.
         self.asked = asked
+        self._in_transaction = bool(request.transaction)
         self._tickets = tickets
         self._errors = refused
         self._settled = set(refused)
-        #: Which mutation of the caller's each one is that is sent.
+        #: For each mutation that is sent, its index in the caller's request.
         self._sent: Sequence[int] = range(len(tickets))
         if refused:
             self._sent = [index for index in self._sent if index not in refused]
             for index in sorted(refused, reverse=True):
                 del request.mutations[index]
-        kind = TransactionCommit if self.in_transaction else PlainCommit
-        writes = [tickets[index] for index in self._sent] if refused else tickets
-        self._commit = kind(request, writes)
+        kind = TransactionCommit if self._in_transaction else PlainCommit
+        self._commit = kind(request, [tickets[index] for index in self._sent])
 
-    def check(self) -> None:
-        """Check, before a transaction is committed, that its locks have been held until here."""
-        if self.in_transaction:
+    def steps(self) -> Any:
+        """Return the steps that send it, once.
+
+        Raises:
+            WriteViolation: the locks of a transaction have not been held until here.
+        """
+        if self._in_transaction:
             for index in self._sent:
                 ticket = self._tickets[index]
                 if ticket is not None:
                     ticket.check_commit()
-
-    def simple_request(self) -> Any:
-        whole = len(self._sent) == len(self._tickets)
-        return self._commit.simple_request() if whole and not self._settled else None
-
-    def steps(self, first: Answer | None) -> Any:
-        return self._commit.steps(first)
-
-    def take_landed(self, response: Any) -> Any:
-        for ticket, result in zip(self._tickets, response.mutation_results, strict=False):
-            if ticket is not None:
-                ticket.landed(result.version)
-        return _settled(response)
+        return self._commit.steps()
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
-        """Settle the tickets. Returns the answer, or the error; in the thread that waits for it."""
+        """Settle the tickets, in the thread that asks. Returns the answer or the error."""
         failed = {self._sent[index]: error for index, error in result.errors.items()}
         landed = len(self._sent) - len(failed)
         landed -= sum(type(each) is not Landed for each in result.outcomes.values())
@@ -409,7 +326,7 @@ class _Plan:
                 error = ticket.settle(outcome, landed)
                 if error is not None:
                     self._errors[index] = error
-        if self.in_transaction:
+        if self._in_transaction:
             return self._take_transaction(result)
         response = self._padded(result.response)
         error = result.error or next(iter(self._errors.values()), None)
@@ -440,25 +357,20 @@ class _Plan:
                 if index in results:
                     padded.mutation_results[index].CopyFrom(results[index])
             response = padded
-        return _settled(response)
-
-
-def _settled(response: Any) -> Any:
-    """Return an answer of which each watched mutation has been settled."""
-    wrapped = datastore_types.CommitResponse.wrap(response)
-    wrapped.__dict__["_userlock_settled"] = True
-    return wrapped
+        wrapped = datastore_types.CommitResponse.wrap(response)
+        wrapped.__dict__["_userlock_settled"] = True
+        return wrapped
 
 
 def _plan(request: Any) -> _Plan | None:
-    """Return the plan of a (raw) CommitRequest; None where nothing in it is watched.
+    """Return the plan of a (raw) CommitRequest; None if nothing in it is watched.
 
     Raises:
-        WriteNotFenced, WriteViolation: something must not be sent, in a commit that is to be
-            carried out as a whole.
+        WriteNotFenced, WriteViolation: a mutation must not be sent, in a commit that is applied
+            as a whole.
     """
-    if request.transaction:
-        _raise_what_failed()
+    if request.transaction and current_transaction() is not None:
+        _raise_unreported(current_attempt())
     if not any(is_watched(kind_of(key_of(mutation))) for mutation in request.mutations):
         return None
     asked = request.SerializeToString()
@@ -483,10 +395,21 @@ def _plan(request: Any) -> _Plan | None:
     return _Plan(own, tickets, refused, asked)
 
 
+def _raise_unreported(attempt: Attempt) -> None:
+    """Raise the first unreported error of a write in a transaction.
+
+    ndb's `Key.delete` drops its future in a transaction. A delete that fails on its way to the
+    commit, for instance because the global cache does not answer, is missing in the commit.
+    """
+    for ticket in attempt.tickets:
+        if ticket.unreported is not None:
+            ticket.future.check_success()  # raises the error, which counts as reported then
+
+
 def _refusal(
     ticket: Ticket | None, key: Any, mutation: Any, request: Any
 ) -> WriteNotFenced | WriteViolation | None:
-    """Return why a mutation of a watched kind must not be sent; None if it may be."""
+    """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
         return WriteNotFenced.without_ticket(
             key=_ndb_key(key), put_at=here(), deleting=deletes(mutation)
@@ -510,20 +433,6 @@ def _ndb_key(key: Any) -> Any:
         return path
 
 
-def _raise_what_failed() -> None:
-    """Raise the first error of a write in the transaction that nobody has been told of.
-
-    ndb's `Key.delete` drops its future in a transaction. What fails on its way to
-    the commit, as where the global cache does not answer, is not in it.
-    """
-    if current_transaction() is None:
-        return
-    for ticket in current_attempt().tickets:
-        error = None if ticket.withdrawn else ticket.untold
-        if error is not None:
-            ticket.future.check_success()  # raises it, and counts as being told of it
-
-
 _GATED: dict[str, type[_Method]] = {
     "lookup": _Lookup,
     "run_query": _RunQuery,
@@ -531,3 +440,59 @@ _GATED: dict[str, type[_Method]] = {
     "rollback": _Rollback,
     "commit": _Commit,
 }
+
+
+# --- answers of commits ---------------------------------------------------------------------
+
+
+class CommitAnswer:
+    """The results of a commit's mutations, where they differ.
+
+    Attributes:
+        response: Datastore's answer, put together.
+        errors: the error of each mutation that has one of its own, by index.
+        failed: the error of each mutation whose commit has failed.
+    """
+
+    def __init__(
+        self, response: Any, errors: dict[int, Exception], failed: dict[int, Exception]
+    ) -> None:
+        self.response = response
+        self.errors = errors
+        self.failed = failed
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> Any:
+        return self.response
+
+
+def settle(rpc: Any, futures: list[Any], process: Callable[..., None]) -> None:
+    """Give each future of a commit outside of transactions its own result."""
+    error = rpc.exception()
+    if error is None:
+        if "_userlock_settled" not in vars(rpc.result()):
+            process(rpc, futures)
+            return
+        # As ndb does, but without a wrapper around each result, which takes longer than all else.
+        for future, result in zip(futures, raw(rpc.result()).mutation_results, strict=False):
+            if not future.done():
+                key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
+                future.set_result(key)
+        return
+    # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
+    last: Any = undisguised(error)
+    given_up = isinstance(last, core_exceptions.RetryError) and isinstance(last.cause, Exception)
+    answer = getattr(undisguised(last.cause) if given_up else last, "_userlock_answer", None)
+    if answer is None:
+        process(rpc, futures)
+        return
+    if given_up:
+        answer.failed |= {
+            index: last for index, each in answer.failed.items() if is_transient(each)
+        }
+    for index, each in (answer.failed | answer.errors).items():
+        if not futures[index].done():
+            futures[index].set_exception(each)
+    process(answer, futures)

@@ -24,6 +24,11 @@ _FIELD = 7697260
 _TAG = b"\xe1\xb6\xae\x1d"
 
 
+def raw(message: Any) -> Any:
+    """Return the protobuf message within one of google-cloud-datastore's."""
+    return getattr(message, "_pb", message)
+
+
 def put_number(message: Any, number: int) -> None:
     """Write a number from 0 to 2^64 - 1 into a (raw) message."""
     message.MergeFromString(_TAG + number.to_bytes(8, "little"))

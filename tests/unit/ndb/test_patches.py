@@ -282,10 +282,10 @@ def _in_modules(tree: ast.Module) -> Iterator[str]:
 def _replaced(tree: ast.Module) -> Iterator[str]:
     """Give the private names that a file replaces by `@around`: "module:name.name"."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id == "around":
-                names = [each.value for each in node.args if isinstance(each, ast.Constant)]
-                yield from (str(name) for name in names if re.search(r"(^|[:.])_[a-z]", str(name)))
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if is_call and node.func.id == "around":
+            names = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+            yield from (name for name in names if re.search(r"(^|[:.])_[a-z]", name))
 
 
 def _own_names(tree: ast.AST) -> set[str]:

@@ -129,12 +129,12 @@ def place_of_creation_off(patch: Patch) -> None:
 
 def put_check_off(patch: Patch) -> None:
     """A put is not held against what was read."""
-    patch.setattr(model, "check_put", lambda entity, stamp, put_at, now: (entity.key.id(), ()))
+    patch.setattr(model, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
 
 
 def delete_check_off(patch: Patch) -> None:
     """A delete is not held against what is held."""
-    patch.setattr(hooks, "check_delete", lambda cls, key, stamp, at, now: (key.id(), None))
+    patch.setattr(hooks, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
 
 
 def base_class_off(patch: Patch) -> None:
