@@ -80,9 +80,11 @@ def check_put(
     if lock_id is None:
         return None, ()
     held = now.held
-    before = None if stamp is None else _as_lock_id(stamp.lock_id)
-    if before == lock_id:
-        before = None
+    before = None
+    if stamp is not None and stamp.lock_id != lock_id:
+        before = _as_lock_id(stamp.lock_id)
+        if before == lock_id:  # a number and its string are one id
+            before = None
     if now.checked:
         if before is None:
             finding = _finding(entity, lock_id, stamp, held)

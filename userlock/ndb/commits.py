@@ -126,13 +126,14 @@ class Result(NamedTuple):
 
     Attributes:
         response: Datastore's (raw) answer, put together; blank for mutations that have not landed.
-        outcomes: the outcome of each watched mutation that is settled, by index.
+        outcomes: the outcome of each watched mutation that is settled, by index; None if all of
+            them have landed, as the response says.
         errors: the error of each mutation that is not settled, by index.
         error: the error of the whole request; None if none of its commits failed.
     """
 
     response: Any
-    outcomes: dict[int, Outcome]
+    outcomes: dict[int, Outcome] | None
     errors: dict[int, Exception]
     error: Exception | None
 
@@ -157,8 +158,9 @@ def entity_of(mutation: Any) -> Any:
 
 def key_of(mutation: Any) -> Any:
     """Return the (raw) key of a (raw) mutation."""
-    found = entity_of(mutation)
-    return found if deletes(mutation) else found.key
+    operation = mutation.WhichOneof("operation")
+    found = getattr(mutation, operation)
+    return found if operation == "delete" else found.key
 
 
 def kind_of(key: Any) -> str:
@@ -465,6 +467,8 @@ class PlainCommit:
         todo = self._parts
         while todo:
             answers = yield [Call("commit", each.request()) for each in todo]
+            if type(todo[0]) is _Part and self._all_landed(*answers[0]):  # as nearly always
+                return Result(answers[0].response, None, {}, None)
             parts, todo = todo, []
             for part, answer in zip(parts, answers, strict=True):
                 more = yield from part.take(answer)
@@ -481,6 +485,13 @@ class PlainCommit:
         # Preferably one for which ndb sends the request again.
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
         return Result(self._response(), self.outcomes, failed, error)
+
+    def _all_landed(self, response: Any, error: Exception | None) -> bool:
+        return (
+            error is None
+            and len(response.mutation_results) == len(self.writes)
+            and not any(result.conflict_detected for result in response.mutation_results)
+        )
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Note the outcome of a mutation, if it is a watched one."""

@@ -24,6 +24,7 @@ version that the write builds on. The entity keeps no notes of a put under way.
 from __future__ import annotations
 
 import abc
+import functools
 import weakref
 from typing import Any, TypeVar
 
@@ -45,7 +46,6 @@ from userlock.ndb import capabilities
 from userlock.ndb.commits import Landed, Outcome, Refused
 from userlock.ndb.context import (
     Attempt,
-    cached_entities,
     current_attempt,
     forget_cached,
     in_flight,
@@ -72,12 +72,17 @@ AnyViolation = TypeVar("AnyViolation", bound=WriteViolation)
 AnyStaleWrite = TypeVar("AnyStaleWrite", bound=StaleWriteError)
 
 #: The tickets that may still be redeemed. The futures and transactions of their writes keep them.
-_open: weakref.WeakValueDictionary[int, Ticket] = weakref.WeakValueDictionary()
+_open: dict[int, weakref.ref[Ticket]] = {}
+
+
+def _close(number: int, _: object) -> None:
+    _open.pop(number, None)
 
 
 def redeem(number: int, path: tuple[Any, ...], namespace: str) -> Ticket | None:
     """Return the ticket with that number, once, if it is for the entity with that key."""
-    ticket = _open.pop(number, None)
+    found = _open.pop(number, None)
+    ticket = None if found is None else found()
     return ticket if ticket is not None and ticket.is_for(path, namespace) else None
 
 
@@ -139,7 +144,7 @@ class Ticket(PendingWrite, abc.ABC):
             self.attempt.tickets.append(self)
         elif self.base_version:
             capabilities.require_base_version(now.context.client, self._not_fenced)
-        _open[self.number] = self
+        _open[self.number] = weakref.ref(self, functools.partial(_close, self.number))
 
     # --- on its way -------------------------------------------------------------------------
 
@@ -153,10 +158,15 @@ class Ticket(PendingWrite, abc.ABC):
 
     def _done(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
+        failed = error_of(future) is not None
+        self._ended(failed)
         if self._flying_in is not None and self._flying_in.get(self._key) is self:
             del self._flying_in[self._key]
-        if error_of(future) is None:
+        if not failed:
             self.forget()
+
+    def _ended(self, failed: bool) -> None:
+        """Take the first part of the outcome: whether ndb's future has failed."""
 
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
@@ -380,9 +390,7 @@ class PutTicket(Ticket):
                     last_puts(tenure)[self._key] = last
         super().begun(future)
 
-    def _done(self, future: Any) -> None:
-        super()._done(future)
-        failed = error_of(future) is not None
+    def _ended(self, failed: bool) -> None:
         for last in self._last_puts:
             last.under_way = last.transaction is not None and not failed
         if self.new_id and not failed:
@@ -424,13 +432,14 @@ class DeleteTicket(Ticket):
         self,
         key: Any,
         cls: Any,
+        objects: list[Any],
         lock_id: str | None,
         stamp: Stamp | None,
         tenure: HeldLock | None,
         now: Moment,
     ) -> None:
         #: A put of one of these after the delete creates the entity again.
-        self._objects = [each for each in cached_entities(key) if isinstance(each, cls)]
+        self._objects = objects
         known = _stamp_under(tenure, stamp, now.transaction)
         if known is not None and known.version == DELETED:
             known = None
@@ -469,15 +478,15 @@ def _stamp_under(
     return stamp if stamp.is_of(transaction) else None
 
 
-def stamp_for_delete(ndb_key: Any, cls: Any) -> Stamp | None:
-    """Return the latest stamp that this request has of an entity that is to be deleted."""
-    stamps = [
-        stamp
-        for entity in cached_entities(ndb_key)
-        if isinstance(entity, cls)
-        and (stamp := last_stamp(entity)) is not None
-        and same_key(stamp.key, ndb_key)
-    ]
+def stamp_for_delete(ndb_key: Any, objects: list[Any]) -> Stamp | None:
+    """Return the latest stamp that this request has of an entity that is to be deleted.
+
+    Args:
+        ndb_key: its key.
+        objects: its objects in the context caches.
+    """
+    stamps = [stamp for each in objects if (stamp := last_stamp(each)) is not None]
+    stamps = [stamp for stamp in stamps if same_key(stamp.key, ndb_key)]
     left = request_notes().left.get(ndb_key)
     if left is not None:
         stamps.append(left)

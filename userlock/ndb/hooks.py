@@ -23,7 +23,7 @@ from userlock.ndb.checks import (
     cached_miss_is_good,
     check_delete,
 )
-from userlock.ndb.context import current_context
+from userlock.ndb.context import cached_entities, current_context
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
 from userlock.ndb.patches import around, key_of, kind_of
@@ -180,9 +180,10 @@ def _delete_if_allowed(delete_async: Any, ndb_key: Any, *args: Any, **kwargs: An
         """Check the delete, after the model's hook has run."""
         wait_for_key(ndb_key, context)
         now = Moment(deleted_at, context)
-        stamp = stamp_for_delete(ndb_key, cls)
+        objects = [each for each in cached_entities(ndb_key) if isinstance(each, cls)]
+        stamp = stamp_for_delete(ndb_key, objects)
         lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
-        return DeleteTicket(ndb_key, cls, lock_id, stamp, tenure, now)
+        return DeleteTicket(ndb_key, cls, objects, lock_id, stamp, tenure, now)
 
     return Writing(None, deleted_at, context, ticket).begin(delete)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -69,26 +70,25 @@ class Running:
             self._advance([])
 
     def _send_all(self, calls: list[Call]) -> None:
-        answers: list[Any] = [None] * len(calls)
-        left = len(calls)
-
-        def answered(index: int, answer: Answer) -> None:
-            nonlocal left
-            with self._mutex:
-                answers[index] = answer
-                left -= 1
-                last = left == 0
-            if last:
-                self._advance(answers)
-
+        answers: list[Answer | None] = [None] * len(calls)
         for index, call in enumerate(calls):
             try:
                 future = self._send(call)
             except Exception as error:
-                answered(index, Answer(None, error))
+                self._note(answers, index, Answer(None, error))
                 continue
             self._calls.append(future)
-            future.add_done_callback(lambda done, index=index: answered(index, _answer_of(done)))
+            future.add_done_callback(functools.partial(self._answered, answers, index))
+
+    def _answered(self, answers: list[Answer | None], index: int, call: Any) -> None:
+        self._note(answers, index, _answer_of(call))
+
+    def _note(self, answers: list[Answer | None], index: int, answer: Answer) -> None:
+        with self._mutex:
+            answers[index] = answer
+            complete = None not in answers
+        if complete:
+            self._advance(answers)
 
     def _finish(self) -> None:
         with self._mutex:

@@ -28,6 +28,7 @@ from userlock.errors import WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
     Call,
     Landed,
+    Outcome,
     PlainCommit,
     Result,
     deletes,
@@ -315,10 +316,26 @@ class _Plan:
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
-        failed = {self._sent[index]: error for index, error in result.errors.items()}
-        landed = len(self._sent) - len(failed)
-        landed -= sum(type(each) is not Landed for each in result.outcomes.values())
-        for number, outcome in sorted(result.outcomes.items()):
+        if result.outcomes is None:
+            for number, each in enumerate(result.response.mutation_results):
+                ticket = self._tickets[self._sent[number]]
+                if ticket is not None:
+                    ticket.landed(each.version)
+        else:
+            self._settle(result.outcomes, len(self._sent) - len(result.errors))
+        if self._in_transaction:
+            return self._take_transaction(result)
+        response = self._padded(result.response)
+        error = result.error or next(iter(self._errors.values()), None)
+        if error is not None:
+            failed = {self._sent[index]: each for index, each in result.errors.items()}
+            answer = CommitAnswer(response, dict(self._errors), failed)
+            error._userlock_answer = answer  # type: ignore[attr-defined]
+        return response, error
+
+    def _settle(self, outcomes: dict[int, Outcome], landed: int) -> None:
+        landed -= sum(type(each) is not Landed for each in outcomes.values())
+        for number, outcome in sorted(outcomes.items()):
             index = self._sent[number]
             ticket = self._tickets[index]
             if ticket is not None and index not in self._settled:
@@ -326,14 +343,6 @@ class _Plan:
                 error = ticket.settle(outcome, landed)
                 if error is not None:
                     self._errors[index] = error
-        if self._in_transaction:
-            return self._take_transaction(result)
-        response = self._padded(result.response)
-        error = result.error or next(iter(self._errors.values()), None)
-        if error is not None:
-            answer = CommitAnswer(response, dict(self._errors), failed)
-            error._userlock_answer = answer  # type: ignore[attr-defined]
-        return response, error
 
     def _take_transaction(self, result: Result) -> tuple[Any, Exception | None]:
         own = [each for index, each in self._errors.items() if index in self._sent]
@@ -371,16 +380,17 @@ def _plan(request: Any) -> _Plan | None:
     """
     if request.transaction and current_transaction() is not None:
         _raise_unreported(current_attempt())
-    if not any(is_watched(kind_of(key_of(mutation))) for mutation in request.mutations):
+    watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
+    if not any(watched):
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
     tickets: list[Ticket | None] = []
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(own.mutations):
-        key = key_of(mutation)
         ticket = None
-        if is_watched(kind_of(key)):
+        if watched[index]:
+            key = key_of(mutation)
             ticket = redeem(number_in(key), path_of(key), key.partition_id.namespace_id)
             key.DiscardUnknownFields()
             if ticket is not None and ticket.withdrawn:
