@@ -24,7 +24,7 @@ id, a value that no other write has, recognises that:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
@@ -126,14 +126,13 @@ class Result(NamedTuple):
 
     Attributes:
         response: Datastore's (raw) answer, put together; blank for mutations that have not landed.
-        outcomes: the outcome of each watched mutation that is settled, by index; None if all of
-            them have landed, as the response says.
+        outcomes: the outcome of each watched mutation that is settled, by index.
         errors: the error of each mutation that is not settled, by index.
         error: the error of the whole request; None if none of its commits failed.
     """
 
     response: Any
-    outcomes: dict[int, Outcome] | None
+    outcomes: dict[int, Outcome]
     errors: dict[int, Exception]
     error: Exception | None
 
@@ -437,29 +436,32 @@ class PlainCommit:
     Args:
         request: a (raw) CommitRequest of the plan's own, without tickets.
         writes: the watched write of each mutation; None for a mutation of another kind.
+        skipped: the mutations that are not sent.
     """
 
-    def __init__(self, request: Any, writes: Sequence[Write | None]) -> None:
+    def __init__(
+        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
+    ) -> None:
         self.request = request
         self.mutations = request.mutations
         self.writes = writes
         self.outcomes: dict[int, Outcome] = {}
         self._results: dict[int, Any] = {}
         self._answers: list[Any] = []
-        parts: dict[type[_Part], list[int]] = {}
+        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
         for index, (mutation, write) in enumerate(zip(self.mutations, writes, strict=True)):
             kind = _Part
+            if index in skipped:
+                continue
             if write is not None:
                 put_write_id(mutation, write)
                 if write.must_be_new:
                     kind = _Inserts
                 elif write.new_id and not deletes(mutation):
                     kind = _NewIds
-            parts.setdefault(kind, []).append(index)
+            parts[kind].append(index)
         #: The mutations that are not settled yet.
-        self._parts = [
-            kind(self, parts[kind]) for kind in (_Part, _Inserts, _NewIds) if kind in parts
-        ]
+        self._parts = [kind(self, indexes) for kind, indexes in parts.items() if indexes]
 
     def steps(self) -> Steps:
         """Send the mutations that are not settled yet, once. Returns a `Result`."""
@@ -467,8 +469,6 @@ class PlainCommit:
         todo = self._parts
         while todo:
             answers = yield [Call("commit", each.request()) for each in todo]
-            if type(todo[0]) is _Part and self._all_landed(*answers[0]):  # as nearly always
-                return Result(answers[0].response, None, {}, None)
             parts, todo = todo, []
             for part, answer in zip(parts, answers, strict=True):
                 more = yield from part.take(answer)
@@ -484,14 +484,8 @@ class PlainCommit:
         }
         # Preferably one for which ndb sends the request again.
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
-        return Result(self._response(), self.outcomes, failed, error)
-
-    def _all_landed(self, response: Any, error: Exception | None) -> bool:
-        return (
-            error is None
-            and len(response.mutation_results) == len(self.writes)
-            and not any(result.conflict_detected for result in response.mutation_results)
-        )
+        response = put_together(self._answers, self._results, len(self.writes))
+        return Result(response, self.outcomes, failed, error)
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Note the outcome of a mutation, if it is a watched one."""
@@ -510,17 +504,18 @@ class PlainCommit:
                 self.settle(index, Landed(result.version))
         return refused
 
-    def _response(self) -> Any:
-        """Return the answers put together; blank for mutations that have not landed."""
-        if len(self._answers) == 1 and len(self._results) == len(self.writes):
-            return self._answers[0]
-        response = _CommitResponse.pb(_CommitResponse())
-        for answer in self._answers:
-            response.index_updates += answer.index_updates
-            if answer.HasField("commit_time"):
-                response.commit_time.CopyFrom(answer.commit_time)
-        for index in range(len(self.writes)):
-            response.mutation_results.add()
-            if index in self._results:
-                response.mutation_results[index].CopyFrom(self._results[index])
-        return response
+
+def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
+    """Return one answer for so many mutations; blank for those without a result."""
+    if len(answers) == 1 and len(results) == count:
+        return answers[0]
+    response = _CommitResponse.pb(_CommitResponse())
+    for answer in answers:
+        response.index_updates += answer.index_updates
+        if answer.HasField("commit_time"):
+            response.commit_time.CopyFrom(answer.commit_time)
+    for index in range(count):
+        response.mutation_results.add()
+        if index in results:
+            response.mutation_results[index].CopyFrom(results[index])
+    return response

@@ -136,30 +136,21 @@ def _caches() -> list[Any]:
 
 
 def cached_entities(ndb_key: Any) -> list[Any]:
-    """Return the objects under a key in the caches of this request's contexts, each once.
-
-    An object may have been given another key since.
-    """
+    """Return the objects under a key in this request's caches. They may have another key now."""
     found = [entity for cache in _caches() if (entity := cache.get(ndb_key)) is not None]
     return list({id(each): each for each in found}.values())
 
 
 def forget_cached(ndb_key: Any, begun_in: Any) -> None:
-    """Take an entity out of the context caches, so that the next read is a fresh one.
-
-    Args:
-        ndb_key: the entity's key.
-        begun_in: the context of the write that this is for.
-    """
+    """Take an entity out of the context caches, also out of that of the write's context."""
     for cache in (begun_in.cache, *_caches()):
         cache.pop(ndb_key, None)
 
 
 def in_flight(of: Any) -> dict[Any, Any]:
-    """Return the writes that are under way on the event loop of a context: key to ticket.
+    """Return the writes that are under way on the event loop of a context, by key.
 
-    ndb sends the writes of one turn in one commit, where a second mutation of an entity is an
-    error.
+    ndb sends the writes of one turn in one commit, which must not change an entity twice.
     """
     notes = vars(of.eventloop)
     flying: dict[Any, Any] | None = notes.get("_userlock_in_flight")

@@ -94,15 +94,7 @@ def origin(transaction: bytes | None) -> Origin:
 
 
 def stamp_read(entity: Any, key: Any, version: int, asked: Origin, place: CallSite | None) -> None:
-    """Stamp an entity object that has just been made.
-
-    Args:
-        entity: the entity object.
-        key: its key.
-        version: its version, 0 if unknown.
-        asked: what was held when Datastore was asked for it.
-        place: where it was asked for, if that is known.
-    """
+    """Stamp an entity object that has just been made: `asked` for at this `place`."""
     rule = entity._userlock_rule
     lock_id = None
     if rule is not None and asked.held and not rule.by_key:
@@ -124,13 +116,7 @@ def restamp(
 ) -> None:
     """Stamp an entity object that was put or unpickled, or whose entity was deleted.
 
-    Args:
-        entity: the entity object.
-        key: its key; None for one that Datastore has allocated and the object does not have yet.
-        version: its version from now on, or `DELETED`.
-        place: where that was, if places are captured.
-        held: the locks that were held then.
-        lock_id: its lock id then.
+    The key is None if Datastore has allocated it and the object does not have it yet.
     """
     _write(entity, key, version, place, lock_id, Origin(held, None, next(_orders)))
 
@@ -172,8 +158,6 @@ class LastPut:
     """The latest put of one entity under one tenure, or in one transaction.
 
     Attributes:
-        place: where it was put.
-        transaction: the transaction that it is part of, if any.
         under_way: whether its outcome is still open.
         version: the version it landed as; 0 until then.
         order: the position in the order of stamps.

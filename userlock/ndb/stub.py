@@ -1,6 +1,6 @@
 """The gate: the wrapped stub of a client, through which every RPC passes.
 
-- Lookup and RunQuery: each entity of a watched kind gets its read stamp (`reads`).
+- Lookup and RunQuery: each entity of a watched kind gets its read stamp.
 - Commit: each mutation of a watched kind needs a ticket, which is exchanged for the
   version that the write builds on. A mutation without one is not sent.
 - AllocateIds: a key that gets an id keeps its ticket.
@@ -13,22 +13,23 @@ form is gated as well.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
+from google.cloud.datastore_v1.types import query as query_types
 from google.cloud.ndb import Key
 
-from userlock.callsite import here
+from userlock.callsite import CallSite, here
 from userlock.errors import WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
     Call,
     Landed,
-    Outcome,
     PlainCommit,
     Result,
     deletes,
@@ -37,10 +38,11 @@ from userlock.ndb.commits import (
     kind_of,
     path_of,
 )
-from userlock.ndb.context import Attempt, current_attempt, current_transaction
+from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
+from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.fencing import Ticket, redeem
 from userlock.ndb.policies import is_watched
-from userlock.ndb.reads import stamper_of_lookup, stamper_of_query
+from userlock.ndb.provenance import Origin, origin
 from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
@@ -150,17 +152,81 @@ class _TakenCall:
         return getattr(self._call, name)
 
 
-# --- reads, ids and rollbacks ---------------------------------------------------------------
+# --- reads ----------------------------------------------------------------------------------
 
 
 class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return request, stamper_of_lookup(raw(request)) or _unchanged
+        if not any(is_watched(kind_of(key)) for key in raw(request).keys):
+            return request, _unchanged
+        note_reading()
+        return request, functools.partial(_stamp_found, _origin_of(request))
+
+
+def _origin_of(request: Any) -> Origin:
+    return origin(raw(request).read_options.transaction)
+
+
+def _stamp_found(asked: Origin, response: Any) -> Any:
+    found: list[Any] = []
+    for result in raw(response).found:
+        if is_watched(kind_of(result.entity.key)):
+            if result.version:
+                put_number(result.entity, result.version)  # for the global cache
+            found.append(_Result(result, asked, None))
+        else:
+            found.append(query_types.EntityResult.wrap(result))
+    response.__dict__["found"] = found  # hides the message's own field
+    return response
 
 
 class _RunQuery(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return request, stamper_of_query(raw(request)) or _unchanged
+        kinds = raw(request).query.kind  # empty for a query of all kinds, and for GQL
+        if kinds and not any(is_watched(each.name) for each in kinds):
+            return request, _unchanged
+        note_reading()
+        return request, functools.partial(_stamp_batch, _origin_of(request), place_of_read())
+
+
+def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
+    results = raw(response).batch.entity_results
+    if any(is_watched(kind_of(result.entity.key)) for result in results):
+        batch = response.batch
+        batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
+        response.__dict__["batch"] = batch
+    return response
+
+
+class _Result:
+    """One result of a look-up or query, for ndb. Its entity is made on demand."""
+
+    __slots__ = ("_asked", "_place", "_raw")
+
+    def __init__(self, result: Any, asked: Origin, place: CallSite | None) -> None:
+        self._raw = result
+        self._asked = asked
+        self._place = place
+
+    @property
+    def entity(self) -> Any:
+        """Return the Entity message of google-cloud-datastore's, with its stamp."""
+        message = entity_types.Entity.__new__(entity_types.Entity)
+        # Attribute by attribute: its `__dict__` would give each message a dict.
+        object.__setattr__(message, "_pb", self._raw.entity)
+        stamp = self._raw.version, self._asked, self._place
+        object.__setattr__(message, "_userlock_stamp", stamp)
+        return message
+
+    @property
+    def cursor(self) -> Any:
+        return self._raw.cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(query_types.EntityResult.wrap(self._raw), name)
+
+
+# --- ids and rollbacks ----------------------------------------------------------------------
 
 
 class _AllocateIds(_Method):
@@ -290,16 +356,11 @@ class _Plan:
         self.asked = asked
         self._in_transaction = bool(request.transaction)
         self._tickets = tickets
-        self._errors = refused
-        self._settled = set(refused)
-        #: For each mutation that is sent, its index in the caller's request.
-        self._sent: Sequence[int] = range(len(tickets))
-        if refused:
-            self._sent = [index for index in self._sent if index not in refused]
-            for index in sorted(refused, reverse=True):
-                del request.mutations[index]
+        self._refused = refused
+        #: The error of each settled mutation; None if it has landed.
+        self._settled: dict[int, Exception | None] = {}
         kind = TransactionCommit if self._in_transaction else PlainCommit
-        self._commit = kind(request, [tickets[index] for index in self._sent])
+        self._commit = kind(request, tickets, refused)
 
     def steps(self) -> Any:
         """Return the steps that send it, once.
@@ -307,68 +368,40 @@ class _Plan:
         Raises:
             WriteViolation: the locks of a transaction have not been held until here.
         """
-        if self._in_transaction:
-            for index in self._sent:
-                ticket = self._tickets[index]
-                if ticket is not None:
-                    ticket.check_commit()
+        for index, ticket in enumerate(self._tickets):
+            if self._in_transaction and ticket is not None and index not in self._refused:
+                ticket.check_commit()
         return self._commit.steps()
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
-        if result.outcomes is None:
-            for number, each in enumerate(result.response.mutation_results):
-                ticket = self._tickets[self._sent[number]]
-                if ticket is not None:
-                    ticket.landed(each.version)
-        else:
-            self._settle(result.outcomes, len(self._sent) - len(result.errors))
+        landed = len(self._tickets) - len(self._refused) - len(result.errors)
+        landed -= sum(type(each) is not Landed for each in result.outcomes.values())
+        for index, outcome in sorted(result.outcomes.items()):
+            ticket = self._tickets[index]
+            if ticket is not None and index not in self._settled:
+                self._settled[index] = ticket.settle(outcome, landed)
+        errors = {index: error for index, error in self._settled.items() if error is not None}
         if self._in_transaction:
-            return self._take_transaction(result)
-        response = self._padded(result.response)
-        error = result.error or next(iter(self._errors.values()), None)
+            error = next(iter(errors.values()), result.error)
+            for ticket in self._tickets:
+                if error is None and ticket is not None and ticket.attempt is not None:
+                    ticket.attempt.end()
+            return (None, error) if error is not None else (_settled(result.response), None)
+        errors = self._refused | errors
+        response = _settled(result.response)
+        error = result.error or next(iter(errors.values()), None)
         if error is not None:
-            failed = {self._sent[index]: each for index, each in result.errors.items()}
-            answer = CommitAnswer(response, dict(self._errors), failed)
+            answer = CommitAnswer(response, errors, result.errors)
             error._userlock_answer = answer  # type: ignore[attr-defined]
         return response, error
 
-    def _settle(self, outcomes: dict[int, Outcome], landed: int) -> None:
-        landed -= sum(type(each) is not Landed for each in outcomes.values())
-        for number, outcome in sorted(outcomes.items()):
-            index = self._sent[number]
-            ticket = self._tickets[index]
-            if ticket is not None and index not in self._settled:
-                self._settled.add(index)
-                error = ticket.settle(outcome, landed)
-                if error is not None:
-                    self._errors[index] = error
 
-    def _take_transaction(self, result: Result) -> tuple[Any, Exception | None]:
-        own = [each for index, each in self._errors.items() if index in self._sent]
-        error = own[0] if own else result.error
-        if error is not None:
-            return None, error
-        for ticket in self._tickets:
-            if ticket is not None and ticket.attempt is not None:
-                ticket.attempt.end()
-        return self._padded(result.response), None
-
-    def _padded(self, response: Any) -> Any:
-        """Return an answer with a blank result for each mutation that was not sent."""
-        if len(self._sent) < len(self._tickets):
-            padded = type(response)()
-            padded.CopyFrom(response)
-            del padded.mutation_results[:]
-            results = dict(zip(self._sent, response.mutation_results, strict=False))
-            for index in range(len(self._tickets)):
-                padded.mutation_results.add()
-                if index in results:
-                    padded.mutation_results[index].CopyFrom(results[index])
-            response = padded
-        wrapped = datastore_types.CommitResponse.wrap(response)
-        wrapped.__dict__["_userlock_settled"] = True
-        return wrapped
+def _settled(response: Any) -> Any:
+    """Return an answer in which each watched mutation has been settled."""
+    wrapped = datastore_types.CommitResponse.wrap(response)
+    wrapped.__dict__["_userlock_settled"] = True
+    return wrapped
 
 
 def _plan(request: Any) -> _Plan | None:
@@ -455,8 +488,9 @@ _GATED: dict[str, type[_Method]] = {
 # --- answers of commits ---------------------------------------------------------------------
 
 
+@dataclasses.dataclass
 class CommitAnswer:
-    """The results of a commit's mutations, where they differ.
+    """The results of a commit's mutations, if they differ. In the place of an RPC for ndb.
 
     Attributes:
         response: Datastore's answer, put together.
@@ -464,12 +498,9 @@ class CommitAnswer:
         failed: the error of each mutation whose commit has failed.
     """
 
-    def __init__(
-        self, response: Any, errors: dict[int, Exception], failed: dict[int, Exception]
-    ) -> None:
-        self.response = response
-        self.errors = errors
-        self.failed = failed
+    response: Any
+    errors: dict[int, Exception]
+    failed: dict[int, Exception]
 
     def exception(self) -> None:
         return None

@@ -18,7 +18,7 @@ longer, the stored entities tell whether it was applied:
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from google.api_core import exceptions as errors
@@ -46,6 +46,7 @@ from userlock.ndb.commits import (
     make_insert,
     may_have_landed,
     name_of,
+    put_together,
     put_write_id,
     version_if_same,
 )
@@ -68,16 +69,21 @@ class TransactionCommit:
     Args:
         request: a (raw) CommitRequest of the plan's own, without tickets.
         writes: the watched write of each mutation; None for a mutation of another kind.
+        skipped: the mutations that are not sent.
     """
 
-    def __init__(self, request: Any, writes: Sequence[Write | None]) -> None:
+    def __init__(
+        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
+    ) -> None:
+        for position in sorted(skipped, reverse=True):
+            del request.mutations[position]
         self._request = request
+        self._count = len(writes)
+        self._sent = [position for position in range(len(writes)) if position not in skipped]
         self._watched = [
             _Watched(position, mutation, write, name_of(key_of(mutation)))
-            for position, (mutation, write) in enumerate(
-                zip(request.mutations, writes, strict=True)
-            )
-            if write is not None
+            for position, mutation in zip(self._sent, request.mutations, strict=True)
+            if (write := writes[position]) is not None
         ]
         complete = [each for each in self._watched if is_complete(key_of(each.mutation))]
         #: The first mutation of each entity, which builds on the stored entity, and the last one.
@@ -105,11 +111,12 @@ class TransactionCommit:
                 return _failed(existing, Refused(0))
         if error is not None:
             return Result(None, {}, {}, error)
-        outcomes: dict[int, Outcome] = {}
-        for position, *_ in self._watched:
-            version = int(response.mutation_results[position].version)
-            outcomes[position] = Landed(version, position in overwrites)
-        return Result(response, outcomes, {}, None)
+        results = dict(zip(self._sent, response.mutation_results, strict=False))
+        outcomes: dict[int, Outcome] = {
+            each.position: Landed(int(results[each.position].version), each.position in overwrites)
+            for each in self._watched
+        }
+        return Result(put_together([response], results, self._count), outcomes, {}, None)
 
     def _commit(self, overwrites: set[int]) -> Any:
         for each in self._watched:

@@ -24,7 +24,7 @@ from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
 from tests.contract.ndb.ways.tables import Hook, WayIn, WayOut, by_somebody_else
-from userlock.ndb import fencing, hooks, model, reads, stub, writing
+from userlock.ndb import fencing, hooks, model, stub, writing
 from userlock.ndb.enforcement import suppressed
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -102,7 +102,7 @@ def global_cache_check_off(patch: Patch) -> None:
 
 def stamps_in_the_global_cache_off(patch: Patch) -> None:
     """Entities in the global cache have no version."""
-    patch.setattr(reads, "put_number", lambda message, number: None)
+    patch.setattr(stub, "put_number", lambda message, number: None)
 
 
 def second_look_off(patch: Patch) -> None:
