@@ -52,11 +52,6 @@ def check_put(
 ) -> tuple[str | None, tuple[HeldLock, ...]]:
     """Check a put before it begins.
 
-    Args:
-        entity: the entity object.
-        stamp: the object's stamp; None for a new one.
-        now: the moment of the put.
-
     Returns:
         The lock that guards the entity. None under another policy, and while Datastore is still
         to allocate the id that names the lock, as nobody else can know that id. And the tenures
@@ -214,13 +209,7 @@ def _report_put(
 def check_delete(
     cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
 ) -> tuple[str | None, HeldLock | None]:
-    """Check a delete before it begins.
-
-    Args:
-        cls: the model class of the key's kind.
-        ndb_key: the key of the entity.
-        stamp: the stamp of the entity's object in the context cache, if there is one.
-        now: the moment of the delete.
+    """Check a delete before it begins. The stamp is that of an object in the context cache.
 
     Returns:
         The lock that guards the entity. None if neither the key nor the object tells; any lock
@@ -258,17 +247,13 @@ def _finding_of_delete(
         lock_id = lock_id_of_key(cls, ndb_key)
     except LockIdError as error:
         return None, None, (LockIdMissing, error.reason)
-    if lock_id is None and stamp is not None and _is_held_still(stamp, held):
-        lock_id = _as_lock_id(stamp.lock_id)
+    known = stamp is not None and any(held.get(each) is at for each, at in stamp.held.items())
+    if lock_id is None and stamp is not None and known:
+        lock_id = _as_lock_id(stamp.lock_id)  # as it was read or put under a lock still held
     tenure = next(iter(held.values()), None) if lock_id is None else held.get(lock_id)
     if tenure is None:
         return lock_id, None, (DeletedWithoutLock, _others(held))
     return lock_id, tenure, _ran_out(tenure)
-
-
-def _is_held_still(stamp: Stamp, held: Mapping[str, HeldLock]) -> bool:
-    """Return whether a lock of the object's read, or of its last put, is still held."""
-    return any(held.get(each) is tenure for each, tenure in stamp.held.items())
 
 
 # --- the other write policies ---------------------------------------------------------------

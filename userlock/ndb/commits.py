@@ -1,8 +1,7 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
 A plan is a generator. It yields the `Call`s that are to be made at once (or a
-`Wait`), is sent the answers, and returns a `Result`. It sends copies, so that a
-request that ndb sends again still has its tickets.
+`Wait`), is sent the answers, and returns a `Result`.
 
 Outside of transactions (for these see `transaction_commits`), the mutations of
 one request go in up to three commits side by side:
@@ -56,20 +55,13 @@ _LookupRequest: Any = datastore_types.LookupRequest
 class Write(Protocol):
     """The facts about one watched write that a plan needs. The plan changes only `doubtful`."""
 
-    #: The version that Datastore must still have; 0 for any.
-    base_version: int
-    #: The version that the object stands for; 0 if unknown.
-    read_version: int
-    #: Whether the entity must not exist.
-    must_be_new: bool
-    #: Whether it is overwritten all the same if it exists.
-    may_overwrite: bool
-    #: The property that recognises the write, and its value.
-    write_id: tuple[str, int] | None
-    #: Whether Datastore allocates the id of the entity.
-    new_id: bool
-    #: Whether an earlier attempt of the write may have been applied.
-    doubtful: bool
+    base_version: int  # the version that Datastore must still have; 0 for any
+    read_version: int  # the version that the object stands for; 0 if unknown
+    must_be_new: bool  # the entity must not exist
+    may_overwrite: bool  # it is overwritten all the same if it exists
+    write_id: tuple[str, int] | None  # the property that recognises the write, and its value
+    new_id: bool  # Datastore allocates the id of the entity
+    doubtful: bool  # an earlier attempt of the write may have been applied
 
 
 class Call(NamedTuple):
@@ -122,19 +114,12 @@ Outcome = Landed | Refused | InDoubt
 
 
 class Result(NamedTuple):
-    """The outcome of a request.
+    """The outcome of a request, and of its mutations by index."""
 
-    Attributes:
-        response: Datastore's (raw) answer, put together; blank for mutations that have not landed.
-        outcomes: the outcome of each watched mutation that is settled, by index.
-        errors: the error of each mutation that is not settled, by index.
-        error: the error of the whole request; None if none of its commits failed.
-    """
-
-    response: Any
-    outcomes: dict[int, Outcome]
-    errors: dict[int, Exception]
-    error: Exception | None
+    response: Any  # Datastore's (raw) answer; blank for mutations that have not landed
+    outcomes: dict[int, Outcome]  # of each watched mutation that is settled
+    errors: dict[int, Exception]  # of each mutation that is not settled
+    error: Exception | None  # of the whole request; None if none of its commits failed
 
 
 def may_have_landed(error: BaseException | None) -> bool:

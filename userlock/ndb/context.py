@@ -35,21 +35,16 @@ def in_transaction() -> bool:
 
 
 class Attempt:
-    """Notes of one attempt of a transaction.
-
-    Attributes:
-        tickets: of the puts and deletes that it has begun.
-        puts: the latest put of each entity, by key.
-        deleted: the keys that it has deleted.
-        over: whether it was committed or rolled back. A put after that would be lost.
-    """
-
-    __slots__ = ("deleted", "over", "puts", "tickets")
+    """Notes of one attempt of a transaction."""
 
     def __init__(self) -> None:
+        #: Of the puts and deletes that it has begun.
         self.tickets: list[Any] = []
+        #: The latest put of each entity, by key.
         self.puts: dict[Any, Any] = {}
+        #: The keys that it has deleted.
         self.deleted: set[Any] = set()
+        #: Whether it was committed or rolled back. A put after that would be lost.
         self.over = False
 
     def end(self) -> None:
@@ -83,18 +78,13 @@ def _attempt_around(current: Any) -> Attempt | None:
 
 
 class RequestNotes:
-    """Notes of the outermost ndb context.
-
-    Attributes:
-        left: the last stamp of each entity whose object is no longer found under its key: the
-            object has been given another key, or a delete of it has begun.
-        pending: the writes that belong to no lock and no transaction, by number.
-    """
-
-    __slots__ = ("_caches", "left", "pending")
+    """Notes of the outermost ndb context."""
 
     def __init__(self) -> None:
+        #: The last stamp of each entity whose object is no longer found under its key: the object
+        #: has been given another key, or a delete of it has begun.
         self.left: dict[Any, Any] = {}
+        #: The writes that belong to no lock and no transaction, by number.
         self.pending: dict[int, Any] = {}
         self._caches: list[weakref.ref[Any]] = []
 

@@ -38,17 +38,13 @@ _ENTERING = ("__enter__", "__aenter__", "enter_context", "enter_async_context")
 
 
 class _Block:
-    """An open `suppress` block. Only the code that opened it keeps it alive.
-
-    Attributes:
-        opened_by: the frame that entered it.
-        frame: the frame that it belongs to; None once it is closed.
-    """
+    """An open `suppress` block. Only the code that opened it keeps it alive."""
 
     __slots__ = ("__weakref__", "frame", "opened_by")
 
     def __init__(self, opened_by: FrameType, frame: FrameType) -> None:
         self.opened_by: FrameType | None = opened_by
+        #: The frame that it belongs to; None once it is closed.
         self.frame: FrameType | None = frame
 
     def close(self) -> None:
@@ -123,55 +119,50 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         decorated: Any = function
         if isinstance(function, type) or not callable(function):
             raise TypeError(f"@suppress takes a function, not {function!r:.200}")
+        name = getattr(function, "__qualname__", repr(function))
         if inspect.isasyncgenfunction(function):
             raise TypeError(
-                f"@suppress cannot decorate the async generator {_name(function)}. To fix it: use "
+                f"@suppress cannot decorate the async generator {name}. To fix it: use "
                 f"`with userlock.suppress(reason):` around its writes"
             )
-        if inspect.iscoroutinefunction(function):
 
-            @functools.wraps(decorated)
-            async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
-                with suppress(reason):
-                    return await decorated(*args, **kwargs)
+        async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
+            with suppress(reason):
+                return await decorated(*args, **kwargs)
 
-            return cast(_Function, run_coroutine)
-        if inspect.isgeneratorfunction(function):
+        def run_generator(*args: Any, **kwargs: Any) -> Any:
+            block = suppress(reason)
+            frame = sys._getframe()
+            block._enter(frame, frame)  # its own, even if it is a context manager
+            try:
+                result = yield from decorated(*args, **kwargs)
+            finally:
+                block.__exit__(None, None, None)
+            return result
 
-            @functools.wraps(decorated)
-            def run_generator(*args: Any, **kwargs: Any) -> Any:
-                block = suppress(reason)
-                frame = sys._getframe()
-                block._enter(frame, frame)  # its own, even if it is a context manager
-                try:
-                    result = yield from decorated(*args, **kwargs)
-                finally:
-                    block.__exit__(None, None, None)
-                return result
-
-            return cast(_Function, run_generator)
-        innermost: Any = inspect.unwrap(function)
-        if (
-            inspect.isgeneratorfunction(innermost)
-            or inspect.iscoroutinefunction(innermost)
-            or inspect.isasyncgenfunction(innermost)
-        ):
-            raise TypeError(
-                f"@suppress cannot decorate {_name(function)}: its code runs after the call has "
-                f"returned. To fix it: put @suppress below the other decorator (@ndb.tasklet, "
-                f"@contextmanager), next to the function"
-            )
-
-        @functools.wraps(decorated)
         def run(*args: Any, **kwargs: Any) -> Any:
             with suppress(reason):
                 return decorated(*args, **kwargs)
 
-        return cast(_Function, run)
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", repr(function))
+        wrapper: Any = run
+        if inspect.iscoroutinefunction(function):
+            wrapper = run_coroutine
+        elif inspect.isgeneratorfunction(function):
+            wrapper = run_generator
+        elif any(
+            runs_later(inspect.unwrap(function))
+            for runs_later in (
+                inspect.isgeneratorfunction,
+                inspect.iscoroutinefunction,
+                inspect.isasyncgenfunction,
+            )
+        ):
+            raise TypeError(
+                f"@suppress cannot decorate {name}: its code runs after the call has returned. To "
+                f"fix it: put @suppress below the other decorator (@ndb.tasklet, @contextmanager), "
+                f"next to the function"
+            )
+        return cast(_Function, functools.wraps(decorated)(wrapper))
 
 
 def _owner(frame: FrameType) -> FrameType:
@@ -231,17 +222,7 @@ def place_of_read() -> CallSite | None:
 
 
 class Moment:
-    """The locks, transaction and settings at the start of a write. Looked up once for each.
-
-    Attributes:
-        at: the call site of the write.
-        context: the ndb context that it is in.
-        held: the locks that are held.
-        transaction: the transaction that the running code is in, if any.
-        settings: the settings of the current scope.
-        checked: whether the write is checked.
-        fenced: whether it is fenced.
-    """
+    """The call site, ndb context, locks, transaction and settings at the start of a write."""
 
     __slots__ = ("at", "checked", "context", "fenced", "held", "settings", "transaction")
 

@@ -1,10 +1,8 @@
 """Fenced writes: tickets and their outcomes.
 
-Datastore reports the version of each entity that it returns. It skips a
-mutation whose `base_version` differs from the stored version (comments on
-`Mutation` and `MutationResult` in google.datastore.v1). So Datastore itself
-refuses a write that its lock failed to protect, because the lease ran out or
-memcached lost it. That costs no round trip:
+Datastore reports the version of each entity that it returns, and skips a
+mutation whose `base_version` differs from the stored version. So it refuses a
+write that its lock failed to protect:
 
     A                         Datastore (version 7)      B
     get ────────────────────▶ v7 ◀────────────────────── get
@@ -14,11 +12,9 @@ memcached lost it. That costs no round trip:
     StaleWriteError
 
 A new object with a key of its own is sent as an insert, where ndb would send an
-upsert. If two requests find nothing and create the same entity, one gets an error.
-
-Each put and each delete has a ticket. The ticket's number travels with the key
-to the Commit request (`wire`), where the gate (`stub`) exchanges it for the
-version that the write builds on. The entity keeps no notes of a put under way.
+upsert. Each put and each delete has a ticket, whose number travels with the key
+to the Commit request (`wire`). There the gate (`stub`) exchanges it for the
+version that the write builds on.
 """
 
 from __future__ import annotations
@@ -91,11 +87,8 @@ class Ticket(PendingWrite, abc.ABC):
 
     Args:
         key: the entity's key, which may be incomplete or None.
-        model: its class.
-        lock_id: the lock that guards it, if one does.
         stamp: the stamp of the read that it builds on, if any.
         tenures: the tenures that it runs under.
-        now: the moment of the write.
     """
 
     must_be_new = may_overwrite = False
@@ -125,7 +118,6 @@ class Ticket(PendingWrite, abc.ABC):
         self._namespace = None if key is None else key.namespace() or None
         self.new_id = len(self._path) % 2 == 1
         self._flying_in: dict[Any, Any] | None = None
-        #: The attempt of a transaction that it is part of.
         self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
         if self.attempt is not None and self.attempt.over:
             raise self._violation(WriteAfterCommit)
@@ -194,9 +186,8 @@ class Ticket(PendingWrite, abc.ABC):
     def check_commit(self) -> None:
         """Check that its locks have been held until the commit.
 
-        Raises:
-            LeaseRanOut, LeaseWasLost, PutAfterRelease: they have not. These errors are not
-                transient, so ndb rolls back and does not run the transaction again.
+        Raises a `WriteViolation` otherwise. ndb rolls back then, and does not run the transaction
+        again: the error is not transient.
         """
         what = "it was about to be sent"
         when = what if self.attempt is None else "its transaction was about to commit"
@@ -207,12 +198,9 @@ class Ticket(PendingWrite, abc.ABC):
                 report(self._violation(PutAfterRelease, when))
 
     def trying_again(self) -> None:
-        """Check that the locks around its transaction are still held, for another attempt of it.
+        """Check the leases of the locks around its transaction, before another attempt of it.
 
         Locks that were taken inside the transaction are taken again.
-
-        Raises:
-            LeaseRanOut, LeaseWasLost: one is not.
         """
         for tenure in self._checked_tenures:
             if tenure.held:
@@ -341,10 +329,7 @@ class PutTicket(Ticket):
             self._notes.left[before.key] = before
 
     def _reaction_to_overwriting(self, inserts: bool) -> Reaction:
-        """Return the reaction to an entity that exists already; `OFF` if it may exist.
-
-        A new object with a key of its own must not meet one.
-        """
+        """Return the reaction if a new object meets an existing entity; `OFF` if it may."""
         new = self._stamp is None or self._stamp.version == DELETED
         if not new or not self._now.fenced or self.new_id:
             return Reaction.OFF
@@ -479,12 +464,7 @@ def _stamp_under(
 
 
 def stamp_for_delete(ndb_key: Any, objects: list[Any]) -> Stamp | None:
-    """Return the latest stamp that this request has of an entity that is to be deleted.
-
-    Args:
-        ndb_key: its key.
-        objects: its objects in the context caches.
-    """
+    """Return the latest stamp that this request has of an entity that is to be deleted."""
     stamps = [stamp for each in objects if (stamp := last_stamp(each)) is not None]
     stamps = [stamp for stamp in stamps if same_key(stamp.key, ndb_key)]
     left = request_notes().left.get(ndb_key)

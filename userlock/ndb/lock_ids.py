@@ -26,18 +26,11 @@ def root_id(key: Any) -> str | int | None:
 
 
 class LockRule(NamedTuple):
-    """The rule by which a class finds the lock ids of its entities.
+    """The rule by which a class finds the lock ids of its entities."""
 
-    Attributes:
-        read: gives an entity's lock id, not checked.
-        source: the place of the rule, in words.
-        by_key: whether the key contains it. Then it is None while Datastore is still to allocate
-            an id, and never changes after.
-    """
-
-    read: Callable[[Any], object]
-    source: str
-    by_key: bool
+    read: Callable[[Any], object]  # gives an entity's lock id, not checked
+    source: str  # the place of the rule, in words
+    by_key: bool  # the key contains it, so it never changes once Datastore has allocated an id
 
 
 def lock_rule_of(cls: Any) -> LockRule:

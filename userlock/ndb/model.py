@@ -249,10 +249,8 @@ def _check_hierarchy(cls: Any) -> None:
             f"which its keys name, '{policy}'. A PolyModel hierarchy has one policy"
         )
     for name in ("_lock_id", "_lock_id_from_key"):
-        rule, of_root = (
-            getattr(getattr(each, name), "__func__", getattr(each, name)) for each in (cls, root)
-        )
-        if rule != of_root:
+        rule, of_root = (getattr(each, name) for each in (cls, root))
+        if getattr(rule, "__func__", rule) != getattr(of_root, "__func__", of_root):
             raise ConfigurationError(
                 f"{cls.__name__}.{name} is not that of {root.__name__}, the root of its PolyModel "
                 f"hierarchy, which its keys name. A delete would take another lock than a put. "

@@ -161,9 +161,8 @@ def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
     """Note the value of `begun()` with each tasklet that begins from now on.
 
     Returns:
-        A function of a frame. For a frame that runs a step of a tasklet it returns the value
-        noted with that tasklet. For a frame of an event loop, whose code belongs to nobody
-        further out, it returns an empty tuple. For any other frame it returns None.
+        A function that returns the value noted with the tasklet whose step a frame runs, or an
+        empty tuple for a frame of an event loop, or None for any other frame.
     """
     kind = tasklets._TaskletFuture
     step = kind._advance_tasklet.__code__
@@ -177,17 +176,13 @@ def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
     def noted(frame: Any) -> Any:
         if frame.f_code is step:
             return getattr(frame.f_locals["self"], "_userlock_begun", ())
-        if frame.f_code.co_name == "run0" and _is_event_loop(frame.f_locals.get("self")):
-            return ()
-        return None
+        current = ndb_package.context.get_context(False)
+        loop = None if current is None else type(current.eventloop)
+        runs_loop = frame.f_code.co_name == "run0" and type(frame.f_locals.get("self")) is loop
+        return () if runs_loop else None
 
     kind.__init__ = begin_noting
     return noted
-
-
-def _is_event_loop(found: Any) -> bool:
-    current = ndb_package.context.get_context(False)
-    return current is not None and type(found) is type(current.eventloop)
 
 
 # --- attributes -----------------------------------------------------------------------------
@@ -196,14 +191,12 @@ def _is_event_loop(found: Any) -> bool:
 def name_early(cls: type, attributes: Iterable[str]) -> None:
     """Let the objects of a class share the names of these attributes, before one is made.
 
-    Objects keep their values without a dict of their own while their class knows the names
-    (PEP 412). CPython closes that list after some thirty objects. An attribute that comes later
-    costs each object a dict, which the garbage collector has to visit as well. For a class
-    whose objects cannot be made like this, only that saving is lost.
+    CPython closes the list of shared names (PEP 412) after some thirty objects. An attribute that
+    comes later costs each object a dict of its own, which the garbage collector has to visit.
     """
     if hasattr(cls, "__del__"):
         return  # it would be called for an object without `__init__`
-    with contextlib.suppress(TypeError):
+    with contextlib.suppress(TypeError):  # its objects cannot be made like this
         first: object = object.__new__(cls)
         for name in attributes:
             object.__setattr__(first, name, None)

@@ -16,7 +16,7 @@ from userlock.errors import ConfigurationError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WritePolicy:
-    """Name the conditions for writes of a model; the value of `_write_policy` in its class.
+    """The conditions for writes of a model; the value of `_write_policy` in its class.
 
     A write that the policy does not allow raises a `WriteViolation` before
     anything is sent. Writes are fenced under every policy.

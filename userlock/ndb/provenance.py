@@ -43,26 +43,15 @@ NOTHING_HELD = Origin(NO_LOCKS, None, 0)
 
 
 class Stamp(NamedTuple):
-    """The facts about an entity object since it was read or last put.
-
-    Attributes:
-        key: the key it was read or put under.
-        version: the entity's version in Datastore; 0 if unknown, or `DELETED`.
-        place: where in the code it was read; None if places are not captured.
-        lock_id: its lock id then, not checked; None if it is unknown, or follows from the key, or
-            no lock was held.
-        held: the locks that its reader held then.
-        transaction: the transaction it was read in, if any.
-        order: the position in the process-wide order of reads and puts.
-    """
+    """The facts about an entity object since it was read or last put."""
 
     key: Any
-    version: int
-    place: CallSite | None
-    lock_id: object
+    version: int  # 0 if unknown, or `DELETED`
+    place: CallSite | None  # None if places are not captured
+    lock_id: object  # not checked; None if unknown, or in the key, or if no lock was held
     held: Mapping[str, HeldLock]
     transaction: bytes | None
-    order: int
+    order: int  # the position in the process-wide order of reads and puts
 
     def is_of(self, transaction: bytes | None) -> bool:
         """Return whether it is of a read in this transaction, which guards the entity itself."""

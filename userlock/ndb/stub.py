@@ -59,8 +59,6 @@ _HARMLESS = frozenset(
 #: Attributes of a transport that are no RPCs. Not its channel, which would lead past the gate.
 _ATTRIBUTES = frozenset({"close", "host", "kind"})
 
-_GOOGLES = "google."
-
 
 class Gate:
     """The stub of an `ndb.Client`, as the rest of the process sees it."""
@@ -312,7 +310,7 @@ class _Commit(_Method):
     @property
     def _is_last(self) -> bool:
         """Return whether Google's transport is behind the gate, not an application's stub."""
-        return type(self._stub).__module__.startswith(_GOOGLES)
+        return type(self._stub).__module__.startswith("google.")
 
     def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:
         send = functools.partial(self._send, type(request), args, options)
@@ -343,7 +341,7 @@ class _Plan:
         request: a (raw) CommitRequest of the plan's own.
         tickets: the ticket of each mutation; None for a mutation of another kind.
         refused: the errors of the mutations that are not sent, by index.
-        asked: the caller's request, serialised. If it has changed since, it needs another plan.
+        asked: the caller's request, serialised. A changed one needs another plan.
     """
 
     def __init__(
@@ -490,17 +488,11 @@ _GATED: dict[str, type[_Method]] = {
 
 @dataclasses.dataclass
 class CommitAnswer:
-    """The results of a commit's mutations, if they differ. In the place of an RPC for ndb.
+    """The results of a commit's mutations, if they differ. In the place of an RPC for ndb."""
 
-    Attributes:
-        response: Datastore's answer, put together.
-        errors: the error of each mutation that has one of its own, by index.
-        failed: the error of each mutation whose commit has failed.
-    """
-
-    response: Any
-    errors: dict[int, Exception]
-    failed: dict[int, Exception]
+    response: Any  # Datastore's answer, put together
+    errors: dict[int, Exception]  # of each mutation that has one of its own, by index
+    failed: dict[int, Exception]  # of each mutation whose commit has failed
 
     def exception(self) -> None:
         return None

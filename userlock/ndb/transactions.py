@@ -49,25 +49,20 @@ class PendingWrite:
 
     The error of a `put_async` whose future is dropped would vanish. An error that the caller
     has seen must not be raised a second time.
-
-    Attributes:
-        number: its own.
-        future: its outcome; None when nobody needs to be told of it any more.
-        begun_in: the ndb context that it was begun in.
-        begun_by: the thread.
     """
 
     _numbers = itertools.count(1)
 
     def __init__(self, context: Any) -> None:
         self.number = next(self._numbers)
+        #: Its outcome; None when nobody needs to be told of it any more.
         self.future: Any = None
         self.begun_in = context
         self.begun_by = threading.get_ident()
         self._pending_in: list[dict[int, PendingWrite]] = []
 
     def remember(self, future: Any, tenures: Iterable[HeldLock]) -> None:
-        """Remember the write in the locks that it is begun under; without one, in the request."""
+        """Remember it in the locks that it is begun under; without one, in the request."""
         self.future = future
         self._pending_in = [_pending(tenure) for tenure in tenures]
         if not self._pending_in and self.begun_in.transaction is None:
@@ -163,15 +158,8 @@ class _Operation(PendingWrite):
 def watch_over(future: Any, tenures: Iterable[HeldLock] = ()) -> Any:
     """Have an operation's `UserLockError` raised, unless the application asks for it.
 
-    It is raised when the operation's locks are left, or else its outermost ndb context.
-
-    Args:
-        future: of the operation.
-        tenures: of the locks that wait for the operation before they are left. Empty for an
-            operation that may itself wait for code after that.
-
-    Returns:
-        The future.
+    It is raised when the operation's locks are left, or else its outermost ndb context. Leaving
+    one of these locks waits for the operation. Returns the future.
     """
     context = current_context()
     if context is not None:
@@ -202,8 +190,7 @@ def _wait_for(write: PendingWrite) -> bool:
     """Wait until a write has landed, if that is possible here. Returns whether it has.
 
     Code in a transaction cannot wait for a write begun around it: their event loops wait for
-    each other. Another thread gets limited time, and runs its loop itself: if two threads ran
-    one loop, one would wait for an event that the other has taken.
+    each other. Another thread gets limited time, and runs its loop itself.
     """
     future = write.future
     if future is None or future.done():
@@ -240,10 +227,7 @@ def _wait_for_thread(future: Any) -> bool:
 
 
 def wait_for_key(ndb_key: Any, context: Any) -> None:
-    """Wait for a write of the same entity that is under way on this event loop, if there is one.
-
-    A second put of one object builds on the version that the first one makes.
-    """
+    """Wait for a write of the same entity on this event loop: a second put builds on the first."""
     flying = in_flight(context)
     while flying and ndb_key is not None:
         write = flying.get(ndb_key)
@@ -268,9 +252,7 @@ class DatastoreParticipant:
     def leaving(self, tenure: HeldLock) -> None:
         """Wait for the writes that were begun under the lock.
 
-        Raises:
-            Exception: the first error of a write that nobody has asked for (a `put_async` whose
-                future was dropped). Others are logged.
+        Raises the first error of a write that nobody has asked for, and logs the others.
         """
         pending = _pending(tenure)
         for write in _each(pending):
@@ -323,8 +305,7 @@ def _each(pending: dict[int, PendingWrite]) -> Iterator[PendingWrite]:
 def finish_writes() -> None:
     """Wait for the writes of this request that were begun under no lock.
 
-    Raises:
-        Exception: the first error of a write that nobody has asked for. Others are logged.
+    Raises the first error of a write that nobody has asked for, and logs the others.
     """
     if current_context() is not None:
         pending = request_notes().pending
@@ -342,10 +323,7 @@ def leave_context(outermost: Any) -> None:
 
 
 class _Attempts:
-    """The function of a transaction, which ndb may call several times.
-
-    Before each further attempt, the locks around the tickets of the last one must still be held.
-    """
+    """The function of a transaction, which ndb may call again if the locks are still held."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run
@@ -363,8 +341,7 @@ class _Attempts:
 def run_transaction(callback: Any, begin: Callable[[Any], Any]) -> Any:
     """Begin a transaction, after the writes that are under way: it sees the state at its beginning.
 
-    The wait is outside of ndb's retries. Inside, ndb would take an error for that of a nested
-    call while any other call is under way.
+    The wait is outside of ndb's retries, which would disguise its errors as those of nested calls.
     """
     context = current_context()
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined

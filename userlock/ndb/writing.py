@@ -21,8 +21,6 @@ class Writing:
 
     Args:
         entity: the object that is put; None for a delete.
-        at: the call site.
-        context: the ndb context.
         make: for a delete, makes the ticket when the key is about to be sent.
         inserts: whether the entity must be new, whatever its class says.
     """
