@@ -1,22 +1,22 @@
-# make run    the sample app with all that it needs, on this machine
-# make test   everything that is tested: half an hour on two cores
-# make check  what is quick: lint, types, unit tests
-# make chaos  whatever fails, is anything lost? DURATION=300 (seconds), SEED=7
-# make docs   the documentation as a site, in build/site
-# make spec   the protocol's model, checked exhaustively; SPEC=--full for what takes much longer
-# make audit  known vulnerabilities of what is installed; says so if it cannot reach its data
-# make bench  what it costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
-# make load   the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
-# make simulation   a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
+# make run       the sample app with all that it needs, on this machine
+# make check     lint, types, unit tests of the library: half a minute
+# make test      the above, real servers, official clients, a browser, the model, a short fault trial: ten minutes
+# make test-all  the rest: long fault trials, load, oldest releases, tests of the tools
+# make chaos     a fault trial: DURATION=300 (seconds), SEED=7
+# make docs      the documentation as a site, in build/site
+# make spec      the model of the protocol, checked exhaustively; SPEC=--full takes much longer
+# make audit     known vulnerabilities of the installed packages
+# make bench     the costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
+# make load      the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
+# make simulation  a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q
-# What measures no times runs on two cores at once.
-BESIDE := -n 2 --dist loadfile
-# The unit tests of the library itself.
+# On both cores. Slow tests of faults and whole stacks measure times, and run alone.
+BOTH := -n 2 --dist loadfile
 LIBRARY := $(addprefix tests/unit/,cli lock ndb stores testing) $(wildcard tests/unit/test_*.py)
-# It takes into account how busy the machine is.
-TRIAL := tests/system/test_chaos.py
+TOOLS := tests/unit/tools tests/unit/benchmarks
+CHAOS := tests/system/test_chaos.py
 
 .DEFAULT_GOAL := help
 
@@ -31,54 +31,60 @@ run: $(VENV)/.ready-run
 	@$(PY) -m sample_app run
 
 .PHONY: test
-test: $(VENV)/.ready-dev servers check test-around spec test-servers test-slow test-oldest
+test: $(VENV)/.ready-dev servers check types test-around spec test-servers
+
+.PHONY: test-all
+test-all: $(VENV)/.ready-dev servers test-slow test-oldest
 
 # --- parts --------------------------------------------------------------------------------
 
 .PHONY: check
-check: lint types test-library
+check: lint types-library test-library
 
 .PHONY: lint
 lint: $(VENV)/.ready-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
+.PHONY: types-library
+types-library: $(VENV)/.ready-dev
+	$(VENV)/bin/mypy userlock emulator
+
 .PHONY: types
 types: $(VENV)/.ready-dev
 	$(VENV)/bin/mypy
 
-# Nothing but Python, and next to no waiting. The library's: less than half a minute.
+# Python only, and next to no waiting.
 .PHONY: test-library
 test-library: $(VENV)/.ready-dev
-	$(PYTEST) $(BESIDE) -m 'not slow' $(LIBRARY)
+	$(PYTEST) $(BOTH) -m 'not slow' $(LIBRARY)
 
-# Of all that is around it, and random programs: as long again.
+# The emulator, the sample app, random programs.
 .PHONY: test-around
 test-around: $(VENV)/.ready-dev
-	$(PYTEST) $(BESIDE) -m 'not slow' tests/unit tests/property $(LIBRARY:%=--ignore=%)
+	$(PYTEST) $(BOTH) -m 'not slow' tests/unit tests/property $(LIBRARY:%=--ignore=%) $(TOOLS:%=--ignore=%)
 
-# Real servers, official clients, faults, a browser: some ten minutes.
+# Real servers, official clients, faults, a browser.
 .PHONY: test-servers
 test-servers: $(VENV)/.ready-dev
-	$(PYTEST) $(BESIDE) -m 'not slow' tests/contract tests/browser
-	$(PYTEST) -m 'not slow' tests/faults tests/system
+	$(PYTEST) $(BOTH) -m 'not slow' tests/contract tests/browser
+	$(PYTEST) $(BOTH) -m 'not slow' tests/faults tests/system
 
-# Whole stacks, load, long waits: some fifteen minutes.
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
-	$(PYTEST) $(BESIDE) -m slow tests/unit tests/property tests/contract tests/browser $(TRIAL)
-	$(PYTEST) -m slow tests/faults tests/system --ignore=$(TRIAL)
+	$(PYTEST) $(BOTH) -m 'not slow' $(TOOLS)
+	$(PYTEST) $(BOTH) -m slow tests/unit tests/property tests/contract tests/browser $(CHAOS)
+	$(PYTEST) -m slow tests/faults tests/system --ignore=$(CHAOS)
 
 # The model layer with the oldest releases of google-cloud-ndb and -datastore that pyproject.toml
 # allows, in an environment of its own.
 .PHONY: test-oldest
 test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
-		$(BESIDE) -m 'not slow' tests/unit/ndb tests/contract/ndb
+		$(BOTH) -m 'not slow' tests/unit/ndb tests/contract/ndb
 
-# Random programs in several processes, and everything that may fail fails; a checker says whether
-# what was promised was kept. A short form is part of `test-slow`: five minutes in all, of which
-# the negative controls take one and a half.
+# Random programs in several processes while servers, network and processes fail. A checker says
+# whether the guarantees were kept.
 #   make chaos DURATION=3600 SEED=7
 DURATION := 300
 SEED :=
@@ -102,7 +108,7 @@ docs: $(VENV)/.ready-docs
 spec: $(VENV)/.ready-dev servers
 	@$(PY) -m spec $(SPEC)
 
-# Asks the network, so it is no part of `make test`.
+# Uses the network, so it is no part of the tests.
 .PHONY: audit
 audit: $(VENV)/.ready-dev $(VENV)/audit/bin/pip-audit
 	@$(PY) -m tools.audit $(VENV)/audit/bin/pip-audit
@@ -115,7 +121,7 @@ bench: $(VENV)/.ready-bench
 simulation: $(VENV)/.ready-dev
 	@$(PY) -m tools.traffic $(ARGS)
 
-# A quarter of a minute of it is part of `test-slow`.
+# A quarter of a minute of it is part of `make test-all`.
 SECONDS := 60
 .PHONY: load
 load: $(VENV)/.ready-run servers

@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: measure, and print a table or JSON lines.
+"""The command `python -m benchmarks`: measure, and print tables or JSON lines.
 
-Exit codes: 0 when everything ran, whatever the figures are; 1 when userlock let
-two in at once; 2 when it cannot run here (no memcached).
+Exit codes: 0 if everything ran, with any figures; 1 if userlock violated mutual exclusion; 2 if it
+cannot run here (no memcached).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from benchmarks.server import NoMemcached, memcached, redis
 
 
 class Measure(Protocol):
-    """Measures one section."""
+    """A function that measures one section."""
 
     def __call__(self, *, quick: bool) -> Section: ...
 
@@ -52,7 +52,7 @@ _WITHOUT_SERVERS = {"provenance", "emulator"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; the exit code."""
+    """Run the selected sections and return the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     chosen = options.only or list(SECTIONS)
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -103,7 +103,7 @@ def _run(
 
 
 def _servers() -> dict[str, str]:
-    """The servers that there are, and their versions."""
+    """Return the available servers and their versions."""
     with memcached() as server:
         found = {"memcached": server.stats()["version"]}
     binary = locks.redis_binary()
@@ -120,9 +120,9 @@ def _print(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure what userlock costs on this machine, on real servers, beside others.",
+        description="Measure the costs of userlock and other locks here, on real servers.",
     )
-    parser.add_argument("--json", action="store_true", help="a JSON object a line, for programs")
+    parser.add_argument("--json", action="store_true", help="print a JSON object per line")
     parser.add_argument(
         "--quick", action="store_true", help="under a minute: too short to trust the figures"
     )
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         choices=list(SECTIONS),
         metavar="NAME",
-        help=f"only this section: {', '.join(SECTIONS)} (may be given more than once)",
+        help=f"only this section: {', '.join(SECTIONS)} (may be repeated)",
     )
     parser.add_argument(
         "--plot",

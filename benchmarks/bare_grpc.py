@@ -1,7 +1,7 @@
-"""A gRPC server in Python that does nothing: `python -m benchmarks.bare_grpc PORT`.
+"""A gRPC server in Python without any work: `python -m benchmarks.bare_grpc PORT`.
 
-The floor of what any Datastore emulator in Python answers in. Every method of
-every service is answered with the bytes that were sent.
+It is the lower bound for any Datastore emulator in Python. Every method of every service returns
+the bytes of the request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Echo(grpc.GenericRpcHandler):
 
 
 def main(port: str) -> None:
-    """Serve until it is killed."""
+    """Serve until the process is killed."""
     server = grpc.server(ThreadPoolExecutor(8), handlers=[_Echo()])
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()

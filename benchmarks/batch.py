@@ -1,14 +1,12 @@
-"""A batch job that meets nobody: what it pays to visit 10,000 learners one after the other.
+"""A batch job without contention: its cost of visiting 10,000 learners one after the other.
 
-Each visit takes another learner's lock, in batch priority, and gives it back.
-Nobody else wants one. The price is held against the least that any lock on
-memcached costs, an add and a delete; what is more is the question whether a
-person waits, and the answer.
+Each visit takes another learner's lock, in batch priority, and releases it. Nothing else contends.
+The baseline is the least that any lock on memcached costs: an add and a delete. The difference is
+the check for waiting interactive requests.
 
-The contenders take turns by the hundred, so that the machine's moods meet all.
-Times are means, as for work that is done many times over: what a visit costs
-now and then (a garbage collection) counts. As in `lock`, there is a server on
-the client's core and one on another.
+The contenders take turns of a hundred visits each, so that changes in the machine's speed affect
+all. Times are means, because rare costs of a visit (a garbage collection) count in a batch job. As
+in `lock`, there is a server on the client's core and one on another.
 """
 
 from __future__ import annotations
@@ -56,9 +54,9 @@ def run(*, quick: bool) -> Section:
         slow = _of_2016(peers.Scheme2016(server.address, batch=True), learners_of_2016)
     return Section(
         name="batch",
-        title="Batch: learners that nobody else wants",
+        title="Batch: learners without contention",
         method=(
-            f"{learners:,} learners are visited one after the other, by each contender in turns of "
+            f"{learners:,} learners are visited one after the other by each contender, in turns of "
             f"{_A_ROUND}: the mean time of a visit, its ratio to a bare add and delete in the same "
             "round, and the time for all."
         ),
@@ -70,14 +68,14 @@ def run(*, quick: bool) -> Section:
                         _measurements(name, times[one.name], times[group[BASELINE].name], learners)
                         for name, one in group.items()
                     ),
-                    # Its time is but sleep, wherever the server is.
+                    # Its time is sleep alone, wherever the server is.
                     *_measurements(locks.SCHEME_2016, slow, None, learners),
                 ),
             )
             for title, group in groups.items()
         ),
         notes=(
-            f"Learners that the scheme of 2016 was given: {learners_of_2016}, as it sleeps for "
+            f"Learners for the scheme of 2016: {learners_of_2016}, as it sleeps for "
             f"{scheme2016.BATCH_HEAD_START_SECONDS:g} s before each; its time for all is computed.",
         ),
     )
@@ -86,11 +84,11 @@ def run(*, quick: bool) -> Section:
 def _contenders(
     stack: contextlib.ExitStack, server: Server
 ) -> dict[str, tuple[Callable[[str], object], Around]]:
-    """What visits a learner, and what is around all of its visits."""
+    """Return by contender the function that visits a learner, and the context around all visits."""
     pooled = PooledClient(server.pair)
     stack.callback(pooled.close)
     url = f"memcache://{server.address}?prefix=bench"
-    # An outage would be measured as a fast lock.
+    # With another policy an outage would be measured as a fast lock.
     service = userlock.LockService.from_url(url, outage="fail")
     stack.callback(service.close)
     return {
@@ -113,7 +111,7 @@ def _contenders(
 def _measurements(
     contender: str, values: list[float], base: list[float] | None, learners: int
 ) -> tuple[Measurement, ...]:
-    """One contender's figures, from times in nanoseconds per visit."""
+    """Return one contender's figures, from times in nanoseconds per visit."""
     average = statistics.fmean(values)
     ratio = None
     if base is not None and contender != BASELINE:
@@ -138,7 +136,7 @@ def _measurements(
 
 
 def _visits(visit: Callable[[str], object]) -> Callable[[int], Iterable[Operation]]:
-    """For `Contender.operations`: visits of learners, each of another one."""
+    """Make operations for a `Contender`: each visits another learner."""
     numbers = itertools.count()
     return lambda count: [partial(visit, f"learner-{next(numbers)}") for _ in range(count)]
 

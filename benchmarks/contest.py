@@ -1,13 +1,12 @@
-"""What came of many waiters wanting one lock: shares, waits, and whether it was a lock.
+"""The result of many waiters contending for one lock: shares, waits, and mutual exclusion.
 
-All times are of the monotonic clock, which counts alike in all processes of a
-machine, in seconds. A visit goes
+All times are in seconds of the monotonic clock, which is the same in all processes of a machine.
+The course of a visit:
 
     asked_at ── waits ── granted_at ── the section ── released_at
 
-where `granted_at` is read after acquire has returned and `released_at` before
-release is called. Two visits that overlap by these times were in the section
-at once, whatever the lock believed.
+`granted_at` is read after acquire has returned, `released_at` before release is called. Two visits
+that overlap by these times were in the section at once, whatever the state of the lock.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 
 class Visit(NamedTuple):
-    """One stay in the section."""
+    """One visit to the section."""
 
     asked_at: float
     granted_at: float
@@ -30,7 +29,7 @@ class Visit(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A wait that ended without the lock: given up, or not over when all was."""
+    """A wait that ended without the lock: timed out, or still waiting at the end."""
 
     asked_at: float
     ended_at: float
@@ -42,12 +41,12 @@ class Refusal(NamedTuple):
 
 @dataclass(slots=True)
 class Diary:
-    """What one waiter has to tell.
+    """The record of one waiter.
 
     Attributes:
         visits, refusals: in order.
-        stuck: it still waited when nobody was left to wait for.
-        error: what its lock raised, after which it stopped.
+        stuck: it still waited when no other waiter was left.
+        error: the lock's exception, which ended the waiter.
     """
 
     visits: list[Visit] = field(default_factory=list)
@@ -57,11 +56,11 @@ class Diary:
 
 
 class ExclusionViolated(Exception):
-    """Two were in the section at once, with a lock that is ours."""
+    """One of our own locks let two into the section at once."""
 
 
 class Overlap(NamedTuple):
-    """Two visits that were in the section at once, and for how long, in seconds."""
+    """Two visits that were in the section at once, and the overlap in seconds."""
 
     first: Visit
     second: Visit
@@ -69,7 +68,7 @@ class Overlap(NamedTuple):
 
 
 def overlaps(visits: Sequence[Visit]) -> list[Overlap]:
-    """Each visit that began before an earlier one had ended, with the one that ended last."""
+    """Return each visit that began before an earlier one ended, with the one that ended last."""
     found = []
     last: Visit | None = None
     for visit in sorted(visits, key=lambda visit: visit.granted_at):
@@ -83,10 +82,10 @@ def overlaps(visits: Sequence[Visit]) -> list[Overlap]:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What all waiters did, and the window of time that counts.
+    """The records of all waiters, and the window of time that counts.
 
-    Waiters run before the window opens and, until each has had its last grant,
-    after it has closed. Mutual exclusion is looked at all the time.
+    Waiters also run before the window opens and, until each has had its last grant, after it has
+    closed. Mutual exclusion is checked throughout.
     """
 
     opened_at: float
@@ -98,14 +97,14 @@ class Contest:
         return self.closed_at - self.opened_at
 
     def acquisitions(self) -> list[int]:
-        """How many grants within the window each waiter had."""
+        """Return each waiter's number of grants within the window."""
         return [sum(self._counts(visit) for visit in diary.visits) for diary in self.diaries]
 
     def share(self) -> float:
-        """How much of the window somebody was in the section, as measured by those who were.
+        """Return the share of the window with a visitor in the section, by the visitors' own times.
 
-        The serial ideal, sections back to back, is 1. The sections' own measured length counts,
-        so a sleep that the system makes longer than asked for is not the lock's fault.
+        The serial ideal, sections back to back, is 1. The measured length of the sections counts,
+        so a sleep that the system makes too long is not attributed to the lock.
         """
         busy = sum(
             max(0.0, min(visit.released_at, self.closed_at) - max(visit.granted_at, self.opened_at))
@@ -115,11 +114,10 @@ class Contest:
         return busy / self.seconds
 
     def waits(self) -> list[float]:
-        """All waits that touch the window, in seconds, however they ended, and whenever.
+        """Return all waits that overlap the window, in seconds, whatever their end.
 
-        Those who wait when the window closes are followed to the end: a waiter that is starved
-        would not be seen among the waits that ended in time. One that was given up counts with
-        the time that it took to give up.
+        Waits that are open when the window closes are followed to their end. Otherwise a starved
+        waiter would not be seen. A wait that timed out counts with the time until then.
         """
         ended: list[Visit | Refusal] = []
         for diary in self.diaries:
@@ -132,19 +130,19 @@ class Contest:
         ]
 
     def longest_wait(self) -> float:
-        """The longest of `waits`; 0 if there are none."""
+        """Return the longest of `waits`; 0 if there are none."""
         return max(self.waits(), default=0.0)
 
-    def gave_up(self) -> int:
-        """How many waits ended without the lock."""
+    def timeouts(self) -> int:
+        """Return the number of waits that ended without the lock."""
         return sum(len(diary.refusals) for diary in self.diaries)
 
     def errors(self) -> list[str]:
-        """What locks raised."""
+        """Return the locks' exceptions."""
         return [diary.error for diary in self.diaries if diary.error is not None]
 
     def overlaps(self) -> list[Overlap]:
-        """Visits that were in the section at once."""
+        """Return the visits that were in the section at once."""
         return overlaps([visit for diary in self.diaries for visit in diary.visits])
 
     def _counts(self, visit: Visit) -> bool:

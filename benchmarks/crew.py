@@ -1,8 +1,7 @@
-"""Processes that do what they are told, one job at a time.
+"""Worker processes that run one job at a time.
 
-A worker shares nothing with this process but its pipe. What a job leaves in its
-module's variables is there for the next one, which is how a worker keeps its
-connections.
+A worker shares nothing with this process but its pipe. The module variables of its jobs persist
+between jobs, which is how a worker keeps its connections.
 """
 
 from __future__ import annotations
@@ -20,36 +19,36 @@ Ts = TypeVarTuple("Ts")
 
 
 class JobFailed(Exception):
-    """A worker's job raised, or the worker died; the message says what, of which class."""
+    """A worker's job raised, or the worker died. The message names the error and its class."""
 
 
 class Worker:
-    """One process."""
+    """One worker process."""
 
     def __init__(self) -> None:
         context = processes.context()
         self._control, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
-        # Held by the worker alone, so that its death is seen here.
+        # Held by the worker alone, so that its death is noticed here.
         theirs.close()
 
     def send(self, job: Callable[[*Ts], object], *arguments: *Ts) -> None:
-        """Begin a job: a function of a module, with arguments that can be pickled."""
+        """Begin a job: a module's function, with arguments that can be pickled."""
         try:
             self._control.send((job, arguments))
         except OSError as error:
             raise JobFailed("the process has died") from error
 
     def answered(self, seconds: float) -> bool:
-        """Whether the job that was begun is over, at the latest after so long a wait."""
+        """Wait at most this long, and return whether the job is over."""
         return self._control.poll(seconds)
 
     def receive(self) -> Any:
-        """The result of the job that was begun; waits for it.
+        """Wait for the job and return its result.
 
         Raises:
-            JobFailed: it raised, or the process is gone.
+            JobFailed: it raised, or the process has died.
         """
         try:
             done, result = self._control.recv()
@@ -60,13 +59,13 @@ class Worker:
         return result
 
     def call(self, job: Callable[[*Ts], R], *arguments: *Ts) -> R:
-        """Do a job and wait for its result."""
+        """Run a job and return its result."""
         self.send(job, *arguments)
         result: R = self.receive()
         return result
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever its state."""
         self._process.kill()
         self._process.join()
         self._control.close()
@@ -74,7 +73,8 @@ class Worker:
 
 @contextlib.contextmanager
 def crew(size: int) -> Iterator[list[Worker]]:
-    """So many workers, gone afterwards. A worker that is replaced in the list is its replacer's."""
+    """Provide workers and end them afterwards. A caller that replaces a worker in the list ends the
+    old one."""
     workers: list[Worker] = []
     try:
         workers += [Worker() for _ in range(size)]
@@ -87,10 +87,10 @@ def crew(size: int) -> Iterator[list[Worker]]:
 def all_do(
     workers: Sequence[Worker], job: Callable[[*Ts], R], arguments: Sequence[tuple[*Ts]]
 ) -> list[R]:
-    """The same job by all at once, each with arguments of its own; their results.
+    """Run the same job in all workers at once, each with its own arguments, and return the results.
 
     Raises:
-        JobFailed: the first failure, after all have answered.
+        JobFailed: the first failure, after all have finished.
     """
     for worker, own in zip(workers, arguments, strict=True):
         worker.send(job, *own)
@@ -98,7 +98,7 @@ def all_do(
 
 
 def gather(workers: Sequence[Worker]) -> list[Any]:
-    """The results of the jobs that were begun; `JobFailed` after all have answered."""
+    """Return the results of the running jobs; raise `JobFailed` after all have finished."""
     results: list[Any] = []
     failures: list[JobFailed] = []
     for worker in workers:
@@ -112,7 +112,7 @@ def gather(workers: Sequence[Worker]) -> list[Any]:
 
 
 def keep_quiet() -> None:
-    """For a process of ours: what libraries log is dropped, where nobody has asked for it."""
+    """Drop libraries' log messages in our own processes."""
     logging.getLogger().addHandler(logging.NullHandler())
 
 

@@ -1,9 +1,9 @@
 """A crowd: up to 200 waiters on one lock, as threads of eight processes.
 
-A lock that polls asks the more the more wait; one that is fair lets each wait
-for all the others, and no longer. So what is looked at is how the server's
-load grows with the crowd, and whether anybody is forgotten. The larger the
-crowd the longer the game, so that each could have as many turns in it.
+With a lock that polls, requests grow with the number of waiters. With a fair lock, each waiter
+waits for all the others, and no longer. So this section measures the growth of the server's load
+with the crowd, and looks for starved waiters. The larger the crowd, the longer the game, so that
+each waiter could have the same number of turns.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def run(*, quick: bool) -> Section:
                     ]
     return Section(
         name="crowd",
-        title="A crowd: many waiters, one lock",
+        title="Crowd: many waiters, one lock",
         method=(
-            f"Threads of {PROCESSES} processes want one lock, without thinking, "
-            f"{section * 1000:g} ms a visit, for as long as {turns} visits of each would take back "
-            "to back: requests that the server carries "
-            "out each second, the waiters' processor time in cores, the share of the time that "
-            "somebody was in the section, Jain's index over the waiters' acquisitions, and the "
-            "longest wait, followed to its end. First come, first served makes all wait "
+            f"Threads of {PROCESSES} processes contend for one lock, without think time, "
+            f"{section * 1000:g} ms a visit, for the time of {turns} visits of each back "
+            "to back: requests that the server "
+            "executes per second, the waiters' processor time in cores, the share of the time with "
+            "a visitor in the section, Jain's index over the waiters' acquisitions, and the "
+            "longest wait, followed to its end. In a fair queue each waits "
             "for as many visits as there are waiters."
         ),
         tables=tuple(
@@ -73,18 +73,18 @@ def run(*, quick: bool) -> Section:
 
 
 def measurements(contender: str, outcome: Outcome) -> tuple[Measurement, ...]:
-    """The figures of one contender with one size of crowd."""
+    """Return the figures of one contender with one size of crowd."""
     contest = outcome.contest
     acquisitions = contest.acquisitions()
     total = sum(acquisitions)
     figures = [
-        ("operations", outcome.operations / contest.seconds, "per second"),
+        ("requests", outcome.requests / contest.seconds, "per second"),
         ("CPU", outcome.cpu_seconds / contest.seconds, "cores"),
         ("share", contest.share() * 100, "percent"),
         ("Jain", jain(acquisitions) if total else 0.0, "index"),
-        ("longest", contest.longest_wait(), "s"),
+        ("longest wait", contest.longest_wait(), "s"),
         ("not served", sum(not count for count in acquisitions), "count"),
-        ("gave up", contest.gave_up(), "count"),
+        ("timed out", contest.timeouts(), "count"),
     ]
     return tuple(
         Measurement(contender=contender, metric=metric, value=value, unit=unit, samples=total)

@@ -1,11 +1,11 @@
-"""The Datastore emulator: how soon it is up, how fast it answers, what it needs.
+"""The Datastore emulator: its start, throughput and memory.
 
-Requests are prepared beforehand and sent on plain gRPC channels, so that what is
-measured is the server; clients and server share the machine. The floor is a gRPC
-server in Python that sends back what it gets (`bare_grpc.py`), in the same rounds.
+Requests are prepared beforehand and sent on plain gRPC channels, so that only the server is
+measured. Clients and server share the machine. The floor is a gRPC server in Python that returns
+its requests (`bare_grpc.py`), in the same rounds.
 
-A query that returns 20 entities, filtered and ordered, is put to a kind of 1,000
-and to one of 100,000: with indexes it costs nearly the same.
+A query for 20 entities, filtered and ordered, runs on a kind of 1,000 and on one of 100,000. With
+indexes it costs nearly the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLOOR = "floor: a gRPC server in Python that does nothing"
 EMULATOR = "emulator"
 CLIENTS = 8
 _SERVICE = "/google.datastore.v1.Datastore/"
-#: How many entities are stored by one commit while data is made.
+#: The number of entities per commit while the data is created.
 _TOGETHER = 500
 
 
@@ -60,14 +60,14 @@ def run(*, quick: bool) -> Section:
         title="The Datastore emulator",
         method=(
             f"Prepared requests on plain gRPC channels. Start: from the process to its first "
-            f"answer, the median of {starts}. Lookup: one client, one key. Lookups and commits a "
+            f"reply, the median of {starts}. Lookup: one client, one key. Lookups and commits per "
             f"second: {CLIENTS} clients at once, one entity each, everything in memory."
         ),
         tables=tuple(tables),
     )
 
 
-# --- a server to be measured --------------------------------------------------------------------
+# --- the measured server ------------------------------------------------------------------------
 
 
 class _Server:
@@ -79,16 +79,16 @@ class _Server:
         self._channel = self.channel()
 
     def channel(self) -> Any:
-        """A connection of its own."""
+        """Return a new connection."""
         return grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)])
 
     def method(self, name: str) -> Callable[..., bytes]:
-        """An RPC, bytes in and bytes out."""
+        """Return an RPC, bytes in and bytes out."""
         method: Callable[..., bytes] = self._channel.unary_unary(_SERVICE + name)
         return method
 
     def resident_bytes(self) -> int:
-        """Its memory."""
+        """Return the memory of the process."""
         pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]
         return int(pages) * resource.getpagesize()
 
@@ -107,7 +107,7 @@ def _floor(folder: Path) -> AbstractContextManager[_Server]:
 
 @contextlib.contextmanager
 def _served(folder: Path, name: str, *module: str, more: tuple[str, ...] = ()) -> Iterator[_Server]:
-    """A module that is told its port, as a child, until the block is left."""
+    """Run a module as a child with a port of its own, until the block ends."""
     port = ports.any_free()
     child = Child(
         name,
@@ -163,7 +163,7 @@ def _commit(kind: str, numbers: range) -> bytes:
 
 
 def _query(kind: str) -> bytes:
-    """Twenty of a tenth of them, by points."""
+    """Return a query for twenty of a tenth of the entities, by points."""
     query = queries.Query(
         kind=[queries.KindExpression(name=kind)],
         filter=queries.Filter(
@@ -185,7 +185,7 @@ def _fill(server: _Server, kind: str, count: int) -> None:
         commit(_commit(kind, range(first, min(first + _TOGETHER, count))))
 
 
-# --- what is measured ---------------------------------------------------------------------------
+# --- measurements -------------------------------------------------------------------------------
 
 
 def _start(folder: Path, times: int, on_disk: int) -> Table:
@@ -209,7 +209,7 @@ def _start(folder: Path, times: int, on_disk: int) -> Table:
 
 
 def _seconds_to_answer(arguments: tuple[str, ...]) -> float:
-    """From the start of a process to its first reply."""
+    """Return the time from the start of a process to its first reply."""
     port = ports.any_free()
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -220,7 +220,7 @@ def _seconds_to_answer(arguments: tuple[str, ...]) -> float:
     )
     try:
         assert process.stdout is not None
-        process.stdout.readline()  # it says so when it serves
+        process.stdout.readline()  # it prints a line when it serves
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             channel.unary_unary(_SERVICE + "Lookup")(_lookup("Learner", 1), wait_for_ready=True)
         return time.perf_counter() - began
@@ -264,7 +264,7 @@ def _requests(stack: contextlib.ExitStack, folder: Path, rounds: int, seconds: f
 
 
 def _rate(server: _Server, rpc: str, requests: list[bytes], seconds: float) -> float:
-    """How many a second, by several clients at once."""
+    """Return the requests per second of several concurrent clients."""
     done = [0] * CLIENTS
     begin = threading.Barrier(CLIENTS + 1)
     over = threading.Event()

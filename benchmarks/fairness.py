@@ -1,9 +1,8 @@
-"""Fairness: eight processes want one lock all the time; who gets it, and how long it takes.
+"""Fairness: eight processes contend for one lock; shares of each and waits.
 
-Two games: with a think time drawn between 0 and 10 ms after each visit, as
-requests come, and without any, where the one who has just given the lock back
-is the nearest to it. `racers.py` says how the start is shared and what is
-written down; `contest.py` what is made of it.
+Two games: with a think time drawn between 0 and 10 ms after each visit, as real requests come, and
+without any. Without, the process that has just released the lock is the first to ask again.
+`racers.py` describes the common start and the records, `contest.py` their evaluation.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from benchmarks.racers import Outcome, Rules, run_contest
 PROCESSES = 8
 SECTION_SECONDS = 0.005
 MOST_THINK_SECONDS = 0.010
-#: Title by think time.
+#: The titles by think time.
 _GAMES = {
-    MOST_THINK_SECONDS: f"thinks 0 to {MOST_THINK_SECONDS * 1000:.0f} ms",
-    0.0: "does not think",
+    MOST_THINK_SECONDS: f"think time 0 to {MOST_THINK_SECONDS * 1000:.0f} ms",
+    0.0: "no think time",
 }
 
 
@@ -64,12 +63,12 @@ def run(*, quick: bool) -> Section:
         name="fairness",
         title="Fairness: eight processes, one lock",
         method=(
-            f"{PROCESSES} processes begin at one instant and want one lock for {window:g} s, "
+            f"{PROCESSES} processes begin together and contend for one lock for {window:g} s, "
             f"rounds: {rounds}; each visit to the section sleeps {SECTION_SECONDS * 1000:.0f} ms. "
-            "Share: the visits' own measured time by the wall time, so sections back to back are "
+            "Share: the visits' own measured time per wall time, so sections back to back are "
             "100 %. Jain: the fairness index of the processes' acquisitions (the worst round's). "
-            "Waits: all that touch that time, as each process saw them, followed to their ends. "
-            "Operations: requests that the server carried out, by acquisitions."
+            "Waits: all waits in that time, as each process saw them, followed to their ends. "
+            "Requests: requests that the server executed, per acquisition."
         ),
         tables=tuple(
             Table(
@@ -97,22 +96,22 @@ def run(*, quick: bool) -> Section:
 
 
 def measurements(contender: str, outcomes: Sequence[Outcome]) -> tuple[Measurement, ...]:
-    """The figures of one contender in one game."""
+    """Return the figures of one contender in one game."""
     waits = _waits(outcomes)
     contests = [outcome.contest for outcome in outcomes]
     counts = [contest.acquisitions() for contest in contests]
     if not waits or not all(map(any, counts)):
         return ()
     share = sum(contest.share() for contest in contests) / len(contests)
-    operations = sum(outcome.operations for outcome in outcomes)
+    requests = sum(outcome.requests for outcome in outcomes)
     figures = (
         ("share", share * 100, "percent"),
         ("Jain", min(map(jain, counts)), "index"),
         ("p50", percentile(waits, 50) * 1000, "ms"),
         ("p99", percentile(waits, 99) * 1000, "ms"),
-        ("longest", max(waits) * 1000, "ms"),
-        ("gave up", sum(contest.gave_up() for contest in contests), "count"),
-        ("operations", operations / sum(map(sum, counts)), "operations"),
+        ("longest wait", max(waits) * 1000, "ms"),
+        ("timed out", sum(contest.timeouts() for contest in contests), "count"),
+        ("requests", requests / sum(map(sum, counts)), "requests"),
     )
     return tuple(
         Measurement(contender=contender, metric=metric, value=value, unit=unit, samples=len(waits))
@@ -121,11 +120,11 @@ def measurements(contender: str, outcomes: Sequence[Outcome]) -> tuple[Measureme
 
 
 def remarks(kind: locks.Kind, outcomes: Sequence[Outcome]) -> list[str]:
-    """What else is to be said of one contender: that it let two in, or what it raised.
+    """Return remarks on one contender: violations of mutual exclusion, and exceptions.
 
     Raises:
-        ExclusionViolated: it did, and it is ours.
-        JobFailed: it raised, and it is ours.
+        ExclusionViolated: one of our own locks let two in.
+        JobFailed: one of our own locks raised.
     """
     contests = [outcome.contest for outcome in outcomes]
     found = []
@@ -133,8 +132,8 @@ def remarks(kind: locks.Kind, outcomes: Sequence[Outcome]) -> list[str]:
     if both:
         longest = max(overlap.seconds for overlap in both) * 1000
         found.append(
-            f"{kind.name} DID NOT EXCLUDE: two were in the section at once {len(both)} times, "
-            f"for up to {longest:.2f} ms."
+            f"{kind.name} VIOLATED MUTUAL EXCLUSION: two were in the section at once "
+            f"{len(both)} times, for up to {longest:.2f} ms."
         )
         if kind.ours:
             raise ExclusionViolated(found[0])

@@ -1,4 +1,4 @@
-"""What is measured, as figures: percentiles, ratios, and the records of a report."""
+"""The figures of a report: percentiles, ratios, records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of the values lie, interpolated between neighbours."""
+    """Return the value below which `percent` of the values are, interpolated between neighbours."""
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
@@ -21,10 +21,10 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain's fairness index: 1 when all have the same, 1/n when one of n has everything.
+    """Return Jain's fairness index: 1 if all have the same, 1/n if one of n has everything.
 
-    Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination for
-    Resource Allocation in Shared Computer Systems" (1984): (Σx)² / (n · Σx²).
+    Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
+    Allocation in Shared Computer Systems" (1984): (Σx)² / (n · Σx²).
     """
     squares = sum(share * share for share in shares)
     if not squares:
@@ -34,7 +34,7 @@ def jain(shares: Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """How many times the baseline: the median of the rounds' ratios, and their spread."""
+    """A multiple of the baseline: the median of the rounds' ratios, and their spread."""
 
     baseline: str
     value: float
@@ -43,7 +43,7 @@ class Ratio:
 
     @classmethod
     def of(cls, values: Sequence[float], baseline: str, baseline_values: Sequence[float]) -> Ratio:
-        """The ratio of times that were taken round by round."""
+        """Compute the ratio of times that were taken round by round."""
         ratios = [value / base for value, base in zip(values, baseline_values, strict=True)]
         return cls(
             baseline=baseline,
@@ -58,13 +58,13 @@ class Measurement:
     """One figure of one contender.
 
     Attributes:
-        contender: whose.
-        metric: of what.
-        value, unit: the figure; units are `us`, `ms`, `s`, `bytes`, `operations`, `percent`,
+        contender: the contender.
+        metric: the measured quantity.
+        value, unit: the figure; units are `us`, `ms`, `s`, `bytes`, `requests`, `percent`,
             `per second`, `cores`, `count`, and `index` for a number from 0 to 1.
         ratio: to the table's baseline, where there is one.
-        samples: how many values stand behind it; 0 where that makes no sense.
-        at_least: it is more than `value`, and was not waited for any longer.
+        samples: number of values behind it; 0 if that is meaningless.
+        at_least: the true figure is more than `value`; the measurement was cut short.
     """
 
     contender: str
@@ -77,7 +77,7 @@ class Measurement:
 
 
 class RatioStyle(enum.Enum):
-    """How a table writes a ratio of 1.05."""
+    """The format of a ratio of 1.05 in a table."""
 
     TIMES = "times"  # 1.05
     OVERHEAD = "overhead"  # +5.0 %
@@ -85,7 +85,7 @@ class RatioStyle(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Figures that belong side by side: a row per contender, a column per metric."""
+    """A table of comparable figures: a row per contender, a column per metric."""
 
     title: str
     measurements: tuple[Measurement, ...]
@@ -94,11 +94,11 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """The tables of one question, with a few words on how it was asked.
+    """The tables of one question, with a short description of the method.
 
     Attributes:
-        notes: what a reader has to know beside the figures: who is missing, who failed, and how.
-        waits: for a plot: by contender, how long each wait for the lock took, in seconds.
+        notes: remarks for the reader, on missing contenders and failures.
+        waits: for a plot: by contender, the length of each wait for the lock, in seconds.
     """
 
     name: str
@@ -112,13 +112,13 @@ class Section:
 def compared(
     times: Mapping[str, Sequence[float]], *, metric: str, baseline: str, added: bool = False
 ) -> tuple[Measurement, ...]:
-    """Interleaved times in nanoseconds as figures in microseconds, beside the baseline's.
+    """Convert interleaved times in nanoseconds to figures in microseconds, with the baseline's.
 
     Args:
         times: by contender, round by round, as `runner.interleave` gives them.
-        metric: what was timed.
-        baseline: the contender that the others are held against.
-        added: whether to give also what the others take more than the baseline.
+        metric: the measured operation.
+        baseline: the contender that the others are compared with.
+        added: whether to include the others' additional time over the baseline.
     """
     base = times[baseline]
     found = []

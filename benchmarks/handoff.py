@@ -1,17 +1,16 @@
-"""Hand-off: how soon a waiter in another process has the lock that is given back.
+"""Hand-off: the time from a release until a waiter in another process has the lock.
 
-Two processes, a real server, nothing pinned: as under gunicorn. The time
-runs from the beginning of the release to the return of the waiter's acquire,
-so it holds the release's own round trip, the waiter's poll delay, and its
-grant. `players.py` says how the two take turns.
+Two processes, a real server, nothing pinned: as under gunicorn. The time runs from the beginning of
+the release to the return of the waiter's acquire. It contains the release's own round trip, the
+waiter's poll delay, and its grant. `players.py` describes the turns of the two.
 
-memcached does not tell when a key is deleted, so the time depends on how often
-a waiter asks, and its price is what it asks: requests that the server counted,
-acquire and release included, and the waiter's processor time. Redis does tell
-those who wait in BLPOP, and most locks on it ask all the same.
+memcached does not report the deletion of a key, so the time depends on the waiter's poll interval.
+The price of polling is the number of requests that the server counted, acquire and release
+included, and the waiter's processor time. Redis does notify waiters in BLPOP, but most locks on
+Redis poll all the same.
 
-A lock that sleeps for a second between two attempts plays fewer hand-offs, as
-many as fit the time of a game; the last column says how many there were.
+A lock that sleeps for a second between two attempts plays fewer hand-offs, as many as fit the time
+of a game. The last column has their number.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ HOLD_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Tally:
-    """What the games of one contender came to. Times in seconds."""
+    """The results of one contender's games. Times in seconds."""
 
     seconds: list[float] = field(default_factory=list)
     waiter_cpu: list[float] = field(default_factory=list)
-    operations: int = 0
+    requests: int = 0
 
-    def add(self, turns: Sequence[Turn], operations: int) -> None:
-        """Count one game in."""
+    def add(self, turns: Sequence[Turn], requests: int) -> None:
+        """Add one game."""
         for giver, taker in pairwise(turns):
             self.seconds.append(taker.granted_at - giver.released_at)
             self.waiter_cpu.append(taker.waited_cpu)
-        self.operations += operations
+        self.requests += requests
 
     def measurements(self, contender: str) -> tuple[Measurement, ...]:
-        """As figures."""
+        """Return the figures."""
         count = len(self.seconds)
         figures = (
             ("p50", percentile(self.seconds, 50) * 1000, "ms"),
             ("p99", percentile(self.seconds, 99) * 1000, "ms"),
             ("max", max(self.seconds) * 1000, "ms"),
-            ("operations", self.operations / count, "operations"),
+            ("requests", self.requests / count, "requests"),
             ("waiter CPU", statistics.fmean(self.waiter_cpu) * 1000, "ms"),
             ("hand-offs", count, "count"),
         )
@@ -78,15 +77,15 @@ def run(*, quick: bool) -> Section:
                     continue
                 server = servers[kind.store]
                 try:
-                    if not number:  # imports, connections, and how many make a game
+                    if not number:  # imports, connections, and the number of hand-offs per game
                         seconds = _warm_up(players, kind, server)
                         handoffs[kind.name] = fitting(seconds, budget, most)
                         continue
-                    before = server.operations()
+                    before = server.requests()
                     turns = players.play(
                         kind, server.address, handoffs=handoffs[kind.name], hold=HOLD_SECONDS
                     )
-                    tallies[kind.name].add(turns, server.operations() - before)
+                    tallies[kind.name].add(turns, server.requests() - before)
                 except PlayerDied as error:
                     if kind.ours:
                         raise
@@ -95,9 +94,9 @@ def run(*, quick: bool) -> Section:
         name="handoff",
         title="Hand-off under contention",
         method=(
-            "Two processes hold one lock in turn, the other one waits: from the release by one to "
-            "the grant to the other; requests that the server carried out and the waiter's CPU "
-            f"time per hand-off. Games of each lock, mixed with the others': {games}."
+            "Two processes hold one lock in turn while the other one waits: from the release to "
+            "the next grant; requests that the server executed and the waiter's CPU "
+            f"time per hand-off. Games per lock, in random order: {games}."
         ),
         tables=(
             Table(
@@ -111,7 +110,7 @@ def run(*, quick: bool) -> Section:
             ),
         ),
         notes=(
-            "Each hold is of the same length, so that a lock that asks every 0.1 s finds this one "
+            "Each hold is of the same length, so that a lock that polls every 0.1 s finds this one "
             "free 50 ms late each time; of holds of any length it would be 0 to 100 ms late.",
             *(f"{name} failed: {why}" for name, why in failures.items()),
             *locks.missing(),
@@ -121,12 +120,12 @@ def run(*, quick: bool) -> Section:
 
 
 def fitting(seconds: float, budget: float, most: int) -> int:
-    """How many hand-offs of `seconds` each fit a game of `budget` seconds: from 2 to `most`."""
+    """Return how many hand-offs of `seconds` fit into `budget` seconds: from 2 to `most`."""
     return max(2, min(most, int(budget / seconds)))
 
 
 def _warm_up(players: Pair, kind: locks.Kind, server: Server) -> float:
-    """A first game. Gives how long a hand-off takes, with its hold."""
+    """Play a first game. Return the time of a hand-off, with its hold."""
     players.play(kind, server.address, handoffs=1, hold=0.01)
     began = time.monotonic()
     players.play(kind, server.address, handoffs=2, hold=HOLD_SECONDS)

@@ -1,7 +1,7 @@
-"""A Datastore without a network: answers at once, with what was prepared.
+"""A Datastore without a network: returns prepared responses at once.
 
-Stands in for `ndb.Client.stub`. What is left of a `get` or a `put` is the work
-of ndb and userlock in this process.
+It replaces `ndb.Client.stub`. The remaining cost of a `get` or a `put` is the work of ndb and
+userlock in this process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VERSION = 1_700_000_000_000_000
 
 
 class _Answered:
-    """A gRPC call that is over."""
+    """A finished gRPC call."""
 
     def __init__(self, answer: object) -> None:
         self._answer = answer
@@ -47,13 +47,13 @@ class _Method:
 
 
 class InstantDatastore:
-    """Answers look-ups and queries with the responses prepared, in transactions as well.
+    """A stub that returns prepared responses to look-ups and queries, in transactions as well.
 
-    A commit is answered with a result for each of its mutations, which have all landed.
-    Transactions begin, each with an id of its own, and are committed or rolled back.
+    The response to a commit has a result for each of its mutations, as if all had landed.
+    Transactions begin, each with its own id, and are committed or rolled back.
     """
 
-    #: Behind Google's own transport there is no other gate, for which requests would be marked.
+    #: Google's own transport module has no other gate, which would need marked requests.
     __module__ = "google.benchmarks"
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class InstantDatastore:
 
     def _commit(self, request: Any) -> object:
         count = len(getattr(request, "_pb", request).mutations)
-        if count not in self._committed:  # nothing changes an answer: one serves all
+        if count not in self._committed:  # responses are never changed, so one serves all
             result = messages.MutationResult(version=_VERSION + 1)
             self._committed[count] = messages.CommitResponse(
                 mutation_results=[result] * count, index_updates=count
@@ -85,7 +85,7 @@ class InstantDatastore:
 
 
 def client(datastore: InstantDatastore) -> Any:
-    """An ndb client that talks to `datastore`."""
+    """Return an ndb client that talks to `datastore`."""
     credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
     found = ndb.Client(project=PROJECT, credentials=credentials)
     found.stub = datastore
@@ -93,20 +93,20 @@ def client(datastore: InstantDatastore) -> Any:
 
 
 def results(entities: list[bytes]) -> list[Any]:
-    """Query results with these entities, as messages fresh from the wire."""
+    """Return query results with these entities, as messages fresh from the wire."""
     batch = query_messages.QueryResultBatch.deserialize(_batch(entities))
     return list(batch.entity_results)
 
 
 def looked_up(entities: list[bytes]) -> Any:
-    """The response to a look-up of these entities, fresh from the wire."""
+    """Return the response to a look-up of these entities, fresh from the wire."""
     found = [query_messages.EntityResult.deserialize(_result(entity)) for entity in entities]
     response = messages.LookupResponse(found=found)
     return messages.LookupResponse.deserialize(messages.LookupResponse.serialize(response))
 
 
 def queried(entities: list[bytes]) -> Any:
-    """The response to a query that finds these entities, fresh from the wire."""
+    """Return the response to a query for these entities, fresh from the wire."""
     batch = query_messages.QueryResultBatch.deserialize(_batch(entities))
     batch.entity_result_type = query_messages.EntityResult.ResultType.FULL
     batch.more_results = query_messages.QueryResultBatch.MoreResultsType.NO_MORE_RESULTS

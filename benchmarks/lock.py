@@ -1,17 +1,15 @@
-"""An uncontended lock: acquire and release, against the floor and against others.
+"""An uncontended lock: acquire and release, compared with the floor and with other locks.
 
-The floor is two round trips on a bare socket, with the very bytes that userlock
-sends to memcached, and with a safe lock's least to Redis (`wire.py`). Each lock
-is held against the floor of its own server, in the same round. pymemcache's add
-and delete, at its defaults but with `noreply=False`, is what a hand-made lock
-costs: it may delete somebody else's lock, has no time-outs, and hangs when
-memcached does. Each contender has a connection and a lock of its own.
+The floor is two round trips on a bare socket: to memcached with the very bytes of userlock, to
+Redis with the minimum of a safe lock (`wire.py`). Each lock is compared with the floor of its own
+server, in the same round. pymemcache's add and delete, at its defaults but with `noreply=False`, is
+the cost of a hand-made lock. That lock may delete another holder's lock, has no timeouts, and hangs
+when memcached does. Each contender has a connection and a lock of its own.
 
-With two cores there are two servers of a kind, one on the client's core and one
-on another core, and both take part in the same rounds. On one core a round trip
-is two context switches; across cores it is two wake-ups, which cost more on
-virtual machines. Neither has a network in between, where a round trip takes
-ten times as long and the difference to the floor disappears.
+With two cores there are two servers of each type, one on the client's core and one on another core,
+and both take part in the same rounds. On one core a round trip is two context switches. Across
+cores it is two wake-ups, which cost more on virtual machines. Neither has a network in between.
+With one, a round trip takes ten times as long and the difference from the floor disappears.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ WITH_STATEMENT = "userlock: with global_lock(id)"
 SERVICE = "userlock: LockService alone"
 POOLED = "pymemcache PooledClient add+delete"
 PLAIN = "pymemcache Client add+delete"
-#: As long as userlock's lease of a minute is stored.
+#: The stored lifetime of userlock's lease of a minute.
 _EXPIRE_SECONDS = 61
 
 
@@ -96,7 +94,7 @@ def run(*, quick: bool) -> Section:
 def _operations(
     stack: contextlib.ExitStack, store: Store, server: Server, kinds: list[locks.Kind]
 ) -> dict[str, tuple[Operation, Around]]:
-    """What is timed on one server, by the names that they have in its table."""
+    """Return the operations to time on one server, by their names in its table."""
     bare: Around = contextlib.nullcontext
     found: dict[str, tuple[Operation, Around]] = {}
     if store is Store.MEMCACHED:
@@ -137,12 +135,12 @@ def _pair(lock: peers.Lock) -> Operation:
 
 
 def _service(address: str) -> userlock.LockService:
-    # An outage would be measured as a fast lock.
+    # With another policy an outage would be measured as a fast lock.
     return userlock.LockService.from_url(f"memcache://{address}?prefix=bench", outage="fail")
 
 
 def _two_pairs(address: str) -> None:
-    """What is sent once (which protocol does the server speak?) comes before the second pair."""
+    """Run two pairs: a one-time request (the server's protocol version) comes before the second."""
     service = _service(address)
     for _ in range(2):
         service.release(service.acquire("learner-0"))

@@ -1,8 +1,8 @@
-"""The locks that are compared: whose they are, on which server, and what is missing here.
+"""The locks in the comparison: package, server, and missing requirements.
 
-Each is used as its documentation's first example does, with its defaults: none
-is tuned, and none is held back. A process has one client, as many threads as
-it likes use it, and each thread has a lock object of its own, made beforehand.
+Each is used as in its documentation's first example, with its defaults, without any tuning. A
+process has one client, shared by its threads. Each thread has a lock object of its own, created
+beforehand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.server import Server
 
 
 class Store(enum.Enum):
-    """What keeps the locks."""
+    """The server that stores the locks."""
 
     MEMCACHED = "memcached"
     REDIS = "Redis"
@@ -29,16 +29,16 @@ class Store(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """One kind of lock.
+    """One lock implementation.
 
     Attributes:
-        name: what the tables call it.
-        store: which server it needs.
-        connect: makes a process's client from the server's `host:port`.
-        defaults: how it waits, and what else of its defaults shows in the figures.
-        package: what brings it, when that is not this repository.
-        modules: what has to be importable for it.
-        ours: whether a fault of it is ours.
+        name: its name in the tables.
+        store: the server that it needs.
+        connect: creates a process's client from the server's `host:port`.
+        defaults: its way of waiting, and other defaults that affect the figures.
+        package: its package, if it is not from this repository.
+        modules: the modules that it needs.
+        ours: whether it is from this repository.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Kind:
     ours: bool = False
 
     def missing(self) -> str | None:
-        """Why it cannot take part here, or None."""
+        """Return the reason why it cannot take part here, or None."""
         absent = [name for name in self.modules if importlib.util.find_spec(name) is None]
         if absent:
             return f"{self.name} is missing: no {', '.join(absent)} (pip install 'userlock[bench]')"
@@ -83,13 +83,13 @@ _ALL = (
         name=SCHEME_2016,
         store=Store.MEMCACHED,
         connect=peers.Scheme2016,
-        defaults="asks every second, gives up after 5 s; pymemcache's pool without time-outs",
+        defaults="polls every second, times out after 5 s; pymemcache's pool without timeouts",
     ),
     Kind(
         name="sherlock",
         store=Store.MEMCACHED,
         connect=peers.Sherlock,
-        defaults="MCLock over pylibmc; asks every 0.1 s, gives up after 10 s",
+        defaults="MCLock over pylibmc; polls every 0.1 s, times out after 10 s",
         package="sherlock",
         modules=("sherlock", "pylibmc"),
     ),
@@ -97,7 +97,7 @@ _ALL = (
         name="tooz",
         store=Store.MEMCACHED,
         connect=peers.Tooz,
-        defaults="memcached driver; asks every second, for ever",
+        defaults="memcached driver; polls every second, for ever",
         package="tooz",
         modules=("tooz", "pymemcache"),
     ),
@@ -105,7 +105,7 @@ _ALL = (
         name="redis-py",
         store=Store.REDIS,
         connect=peers.RedisPy,
-        defaults="asks every 0.1 s, for ever",
+        defaults="polls every 0.1 s, for ever",
         package="redis",
         modules=("redis",),
     ),
@@ -121,46 +121,46 @@ _ALL = (
         name="pottery",
         store=Store.REDIS,
         connect=peers.Pottery,
-        defaults="Redlock on one server; asks every 0 to 0.2 s, for ever; a lease of 10 s",
+        defaults="Redlock on one server; polls every 0 to 0.2 s, for ever; a lease of 10 s",
         package="pottery",
         modules=("pottery",),
     ),
 )
 
-#: All that can be compared, by name, ours first.
+#: All locks of the comparison by name, ours first.
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 
 
 def present() -> list[Kind]:
-    """Those that can take part here."""
+    """Return the locks that can take part here."""
     return [kind for kind in KINDS.values() if kind.missing() is None]
 
 
 def missing() -> list[str]:
-    """Why the others cannot, a sentence each."""
+    """Return the reasons why the others cannot, a sentence each."""
     return [why for kind in KINDS.values() if (why := kind.missing()) is not None]
 
 
 def defaults_of(kinds: list[Kind]) -> str:
-    """How those of others wait, for a section's notes."""
-    told = "; ".join(f"{kind.name} ({kind.defaults})" for kind in kinds if not kind.ours)
-    return f"At their defaults: {told}."
+    """Return the other packages' ways of waiting, for a section's notes."""
+    defaults = "; ".join(f"{kind.name} ({kind.defaults})" for kind in kinds if not kind.ours)
+    return f"At their defaults: {defaults}."
 
 
 def versions() -> dict[str, str]:
-    """The versions of the others' packages that are here."""
+    """Return the versions of the other packages that are installed."""
     packages = {kind.package for kind in present() if kind.package}
     return {package: importlib.metadata.version(package) for package in sorted(packages)}
 
 
 def redis_binary() -> str | None:
-    """The path of the real redis-server, if there is one."""
+    """Return the path of the real redis-server, if there is one."""
     return shutil.which("redis-server")
 
 
 @contextlib.contextmanager
 def started(store: Store, *, core: int | None = None) -> Iterator[Server]:
-    """A server of that kind, of our own."""
+    """Start a server of that type."""
     if store is Store.MEMCACHED:
         with server.memcached(core=core) as memcached:
             yield memcached
@@ -174,7 +174,7 @@ def started(store: Store, *, core: int | None = None) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def servers_for(kinds: list[Kind]) -> Iterator[dict[Store, Server]]:
-    """A server of each kind that these locks need."""
+    """Start a server of each type that these locks need."""
     with contextlib.ExitStack() as stack:
         yield {
             store: stack.enter_context(started(store))

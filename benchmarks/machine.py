@@ -1,4 +1,4 @@
-"""The machine: what is worth knowing about it, and its cores."""
+"""Facts about the machine, and its cores."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _CAN_PIN = sys.platform == "linux"
 
 
 def cores() -> list[int]:
-    """The numbers of the processor cores that this process may use."""
+    """Return the numbers of the processor cores that this process may use."""
     if sys.platform != "linux":
         return list(range(os.cpu_count() or 1))
     return sorted(os.sched_getaffinity(0))
 
 
 def facts(versions: Mapping[str, str]) -> dict[str, object]:
-    """What the figures depend on, with these versions of others. No host name, no paths."""
+    """Return facts that affect the figures, with these versions. No host name, no paths."""
     found: dict[str, object] = {"cores": len(cores())}
     with contextlib.suppress(OSError):
-        # What others do on the machine meanwhile: read the spread with it.
+        # The load of other processes, to be read together with the spread.
         found["load average"] = round(os.getloadavg()[0], 2)
     found["system"] = f"{platform.system()} {platform.machine()}"
     found["Python"] = platform.python_version()
@@ -40,7 +40,7 @@ def facts(versions: Mapping[str, str]) -> dict[str, object]:
 
 
 def pin(pid: int, core: int) -> None:
-    """Let a process, with all its threads, run on this core only. Without effect but on Linux."""
+    """Run a process, with all its threads, on this core only. Linux only in effect."""
     if sys.platform == "linux":
         for thread in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), {core})
@@ -48,7 +48,7 @@ def pin(pid: int, core: int) -> None:
 
 @contextlib.contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Run the block on this core only. Without effect but on Linux."""
+    """Run the block on this core only. Linux only in effect."""
     if sys.platform != "linux":
         yield
         return
@@ -61,16 +61,16 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def can_pin() -> bool:
-    """Whether processes can be tied to cores here."""
+    """Return whether processes can be pinned to cores here."""
     return _CAN_PIN
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a server runs, as seen from its client, which runs on the first core.
+    """The core of a server, relative to its client, which runs on the first core.
 
-    Left alone, the system puts each of memcached's threads on either core, so
-    that one connection is cheap and another dear, whatever goes over them.
+    Without pinning, the system puts each of memcached's threads on either core. One connection is
+    then cheap and another expensive, for the same commands.
     """
 
     title: str
@@ -78,9 +78,9 @@ class Placement:
 
 
 def placements() -> list[Placement]:
-    """Those that there are here."""
+    """Return the placements that are possible here."""
     if not can_pin():
-        return [Placement("wherever the system puts them", None)]
+        return [Placement("any core", None)]
     found = [Placement("on the client's core", cores()[0])]
     if len(cores()) > 1:
         found.append(Placement("on another core", cores()[1]))
@@ -89,6 +89,6 @@ def placements() -> list[Placement]:
 
 @contextlib.contextmanager
 def client_placed() -> Iterator[None]:
-    """Run the block, a client, where `placements` have it."""
+    """Run the block, a client, on the core that `placements` assume."""
     with pinned(cores()[0]) if can_pin() else contextlib.nullcontext():
         yield

@@ -14,7 +14,7 @@ LOCK_ID = "learner-1"
 
 
 class _Learner:
-    """An ordinary mix of types."""
+    """A typical mix of property types."""
 
     name = ndb.StringProperty()
     user_id = ndb.StringProperty()
@@ -29,17 +29,17 @@ class _Learner:
 
 
 class PlainLearner(_Learner, ndb.Model):
-    """Of ndb alone."""
+    """The model on plain ndb."""
 
 
 class LockedLearner(_Learner, userlock.UserModel):
-    """Of userlock."""
+    """The model on userlock."""
 
     _lock_id = "user_id"
 
 
 def message(model: Any, key_id: str) -> bytes:
-    """An entity of `model` as it comes over the wire. Needs an ndb context."""
+    """Return an entity of `model` as it comes over the wire. Needs an ndb context."""
     entity = model(
         id=key_id,
         name="Ada Lovelace",

@@ -1,17 +1,15 @@
-"""Outages: how long an acquire takes when the server is gone, or does not answer.
+"""Outages: the time of an acquire when the server is gone, or does not answer.
 
     killed     SIGKILL: connections are reset, and new ones refused
-    stopped    SIGSTOP: the kernel still accepts connections, nobody answers;
-               this is what a hanging machine or a lost network looks like
-    continued  SIGCONT: it answers again; what was sent meanwhile is carried out
+    stopped    SIGSTOP: the kernel still accepts connections, but there is no reply;
+               a hanging machine or a lost network looks the same
+    continued  SIGCONT: the server replies again and executes the requests of the meantime
 
-Each lock has a server and a process of its own, connected and used before.
-While the server is away all attempts are for one learner's lock, as of
-somebody who tries again. After it is back another learner's lock is asked for
-first, and then the same one: a command that arrives late may stand in its way.
-No attempt is waited for longer than a cap, and a process that hangs is ended.
-A quick run's cap is too short for redis-py's own time-out: what it shows is a
-lower bound.
+Each lock has a server and a process of its own, connected and used before. During the outage all
+attempts are for one learner's lock, like a client that retries. After it, another learner's lock is
+acquired first, and then the same one: a command that arrives late may still hold it. No attempt may
+take longer than a cap, and a process that hangs is ended. A quick run's cap is too short for
+redis-py's own timeout, so it shows a lower bound.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from benchmarks.crew import Worker
 from benchmarks.figures import Measurement, Section, Table
 from benchmarks.server import Server
 
-#: Beyond redis-py's own time-out of 5 s, so that the two do not meet.
+#: Beyond redis-py's own timeout of 5 s, so that the two differ.
 CAP_SECONDS = 6.0
 _QUICK_CAP_SECONDS = 2.0
 _SAME, _ANOTHER = "learner-1", "learner-2"
@@ -39,7 +37,7 @@ _PAUSE_SECONDS = 0.005
 
 
 class Answer(NamedTuple):
-    """What one acquire came to.
+    """The result of one acquire.
 
     Attributes:
         began_at, ended_at: on the common monotonic clock, in seconds.
@@ -57,7 +55,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What was seen of one lock. Times in seconds; None stands for "longer than the cap"."""
+    """The observations of one lock. Times in seconds; None means "longer than the cap"."""
 
     cap: float = CAP_SECONDS
     killed: list[float | None] = field(default_factory=list)
@@ -68,7 +66,7 @@ class Findings:
     how: dict[str, collections.Counter[str]] = field(default_factory=dict)
 
     def note(self, when: str, how: str) -> None:
-        """Remember how an attempt was answered."""
+        """Record the result of an attempt."""
         self.how.setdefault(when, collections.Counter())[how] += 1
 
 
@@ -84,7 +82,7 @@ def run(*, quick: bool) -> Section:
             name = kind.name if outage is None else f"{kind.name}, outage={outage!r}"
             found = findings[name] = Findings(cap)
             (ours if kind.ours else others).append(_Case(name, kind, outage, found))
-    # Others mostly wait, and do so together; ours have the machine for themselves if there is time.
+    # Other locks mostly wait, and do so concurrently. Ours run alone, unless the run is quick.
     failures = _together([*ours, *others] if quick else others)
     for case in [] if quick else ours * rounds:
         _observe(case.kind, case.outage, case.findings)
@@ -94,10 +92,10 @@ def run(*, quick: bool) -> Section:
         method=(
             f"Time of an acquire after the server is killed; of the first one after it is stopped "
             f"(SIGSTOP), and the median of those that follow for {_STOPPED_SECONDS:g} s; and from "
-            "its continuation to the next grant that it confirmed, of another lock and of "
+            "its continuation to the next confirmed grant, of another lock and of "
             "the same one. "
             f"Rounds of userlock: {rounds}, of which the longest counts; one of each other lock. "
-            f"No attempt is waited for longer than {cap:g} s."
+            f"No attempt may take longer than {cap:g} s."
         ),
         tables=(
             Table(
@@ -110,7 +108,7 @@ def run(*, quick: bool) -> Section:
             ),
         ),
         notes=(
-            *(told(name, found) for name, found in findings.items() if found.how),
+            *(described(name, found) for name, found in findings.items() if found.how),
             *failures,
             *locks.missing(),
         ),
@@ -126,7 +124,7 @@ class _Case:
 
 
 def _together(cases: list[_Case]) -> list[str]:
-    """Observe all at once. Says which of the others failed; a failure of ours is raised."""
+    """Observe all at once. Return the failures of other locks; raise a failure of ours."""
     failures = []
     with ThreadPoolExecutor(max_workers=len(cases) or 1) as pool:
         jobs = [
@@ -143,7 +141,7 @@ def _together(cases: list[_Case]) -> list[str]:
 
 
 def measurements(contender: str, findings: Findings) -> Iterator[Measurement]:
-    """The figures of one lock."""
+    """Return the figures of one lock."""
     for metric, values in (
         ("killed", findings.killed),
         ("stopped: first", findings.first),
@@ -152,24 +150,24 @@ def measurements(contender: str, findings: Findings) -> Iterator[Measurement]:
     if findings.following:
         yield Measurement(
             contender=contender,
-            metric="then p50",
+            metric="then median",
             value=statistics.median(findings.following) * 1000,
             unit="ms",
             samples=len(findings.following),
         )
     elif findings.first:
-        yield from _longest(contender, "then p50", [None], findings.cap)
-    yield from _longest(contender, "back", findings.back, findings.cap)
+        yield from _longest(contender, "then median", [None], findings.cap)
+    yield from _longest(contender, "server back", findings.back, findings.cap)
     yield from _longest(contender, "same lock back", findings.same_back, findings.cap)
 
 
-def told(contender: str, findings: Findings) -> str:
-    """How one lock answered, in words."""
+def described(contender: str, findings: Findings) -> str:
+    """Describe the results of one lock in words."""
     answers = "; ".join(
         f"{when}: " + ", ".join(f"{how} ({count})" for how, count in hows.most_common())
         for when, hows in findings.how.items()
     )
-    return f"{contender} answered, {answers}."
+    return f"{contender}: {answers}."
 
 
 def _longest(
@@ -190,7 +188,7 @@ def _longest(
 
 
 def _observe(kind: locks.Kind, outage: str | None, findings: Findings) -> None:
-    """One round: a server is killed, and another one is stopped and continued."""
+    """Run one round: kill one server; stop and continue another one."""
     with locks.started(kind.store) as server, _connected(kind, outage, server) as worker:
         server.kill()
         answer = _attempt(worker, findings)
@@ -200,7 +198,7 @@ def _observe(kind: locks.Kind, outage: str | None, findings: Findings) -> None:
         with server.stopped():
             hangs = not _while_stopped(worker, findings)
             continued_at = time.monotonic()
-        if hangs:  # it can do nothing else before that is answered
+        if hangs:  # it can do nothing else until the attempt ends
             findings.same_back.append(_back(worker, _SAME, continued_at, findings, pending=True))
         findings.back.append(_back(worker, _ANOTHER, continued_at, findings))
         if not hangs:
@@ -208,7 +206,7 @@ def _observe(kind: locks.Kind, outage: str | None, findings: Findings) -> None:
 
 
 def _while_stopped(worker: Worker, findings: Findings) -> bool:
-    """Attempts at a server that is stopped. Whether the last one came to an end."""
+    """Attempt to acquire from a stopped server. Return whether the last attempt ended."""
     answer = _attempt(worker, findings)
     findings.first.append(None if answer is None else answer.seconds)
     findings.note("stopped", _how(answer, findings))
@@ -224,9 +222,9 @@ def _while_stopped(worker: Worker, findings: Findings) -> bool:
 def _back(
     worker: Worker, lock_id: str, continued_at: float, findings: Findings, *, pending: bool = False
 ) -> float | None:
-    """How long it took to a confirmed grant of this lock; None if longer than the cap.
+    """Return the time to a confirmed grant of this lock; None if longer than the cap.
 
-    `pending`: an attempt has begun already.
+    `pending`: an attempt is already running.
     """
     until = continued_at + findings.cap
     when = "continued" if lock_id == _ANOTHER else "continued, same lock"
@@ -246,7 +244,7 @@ def _back(
 
 
 def _attempt(worker: Worker, findings: Findings) -> Answer | None:
-    """One acquire; None if it takes longer than the cap."""
+    """Run one acquire; return None if it takes longer than the cap."""
     worker.send(attempt, _SAME)
     if not worker.answered(findings.cap):
         return None
@@ -274,7 +272,7 @@ _locks: dict[str, peers.Lock] = {}
 
 
 def connect(name: str, address: str, outage: str | None) -> None:
-    """Make the locks and use them a few times. `outage` is userlock's policy."""
+    """Create the locks and use them a few times. `outage` is userlock's policy."""
     kind = locks.KINDS[name]
     if outage is None:
         client = kind.connect(address)
@@ -289,7 +287,7 @@ def connect(name: str, address: str, outage: str | None) -> None:
 
 
 def attempt(lock_id: str) -> Answer:
-    """Acquire, and give back what was granted."""
+    """Acquire, and release a granted lock."""
     lock = _locks[lock_id]
     began_at = time.monotonic()
     try:

@@ -1,7 +1,7 @@
-"""Every lock behind the same two verbs. `locks.py` says which there are.
+"""A common interface of all locks: acquire and release. `locks.py` lists them.
 
-The others' packages are not needed to import this module, and are looked up by
-name: they are of the extra `bench`, which neither the library nor its tests ask for.
+The other packages are imported by name when needed. They belong to the extra `bench`, which neither
+the library nor its tests require.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import userlock
 from benchmarks import scheme2016
 
 
-class GaveUp(Exception):
-    """A lock's own limit for a wait was reached."""
+class TimedOut(Exception):
+    """A lock's own timeout was reached."""
 
 
 class Lock(Protocol):
-    """What the benchmarks need of a lock, whoever made it."""
+    """The interface that the benchmarks need of any lock."""
 
     def acquire(self) -> bool:
-        """Wait for it; False when it goes on without its server's word.
+        """Wait for the lock; return False if it is degraded.
 
         Raises:
-            GaveUp: it has waited for as long as it does.
+            TimedOut: its wait timed out.
         """
 
     def release(self) -> None: ...
@@ -37,7 +37,7 @@ class Client(Protocol):
     """A process's connection to the server, shared by its threads."""
 
     def lock(self, lock_id: str) -> Lock:
-        """A lock object for one thread."""
+        """Return a lock object for one thread."""
 
     def close(self) -> None: ...
 
@@ -47,7 +47,8 @@ class UserLock:
 
     Args:
         url: the store.
-        outage: `fail` unless an outage is what is looked at: it would look like a fast lock.
+        outage: `fail`, except to measure outages. With another policy an outage would look
+            like a fast lock.
         priority: `interactive` or `batch`.
     """
 
@@ -73,7 +74,7 @@ class _Lease:
         try:
             self._lease = self._service.acquire(self._lock_id, priority=self._priority)
         except userlock.LockTimeout as error:
-            raise GaveUp from error
+            raise TimedOut from error
         return not self._lease.degraded
 
     def release(self) -> None:
@@ -82,16 +83,16 @@ class _Lease:
 
 
 def userlock_on(scheme: str, **options: str) -> Callable[[str], Client]:
-    """What connects userlock to a server: `scheme` is `memcache` or `redis`."""
+    """Return a function that connects userlock to a server. `scheme` is `memcache` or `redis`."""
     return lambda address: UserLock(f"{scheme}://{address}?prefix=bench", **options)
 
 
 class Adapted:
-    """A lock of somebody else.
+    """A lock of another package.
 
     Args:
-        acquire, release: its verbs; one that returns False has failed.
-        gives_up: what its acquire raises at the end of its patience.
+        acquire, release: its methods; a result of False is a failure.
+        timeout_errors: the exceptions of its acquire after a timeout.
     """
 
     def __init__(
@@ -99,24 +100,24 @@ class Adapted:
         acquire: Callable[[], object],
         release: Callable[[], object],
         *,
-        gives_up: tuple[type[Exception], ...] = (),
+        timeout_errors: tuple[type[Exception], ...] = (),
     ) -> None:
         self._acquire = acquire
         self._release = release
-        self._gives_up = gives_up
+        self._timeout_errors = timeout_errors
 
     def acquire(self) -> bool:
         try:
             taken = self._acquire()
-        except self._gives_up as error:
-            raise GaveUp from error
+        except self._timeout_errors as error:
+            raise TimedOut from error
         if taken is False:
-            raise GaveUp
+            raise TimedOut
         return True
 
     def release(self) -> None:
         if self._release() is False:
-            raise RuntimeError("release: the lock was not ours any more")
+            raise RuntimeError("release: the lock was no longer ours")
 
 
 class Scheme2016:
@@ -141,14 +142,14 @@ class _Of2016:
         try:
             return self._lock.acquire()
         except scheme2016.LockTimeout as error:
-            raise GaveUp from error
+            raise TimedOut from error
 
     def release(self) -> None:
         self._lock.release()
 
 
 class Sherlock:
-    """sherlock's memcached lock; pylibmc's client is not thread-safe, so each lock has its own."""
+    """sherlock's memcached lock. pylibmc's client is not thread-safe, so each lock has its own."""
 
     def __init__(self, address: str) -> None:
         self._pylibmc: Any = importlib.import_module("pylibmc")
@@ -156,18 +157,18 @@ class Sherlock:
         self._address = address
 
     def lock(self, lock_id: str) -> Lock:
-        # As sherlock's default client, but for the address.
+        # As sherlock's default client, except for the address.
         client = self._pylibmc.Client([self._address], binary=True)
         lock = self._sherlock.MCLock(lock_id, client=client)
-        gives_up = self._sherlock.lock.LockTimeoutException
-        return Adapted(lock.acquire, lock.release, gives_up=(gives_up,))
+        timeout_errors = self._sherlock.lock.LockTimeoutException
+        return Adapted(lock.acquire, lock.release, timeout_errors=(timeout_errors,))
 
     def close(self) -> None:
         pass
 
 
 class Tooz:
-    """tooz with its memcached driver: one coordinator per process."""
+    """The package tooz with its memcached driver: one coordinator per process."""
 
     def __init__(self, address: str) -> None:
         coordination: Any = importlib.import_module("tooz.coordination")
@@ -196,7 +197,7 @@ class _OnRedis:
 
 
 class RedisPy(_OnRedis):
-    """The Lock that comes with redis-py."""
+    """The Lock of redis-py."""
 
     def lock(self, lock_id: str) -> Lock:
         lock = self._client.lock(lock_id)
@@ -204,7 +205,7 @@ class RedisPy(_OnRedis):
 
 
 class PythonRedisLock(_OnRedis):
-    """python-redis-lock: waits in BLPOP for the releaser's word."""
+    """The package python-redis-lock, which waits in BLPOP for the releaser's message."""
 
     def lock(self, lock_id: str) -> Lock:
         redis_lock: Any = importlib.import_module("redis_lock")
@@ -213,7 +214,7 @@ class PythonRedisLock(_OnRedis):
 
 
 class Pottery(_OnRedis):
-    """pottery's Redlock, on the one server that there is."""
+    """The Redlock of pottery, on the one server."""
 
     def lock(self, lock_id: str) -> Lock:
         pottery: Any = importlib.import_module("pottery")
@@ -222,7 +223,7 @@ class Pottery(_OnRedis):
 
 
 def close_quietly(client: Client) -> None:
-    """Close a client whose server may be gone."""
+    """Close a client whose server may have died."""
     with contextlib.suppress(Exception):
         client.close()
 

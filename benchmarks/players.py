@@ -1,17 +1,16 @@
 """The two processes of the hand-off benchmark.
 
-They hold one lock in turn. Whoever has it says so to the other, who begins to
-wait at once; then it works for the time of a hold, and gives the lock back:
+They hold one lock in turn. The holder notifies the other one, which begins to wait at once. The
+holder then works for the time of a hold and releases the lock:
 
     A  has the lock ── "mine" ──▶ works 50 ms ── releases          waits …
     B                            waits ................ granted ── "mine" ──▶ works 50 ms
                                                    ◀───▶ the hand-off
 
-Each hand-off meets a waiter that has waited for a whole hold. A holder never
-takes its own lock again before the other had it, so no hand-off is missed
-because the releaser is nearer. Both processes read the same clock: Linux's
-CLOCK_MONOTONIC counts alike in all processes. One pair of processes plays with
-all kinds of locks, and keeps a connection for each.
+At each hand-off the waiter has waited for a whole hold. A holder never takes its own lock again
+before the other had it, so no hand-off is missed. Both processes read the same clock: Linux's
+CLOCK_MONOTONIC is the same in all processes. One pair of processes plays with all locks, with a
+connection for each.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Turn(NamedTuple):
     """One player's holding of the lock. Times on the monotonic clock, in seconds.
 
     Attributes:
-        granted_at: when its acquire returned.
-        released_at: when its release began; 0 at the end of a game.
+        granted_at: the time when its acquire returned.
+        released_at: the time when its release began; 0 at the end of a game.
         waited_cpu: processor time of its acquire.
     """
 
@@ -48,7 +47,7 @@ class Turn(NamedTuple):
 def turns_of(
     lock: Lock, peer: Connection, *, first: bool, handoffs: int, hold: float
 ) -> list[Turn]:
-    """Play one game: `handoffs` times the lock changes hands. Gives this player's turns."""
+    """Play one game of `handoffs` hand-offs. Return this player's turns."""
     turns = []
     holds = first
     for number in range(handoffs + 1):
@@ -83,14 +82,14 @@ def _play(
         try:
             turns = turns_of(lock, peer, first=first, handoffs=handoffs, hold=hold)
         except Exception as error:
-            # Before the other player sees the end of the pipe and says less about it.
+            # Before the other player notices the end of the pipe and reports less about it.
             control.send(f"{type(error).__name__}: {error}")
             return
         control.send(turns)
 
 
 class PlayerDied(Exception):
-    """A player's lock raised; the message says what. New players have taken their places."""
+    """A player's lock raised, as the message says. New players have replaced the pair."""
 
 
 class Pair:
@@ -102,10 +101,10 @@ class Pair:
         self._start()
 
     def play(self, kind: Kind, address: str, *, handoffs: int, hold: float) -> list[Turn]:
-        """One game. Gives the turns of both, in the order in which they had the lock.
+        """Play one game. Return the turns of both in order.
 
         Raises:
-            PlayerDied: it could not be played to the end.
+            PlayerDied: the game could not be finished.
         """
         for control in self._controls:
             control.send((kind.name, address, handoffs, hold))
@@ -147,7 +146,7 @@ class Pair:
             process.start()
             self._processes.append(process)
             self._controls.append(ours)
-            # Held by the player alone, so that its death is seen by all.
+            # Held by the player alone, so that its death is noticed by all.
             theirs.close()
         for peer in peers:
             peer.close()
@@ -155,7 +154,7 @@ class Pair:
 
 @contextmanager
 def pair() -> Iterator[Pair]:
-    """Two players; both are gone afterwards."""
+    """Provide two players and end them afterwards."""
     players = Pair()
     try:
         yield players

@@ -1,12 +1,11 @@
-"""The waits for a lock as a plot: an SVG file that needs nothing else, for the documentation.
+"""A plot of the waits for a lock: a self-contained SVG file for the documentation.
 
-One curve for each contender: which share of its waits was over by a time, on a
-logarithmic axis, as waits go from microseconds to seconds. A fair lock's curve
-is steep, as all wait for the same; the tail of an unfair one goes to the right
-for as long as somebody starves.
+There is one curve for each contender: the share of its waits that were over by a time. The time
+axis is logarithmic, as waits range from microseconds to seconds. A fair lock's curve is steep, as
+all waits are alike. An unfair one's curve extends to the right by the waits of starved waiters.
 
-Light and dark follow the reader's preference. Curves differ by their dashes,
-too, and the figures stand beside the names, so that colour alone says nothing.
+Light and dark follow the reader's preference. Curves also differ by their dashes, and the figures
+are next to the names, so that no information is in colour alone.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from html import escape
 
 from benchmarks.figures import percentile
 
-TITLE = "How long a waiter waits for the lock"
+TITLE = "Waits for the lock"
 _CAPTION = (
-    "Each wait counts once: where one process takes the lock again and again, its waits are many "
-    "and short, the others' few and long."
+    "Each wait counts once. A process that keeps retaking the lock has many short waits, "
+    "the others have a few long ones."
 )
 _WIDTH, _HEIGHT = 968, 548
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 690, 108, 456
@@ -65,21 +64,21 @@ _DARK = {
 
 
 def subtitle(versions: Mapping[str, str]) -> str:
-    """What was measured, and on what."""
+    """Return a description of the measurement and the machine."""
     on = ", ".join(f"{name} {version}" for name, version in versions.items())
-    played = "Eight processes, one lock, 5 ms a visit, 0 to 10 ms between visits"
+    played = "Eight processes, one lock, visits of 5 ms, 0 to 10 ms between visits"
     return f"{played}; {on}" if on else played
 
 
 def svg(waits: Mapping[str, Sequence[float]], *, subtitle: str) -> str:
-    """The plot.
+    """Return the plot.
 
     Args:
         waits: by contender the length of each wait, in seconds; ours begin with `userlock`.
-        subtitle: what was measured.
+        subtitle: the description of the measurement.
 
     Raises:
-        ValueError: nobody has waited.
+        ValueError: there are no waits.
     """
     if not waits or not all(waits.values()):
         raise ValueError("no waits to show")
@@ -97,7 +96,7 @@ def svg(waits: Mapping[str, Sequence[float]], *, subtitle: str) -> str:
             f'<text class="title" x="{_LEFT}" y="38">{escape(TITLE)}</text>',
             f'<text class="quiet" x="{_LEFT}" y="60">{escape(subtitle)}</text>',
             *axis.lines(),
-            # Ours on top of all others.
+            # Ours are drawn on top of all others.
             *(
                 _curve(values, axis, *looks[name])
                 for name, values in sorted(waits.items(), key=lambda one: _is_ours(one[0]))
@@ -110,19 +109,19 @@ def svg(waits: Mapping[str, Sequence[float]], *, subtitle: str) -> str:
 
 
 class _Axis:
-    """Seconds to the right by their logarithm, in whole decades; shares upwards."""
+    """The axes: seconds to the right, logarithmic in whole decades; shares upwards."""
 
     def __init__(self, last_seconds: float) -> None:
         self._first = round(math.log10(_FIRST_SECONDS))
         self._decades = max(1, math.ceil(math.log10(last_seconds)) - self._first)
 
     def x(self, seconds: float) -> float:
-        """Where a time is; what is shorter than the axis lies at its left end."""
+        """Return the x of a time. Times shorter than the axis are at its left end."""
         decades = math.log10(max(seconds, _FIRST_SECONDS)) - self._first
         return _LEFT + (_RIGHT - _LEFT) * decades / self._decades
 
     def lines(self) -> Iterator[str]:
-        """The grid with its labels."""
+        """Yield the grid with its labels."""
         for decade in range(self._decades + 1):
             seconds = 10.0 ** (self._first + decade)
             if decade < self._decades:
@@ -140,14 +139,14 @@ class _Axis:
 
 
 def y(percent: float) -> float:
-    """Where a share is."""
+    """Return the y of a share."""
     return _BOTTOM - (_BOTTOM - _TOP) * percent / 100
 
 
 def points(waits: Sequence[float], *, steps: int = 160) -> list[tuple[float, float]]:
-    """The curve: time in seconds, and the percentage of waits that were over by then.
+    """Return the curve: time in seconds, and the percentage of waits that were over by then.
 
-    Of many waits only so many quantiles, and closer together towards the end, where the tail is.
+    Many waits are reduced to `steps` quantiles, closer together towards the tail.
     """
     shares = [100 * step / steps for step in range(steps + 1)]
     shares += [99 + step / 20 for step in range(20)]
@@ -155,7 +154,7 @@ def points(waits: Sequence[float], *, steps: int = 160) -> list[tuple[float, flo
 
 
 def time_text(seconds: float) -> str:
-    """A time for people."""
+    """Return a readable time."""
     if seconds >= 1:
         return f"{seconds:.3g} s"
     milliseconds = seconds * 1000
@@ -169,7 +168,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _looks(waits: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, tuple[str, bool]]]:
-    """By contender its class, and whether it is ours."""
+    """Yield by contender its class, and whether it is ours."""
     counts = {True: 0, False: 0}
     for name in waits:
         ours = _is_ours(name)
@@ -216,7 +215,7 @@ def _curve(waits: Sequence[float], axis: _Axis, kind: str, ours: bool) -> str:
 def _legend(
     waits: Mapping[str, Sequence[float]], looks: Mapping[str, tuple[str, bool]]
 ) -> Iterator[str]:
-    """The names, ours first and then by the longest wait, each with its figures."""
+    """Yield the names, ours first and then by the longest wait, each with its figures."""
     yield _text(_LEGEND, _TOP - 14, "the dot: the longest wait", kind="quiet")
     row = _TOP + 10
     for name in sorted(waits, key=lambda name: 0.0 if _is_ours(name) else max(waits[name])):

@@ -1,16 +1,14 @@
-"""google-cloud-ndb as it is without userlock.
+"""google-cloud-ndb without userlock.
 
-Whoever uses userlock has its hooks in ndb, for all models of the process. To
-compare with ndb alone *in the same run*, this module notes every function,
-class and module that the modules and classes of ndb, and of google-cloud-datastore
-below it, have before userlock is used; `restored` puts back what has been
-replaced since, and takes out what has been added to a class since (a
-descriptor, such as `Client.stub`), for a block. Nothing here knows which places
-userlock hooks into, so a hook that moves is found as well.
+Importing userlock hooks into ndb, for all models of the process. To compare with ndb alone *in the
+same run*, this module records every function, class and module in the modules and classes of ndb,
+and of google-cloud-datastore below it, before userlock is imported. `restored` undoes, for a block,
+what has been replaced since, and removes what has been added to a class since (a descriptor, such
+as `Client.stub`). The module does not depend on the places that userlock hooks into, so a hook that
+moves is found as well.
 
-Objects keep what they were given: the stub of a client that was made, or used,
-outside of such a block is behind userlock's gate. ndb alone needs a client of
-its own.
+Objects keep their state: the stub of a client that was created, or used, outside of such a block is
+behind userlock's gate. ndb alone needs a client of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import google.cloud.ndb
 
 _PACKAGES = (google.cloud.ndb.__name__, google.cloud.datastore.__name__)
 _KINDS = (types.FunctionType, types.ModuleType, type, classmethod, staticmethod, property)
-#: In the place of a value, of what is not there.
+#: A marker for an attribute that did not exist.
 _ABSENT: Any = object()
 
 
@@ -49,7 +47,7 @@ def _modules() -> Iterator[tuple[str, types.ModuleType]]:
 
 
 def _all_classes() -> Iterator[type]:
-    """Give each class that one of these modules defines."""
+    """Yield each class that these modules define."""
     for module_name, module in _modules():
         for value in vars(module).values():
             if isinstance(value, type) and value.__module__ == module_name:
@@ -65,21 +63,21 @@ def _all_attributes() -> Iterator[_Attribute]:
 
 _too_late = any(name.startswith("userlock.ndb") for name in sys.modules)
 _before = list(_all_attributes())
-#: The names that each class had.
+#: The attribute names of each class.
 _names = {each: frozenset(vars(each)) for each in _all_classes()}
 
 
 def replaced() -> list[_Attribute]:
-    """What ndb had and has no longer: the places that userlock hooks into, with their originals.
+    """Return the places that userlock hooks into, with their originals.
 
-    What ndb did not have is given as absent.
+    An attribute that ndb did not have has the marker for absent.
 
     Raises:
         RuntimeError: userlock was used before this module was imported.
     """
     if _too_late:
         raise RuntimeError(
-            "userlock was used before ndb could be looked at without it: "
+            "userlock was imported before ndb could be recorded without it: "
             "run this as `python -m benchmarks`"
         )
     changed = [was for was in _before if vars(was.owner).get(was.name) is not was.value]
@@ -94,7 +92,7 @@ def replaced() -> list[_Attribute]:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """For a block, ndb is as if userlock had not been used."""
+    """Remove userlock from ndb for a block."""
     originals = replaced()
     hooks = [
         _Attribute(was.owner, was.name, vars(was.owner).get(was.name, _ABSENT)) for was in originals

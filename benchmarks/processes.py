@@ -1,8 +1,7 @@
-"""How the benchmarks' processes begin.
+"""The start of the benchmarks' processes.
 
-They are forked from a server that has imported all that they need and done
-nothing else. So they share nothing with the process that starts them, as if
-they had been spawned, and eight of them do not import the same for seconds.
+They are forked from a server that has only imported their modules. Like spawned processes, they
+share nothing with the process that starts them. But eight of them do not repeat seconds of imports.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from multiprocessing.context import ForkServerContext
 
 
 def context() -> ForkServerContext:
-    """Makes processes, and pipes to them."""
+    """Return the context that creates processes, and pipes to them."""
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(["benchmarks.__main__"])
     return found

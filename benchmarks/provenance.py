@@ -1,31 +1,28 @@
 """The cost of the model layer for each load, put, delete and transaction.
 
-The same ten-property model as a plain `ndb.Model` and as a `UserModel`, in four
-ways that take part in the same rounds:
+The same ten-property model as a plain `ndb.Model` and as a `UserModel`, in four variants that take
+part in the same rounds:
 
-    ndb alone             userlock taken out of ndb (see `pristine`), and a client whose
+    ndb alone             userlock removed from ndb (see `pristine`), and a client whose
                           stub was never behind its gate: the baseline
     ndb.Model             a plain model in a process that has imported userlock
     UserModel, no places  stamped, checked and fenced; `capture_places` off
-    UserModel             the same with places: the default
+    UserModel             the same with call sites: the default
 
-All but the baseline hold the entity's lock (in memory: the lock itself is not
-measured here). There is no network: Datastore's answers are prepared and there
-at once (`instant`), so percentages are of ndb's own work alone. A real look-up
-or commit takes some milliseconds more.
+All but the baseline hold the entity's lock (in memory: the lock itself is not measured here). There
+is no network: Datastore's responses are prepared and immediate (`instant`), so percentages are of
+ndb's own work alone. A real look-up or commit takes some milliseconds more.
 
-Times are processor time: nothing here waits, and what else runs on the machine
-does not count.
+Times are processor time: nothing here waits, and other processes on the machine do not count.
 
-To build an entity is part of every load, and the strictest baseline there is.
-That row is about messages that did not come through the gate, as from the global
-cache: their versions are in the messages themselves. The loads below it have
-everything.
+Building an entity is part of every load, and the strictest baseline there is. That row is about
+messages that did not pass the gate, as from the global cache: their versions are in the messages
+themselves. The loads below it include everything.
 
-Times are means over a round, so that garbage collections, which more objects
-make more frequent, are counted in. A round of the long query begins with one
-that is not timed: how far the round before has got towards the next one would
-tell more of its time than anything that is compared.
+Times are means over a round, so that garbage collections, which are more frequent with more
+objects, are included. A round of the long query begins with an untimed one. Otherwise the progress
+of garbage collection in the previous round would affect its time more than any difference between
+the variants.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ BASELINE = "ndb alone"
 _TOGETHER = 20
 #: Entities in one query.
 _FETCHED = 100
-#: Entities in one long query, which few rounds are made of, and none in a quick run.
+#: Entities in one long query, which has few rounds, and none in a quick run.
 _MANY = 10_000
 _LONG_ROUNDS = 15
 
@@ -65,11 +62,11 @@ _MODELS = (PlainLearner, LockedLearner)
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A model class, and what userlock does about it."""
+    """A variant: a model class, and userlock's settings for it."""
 
     name: str
     model: Any
-    #: None where userlock is to be out of the way.
+    #: None: userlock is removed.
     settings: userlock.Settings | None
 
 
@@ -82,11 +79,11 @@ _WAYS = (
 
 
 class _Bench:
-    """Two ndb clients of one Datastore, which is instant, and entities as they come from it."""
+    """Two ndb clients of one instant Datastore, and entities as they come from it."""
 
     def __init__(self, entities: int) -> None:
         self.datastore = instant.InstantDatastore()
-        with pristine.restored():  # a stub without the gate, and never used where it would get one
+        with pristine.restored():  # a stub without the gate, never used where it would get one
             self._client_of_ndb_alone = instant.client(self.datastore)
         self._client = instant.client(self.datastore)
         self.service = userlock.LockService(MemoryStore())
@@ -98,7 +95,7 @@ class _Bench:
 
     @contextlib.contextmanager
     def request(self, way: _Way) -> Iterator[None]:
-        """A request: an ndb context."""
+        """Open an ndb context, as a request has one."""
         with contextlib.ExitStack() as stack:
             if way.settings is None:
                 stack.enter_context(pristine.restored())
@@ -110,20 +107,20 @@ class _Bench:
 
     @contextlib.contextmanager
     def locked(self, way: _Way) -> Iterator[None]:
-        """The lock is held, where there is one."""
+        """Hold the lock, if the variant has one."""
         with contextlib.nullcontext() if way.settings is None else userlock.global_lock(LOCK_ID):
             yield
 
     @contextlib.contextmanager
     def around(self, way: _Way) -> Iterator[None]:
-        """A request, and the lock."""
+        """Open an ndb context and hold the lock."""
         with self.request(way), self.locked(way):
             yield
 
     def contenders(
         self, operations: Callable[[_Way, int], list[Operation]], *, units: int = 1
     ) -> list[Contender]:
-        """All ways of doing the operations."""
+        """Return all variants of the operations."""
         return [
             Contender(
                 name=way.name,
@@ -140,12 +137,12 @@ class _Bench:
     # --- the operations ---------------------------------------------------------------------
 
     def builds(self, way: _Way, count: int) -> list[Operation]:
-        """From an entity's message to an entity object, ndb's inmost step of every load."""
+        """Build entity objects from their messages, the innermost step of every load in ndb."""
         results = instant.results(self.wire[way.model][:count])
         return [partial(_build, result) for result in results]
 
     def fetches(self, together: int, way: _Way, count: int) -> list[Operation]:
-        """`fetch` of so many, from the call to the entities, all but the network."""
+        """Make `fetch` calls for that many entities: the whole call except the network."""
         responses = [instant.queried(self.wire[way.model][:together]) for _ in range(count)]
         self.datastore.queries.clear()
         self.datastore.queries.extend(responses)
@@ -154,35 +151,35 @@ class _Bench:
         return [partial(_fetch, way.model)] * count
 
     def gets(self, way: _Way, count: int) -> list[Operation]:
-        """`get_multi`, from the call to the entities, all but the network."""
+        """Make `get_multi` calls: the whole call except the network."""
         self._look_up(way, _TOGETHER, count)
         return [partial(_get, self.keys[way.model][:_TOGETHER])] * count
 
     def puts(self, way: _Way, count: int) -> list[Operation]:
-        """`put`, from the call to its return, all but the network."""
+        """Make `put` calls: the whole call except the network."""
         return [entity.put for entity in self.read(way, count)]
 
     def multi_puts(self, way: _Way, count: int) -> list[Operation]:
-        """`put_multi`, likewise."""
+        """Make `put_multi` calls, likewise."""
         return [partial(ndb.put_multi, each) for each in self._groups(way, count)]
 
     def deletes(self, way: _Way, count: int) -> list[Operation]:
-        """`delete` of what was read, likewise."""
+        """Make `delete` calls of entities that were read, likewise."""
         return [entity.key.delete for entity in self.read(way, count)]
 
     def multi_deletes(self, way: _Way, count: int) -> list[Operation]:
-        """`delete_multi` of what was read, likewise."""
+        """Make `delete_multi` calls of entities that were read, likewise."""
         groups = self._groups(way, count)
         return [partial(ndb.delete_multi, [entity.key for entity in each]) for each in groups]
 
     def transactions(self, way: _Way, count: int) -> list[Operation]:
-        """A transaction that gets an entity and puts it, from its beginning to its commit."""
+        """Make transactions that get an entity and put it, from beginning to commit."""
         self._look_up(way, 1, count)
         change = partial(_change, self.keys[way.model][0])
         return [partial(ndb.transaction, change)] * count
 
     def read(self, way: _Way, count: int) -> list[Any]:
-        """That many entities, read and changed, ready to be put."""
+        """Return that many entities, read and changed, ready for a put."""
         self.datastore.queries.append(instant.queried(self.wire[way.model][:count]))
         entities = _fetch(way.model)
         for entity in entities:
@@ -194,7 +191,7 @@ class _Bench:
         return [entities[begin : begin + _TOGETHER] for begin in range(0, len(entities), _TOGETHER)]
 
     def _look_up(self, way: _Way, together: int, count: int) -> None:
-        """Prepare the answers to so many look-ups."""
+        """Prepare the responses to that many look-ups."""
         responses = [instant.looked_up(self.wire[way.model][:together]) for _ in range(count)]
         self.datastore.lookups.clear()
         self.datastore.lookups.extend(responses)
@@ -262,7 +259,7 @@ def run(*, quick: bool) -> Section:
     )
     return Section(
         name="provenance",
-        title="Provenance and fencing: what a load and a put cost more",
+        title="Provenance and fencing: overhead of loads and puts",
         method=(
             f"A model of ten properties, the lock held, Datastore answering at once. Median over "
             f"{rounds} rounds of the mean processor time ({_LONG_ROUNDS} of the long query), and "
@@ -282,9 +279,9 @@ def run(*, quick: bool) -> Section:
 
 
 def _memory(bench: _Bench, count: int) -> Iterator[Measurement]:
-    """The memory of each entity object, from its read to the end of its lock.
+    """Yield the memory of each entity object, from its read to the end of its lock.
 
-    In the same ndb context throughout, which is still open at the end.
+    All in the same ndb context, which is still open at the end.
     """
     for way in _WAYS:
         for metric, value in _memory_of(bench, way, count).items():
@@ -296,7 +293,7 @@ def _memory(bench: _Bench, count: int) -> Iterator[Measurement]:
 def _memory_of(bench: _Bench, way: _Way, count: int) -> dict[str, float]:
     with bench.request(way):
         with bench.locked(way):
-            ndb.put_multi(bench.read(way, 3))  # what is made once
+            ndb.put_multi(bench.read(way, 3))  # one-time objects
         ndb.get_context().cache.clear()
         bench.datastore.queries.append(instant.queried(bench.wire[way.model][:count]))
         tracemalloc.start()

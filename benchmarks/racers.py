@@ -1,14 +1,13 @@
-"""Waiters in several processes that all want one lock, and what they write down.
+"""Waiters in several processes that contend for one lock, and their records.
 
-    every process     connects, takes and gives back a lock of its own: ready
+    every process     connects, takes and releases a lock of its own: ready
     begin_at          all threads of all processes begin
-    opened_at         what follows counts
-    closed_at         nobody asks any more; whoever waits is served, and goes at once
+    opened_at         the window that counts begins
+    closed_at         no new attempts; remaining waiters are served and release at once
 
-The instants are of the common clock and given beforehand, so nobody starts
-first. Each waiter asks, stays in the section, gives back, thinks, and asks
-again. The section is a sleep until a deadline: never shorter than asked for,
-and its real length is what is written down.
+The times are on the common clock and given beforehand, so all start together. Each waiter asks,
+stays in the section, releases, thinks, and asks again. The section is a sleep until a deadline:
+never shorter than planned. Its real length is recorded.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from random import Random
 from benchmarks import locks
 from benchmarks.contest import Contest, Diary, Refusal, Visit
 from benchmarks.crew import Worker, all_do, gather
-from benchmarks.peers import Client, GaveUp, Lock
+from benchmarks.peers import Client, Lock, TimedOut
 from benchmarks.server import Server
 
 LOCK_ID = "learner-1"
-#: For how long a waiter may still wait when nobody asks any more.
+#: The time for which a waiter may still wait after the last new attempt.
 PATIENCE_SECONDS = 15.0
 _LEAD_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How long everything takes, in seconds."""
+    """The durations of a contest, in seconds."""
 
     section: float
     most_think: float
@@ -42,7 +41,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When, on the common clock."""
+    """The times of a contest, on the common clock."""
 
     begin_at: float
     opened_at: float
@@ -51,27 +50,27 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a contest came to, with what it cost.
+    """The result of a contest, with its cost.
 
     Attributes:
-        operations: requests that the server carried out within the window.
+        requests: requests that the server executed within the window.
         cpu_seconds: processor time of the waiters' processes within the window.
     """
 
     contest: Contest
-    operations: int
+    requests: int
     cpu_seconds: float
 
 
 def run_contest(
     workers: list[Worker], kind: locks.Kind, server: Server, *, waiters: int, rules: Rules
 ) -> Outcome:
-    """Let `waiters`, spread over the workers, want one lock.
+    """Let `waiters`, spread over the workers, contend for one lock.
 
     A worker with a waiter that is stuck is replaced by a new one.
 
     Raises:
-        JobFailed: somebody could not even connect.
+        JobFailed: a worker could not even connect.
     """
     count = len(workers)
     threads = [waiters // count + (number < waiters % count) for number in range(count)]
@@ -83,9 +82,9 @@ def run_contest(
     for worker, (name, address, number, _) in zip(workers, shared, strict=True):
         worker.send(race, name, address, number, rules, times)
     sleep_until(times.opened_at)
-    before = server.operations()
+    before = server.requests()
     sleep_until(times.closed_at)
-    operations = server.operations() - before
+    requests = server.requests() - before
     results: list[tuple[list[Diary], float]] = gather(workers)
     for index, (diaries, _) in enumerate(results):
         if any(diary.stuck for diary in diaries):
@@ -97,7 +96,7 @@ def run_contest(
             times.closed_at,
             [diary for diaries, _ in results for diary in diaries],
         ),
-        operations,
+        requests,
         sum(cpu for _, cpu in results),
     )
 
@@ -109,7 +108,7 @@ _locks: list[Lock] = []
 
 
 def client_of(name: str, address: str) -> Client:
-    """This process's client, made when it is first asked for."""
+    """Return this process's client, created at the first call."""
     client = _clients.get((name, address))
     if client is None:
         client = _clients[name, address] = locks.KINDS[name].connect(address)
@@ -117,7 +116,7 @@ def client_of(name: str, address: str) -> Client:
 
 
 def get_ready(name: str, address: str, number: int, threads: int) -> None:
-    """Connect, import what is imported late, and make the lock objects."""
+    """Connect, run late imports, and create the lock objects."""
     client = client_of(name, address)
     warm_up = client.lock(f"warm-up-{number}")
     warm_up.acquire()
@@ -128,7 +127,7 @@ def get_ready(name: str, address: str, number: int, threads: int) -> None:
 def race(
     name: str, address: str, number: int, rules: Rules, times: Times
 ) -> tuple[list[Diary], float]:
-    """Run this process's waiters. Gives their diaries, and the processor time of the window."""
+    """Run this process's waiters. Return their records, and the processor time of the window."""
     runners = [
         _Runner(lock, rules, times, Random(number * 1000 + index))
         for index, lock in enumerate(_locks)
@@ -139,11 +138,11 @@ def race(
     began = time.process_time()
     sleep_until(times.closed_at)
     cpu = time.process_time() - began
-    return [runner.told(times.closed_at + PATIENCE_SECONDS) for runner in runners], cpu
+    return [runner.record(times.closed_at + PATIENCE_SECONDS) for runner in runners], cpu
 
 
 class _Runner:
-    """One waiter: a thread with a diary."""
+    """One waiter: a thread with its record."""
 
     def __init__(self, lock: Lock, rules: Rules, times: Times, random: Random) -> None:
         self._lock = lock
@@ -157,14 +156,14 @@ class _Runner:
     def start(self) -> None:
         self._thread.start()
 
-    def told(self, at_the_latest: float) -> Diary:
-        """The diary, when the thread is done or `at_the_latest`."""
+    def record(self, at_the_latest: float) -> Diary:
+        """Return the record, when the thread is done or `at_the_latest`."""
         self._thread.join(max(0.0, at_the_latest - time.monotonic()))
         if self._thread.is_alive():
             diary = self._diary
-            told = Diary(list(diary.visits), list(diary.refusals), stuck=True)
-            told.refusals.append(Refusal(self._asked_at, time.monotonic()))
-            return told
+            stuck = Diary(list(diary.visits), list(diary.refusals), stuck=True)
+            stuck.refusals.append(Refusal(self._asked_at, time.monotonic()))
+            return stuck
         return self._diary
 
     def _run(self) -> None:
@@ -181,12 +180,12 @@ class _Runner:
     def _visit(self, asked_at: float) -> None:
         try:
             confirmed = self._lock.acquire()
-        except GaveUp:
+        except TimedOut:
             self._diary.refusals.append(Refusal(asked_at, time.monotonic()))
             return
         granted_at = time.monotonic()
         if not confirmed:
-            raise RuntimeError("acquire went on without its server's word")
+            raise RuntimeError("acquire returned a degraded lease")
         if granted_at < self._times.closed_at:
             sleep_until(granted_at + self._rules.section)
         self._diary.visits.append(Visit(asked_at, granted_at, time.monotonic()))
@@ -194,6 +193,6 @@ class _Runner:
 
 
 def sleep_until(moment: float) -> None:
-    """Sleep until then on the monotonic clock; never less."""
+    """Sleep until this time on the monotonic clock; never less."""
     while (left := moment - time.monotonic()) > 0:
         time.sleep(left)

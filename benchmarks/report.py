@@ -1,4 +1,4 @@
-"""The report: aligned text for people, JSON lines for programs."""
+"""The report: aligned text, or JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.figures import Measurement, Ratio, RatioStyle, Section, Table
 _WIDTH = 92
 _UNITS = {
     "us": "µs",
-    "operations": "",
+    "requests": "",
     "count": "",
     "index": "",
     "percent": "%",
@@ -20,19 +20,19 @@ _UNITS = {
 
 
 def header(facts: Mapping[str, object]) -> str:
-    """What machine this ran on, in words."""
+    """Describe the machine in words."""
     line = " · ".join(f"{name} {value}" for name, value in facts.items())
     return "userlock benchmarks\n" + _filled(line)
 
 
 def header_lines(facts: Mapping[str, object]) -> Iterator[str]:
-    """What machine this ran on, a JSON object per fact."""
+    """Describe the machine as JSON, an object per fact."""
     for name, value in facts.items():
         yield _json({"section": "machine", "metric": name, "value": value})
 
 
 def section_lines(section: Section) -> Iterator[str]:
-    """A section as JSON, an object per figure."""
+    """Yield a section as JSON, an object per figure."""
     for table in section.tables:
         for figure in table.measurements:
             record: dict[str, object] = {
@@ -58,7 +58,7 @@ def section_lines(section: Section) -> Iterator[str]:
 
 
 def section_text(section: Section) -> str:
-    """A section as text."""
+    """Return a section as text."""
     title = f"{section.title}\n{'─' * len(section.title)}\n{_filled(section.method)}"
     notes = "\n".join(_filled(note, hang="    ") for note in section.notes)
     tables = [_table_text(table) for table in section.tables if table.measurements]

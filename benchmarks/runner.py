@@ -1,16 +1,16 @@
-"""Contenders side by side: many short rounds, shuffled within each.
+"""Comparison of contenders: many short rounds, each in random order.
 
-A machine's speed drifts, with its clock rate, its caches and what else runs on
-it; a contender that is measured for ten seconds after another one is measured
-on another machine. So each round runs every contender for some milliseconds,
-in an order drawn anew, and what is compared are the times of one round.
+A machine's speed drifts with its clock rate, its caches and other processes. A contender that is
+measured ten seconds after another one is in effect measured on another machine. So each round runs
+every contender for some milliseconds, in a new random order, and the comparison is within one
+round.
 
     round 1   B  floor  A     A/floor, B/floor
     round 2   floor  A  B     A/floor, B/floor
     …                         the median of each, and its spread
 
-Single operations are timed one by one, so each carries the cost of reading the
-clock (some 0.05 µs, the same for all). The garbage collector stays on.
+Single operations are timed one by one, so each carries the cost of reading the clock (some 0.05 µs,
+the same for all). The garbage collector stays on.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Around = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
-    """One way to do the thing that is measured.
+    """One way to perform the measured work.
 
     Attributes:
-        name: what the table calls it.
-        operations: makes that many operations, ready to be called once each. Not timed.
-        around: a context for a round: the operations are made and called inside it. Not timed.
-        units: how many units of work an operation does; times are given per unit.
+        name: its name in the table.
+        operations: creates that many operations, each to be called once. Not timed.
+        around: a context for a round: the operations are created and called inside it. Not timed.
+        units: number of units of work per operation; times are per unit.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Contender:
 
 
 def repeat(operation: Operation) -> Callable[[int], list[Operation]]:
-    """For `Contender.operations`: the same operation again and again."""
+    """Make operations for a `Contender`: always the same one."""
     return lambda count: [operation] * count
 
 
 def median(values: Sequence[float]) -> float:
-    """A round's middle time: leaves out what befell single operations (interrupts, others' work).
+    """Return a round's median time, without outliers (interrupts, other processes).
 
     For the latency of an operation.
     """
@@ -60,9 +60,10 @@ def median(values: Sequence[float]) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """A round's mean time: spreads rare costs (garbage collections) over all operations.
+    """Return a round's mean time, which spreads rare costs (garbage collections) over all
+    operations.
 
-    For work done many times over.
+    For work that is repeated many times.
     """
     return statistics.fmean(values)
 
@@ -81,16 +82,16 @@ def interleave(
 
     Args:
         contenders: with different names.
-        rounds: how many rounds to keep.
-        operations: how many operations of each contender make a round.
-        centre: what stands for the times of one round.
-        timer: gives nanoseconds.
+        rounds: number of rounds to keep.
+        operations: number of operations of each contender per round.
+        centre: summarises the times of one round.
+        timer: returns nanoseconds.
         random: for the order within rounds.
         warm_up: rounds before the first one that is kept.
 
     Returns:
-        By contender the time of each round, in nanoseconds per unit of work; the n-th times
-        of all contenders are of the same round.
+        The time of each round by contender, in nanoseconds per unit of work. The n-th times of
+        all contenders are of the same round.
     """
     random = random or Random()
     times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
@@ -110,7 +111,7 @@ def interleave(
 def _run(operations: Iterable[Operation], timer: Timer) -> list[int]:
     ready = list(operations)
     elapsed = [0] * len(ready)
-    # Results are kept to the end of the round: taking them down is not timed.
+    # Results are kept to the end of the round, so that their destruction is not timed.
     results: list[object] = [None] * len(ready)
     for index, operation in enumerate(ready):
         began = timer()

@@ -1,20 +1,19 @@
 """The scheme of 2016, as its authors describe it, over pymemcache.
 
-    acquire   add the key with the length of the lease as its time to live; when
-              somebody has it, sleep for a second and try again; when memcached
-              does not answer, go on as if the lock were ours
+    acquire   add the key with the lease as its time to live; if the key exists,
+              sleep for a second and retry; if memcached does not answer,
+              go on as if the lock were ours
     release   delete the key
-    batch     sleep for 1.1 seconds before the first attempt, so that whoever
-              waits has tried meanwhile
+    batch     sleep for 1.1 seconds before the first attempt, so that any interactive
+              waiter polls in between
 
-Source: "The User Write Lock: an Alternative to Transactions for Google App
-Engine" (Khan Academy, 2016). What the article leaves open is chosen here: a
-wait of 5 seconds is the one in its example, a lease of 60 seconds the limit
-that it names for a request; the client is pymemcache's pool at its defaults,
-which has no time-outs, while App Engine's calls end by themselves.
+Source: "The User Write Lock: an Alternative to Transactions for Google App Engine" (Khan Academy,
+2016). The article leaves some values open, which are chosen here: a wait of 5 seconds is the one in
+its example, a lease of 60 seconds the limit that it names for a request. The client is pymemcache's
+pool at its defaults, which has no timeouts, while App Engine's calls end by themselves.
 
-Kept with all that the article says about it: the delete does not look whose
-key it is, and nobody is served in turn.
+All limitations in the article are kept: the delete does not check the owner of the key, and there
+is no queue.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class LockTimeout(Exception):
 
 
 class Lock:
-    """A lock on `key`, held by nobody in particular.
+    """A lock on `key`, without an owner token.
 
     Args:
         client: a pymemcache client.
         key: names the lock.
-        batch: let all others go first.
-        clock, sleep: for the time, and for waiting.
+        batch: give way to interactive waiters.
+        clock, sleep: the time, and waiting.
     """
 
     def __init__(
@@ -65,10 +64,10 @@ class Lock:
         self._sleep = sleep
 
     def acquire(self, wait_timeout: float = WAIT_SECONDS) -> bool:
-        """Wait for the lock; whether memcached confirmed it.
+        """Wait for the lock; return whether memcached confirmed it.
 
         Raises:
-            LockTimeout: somebody had it at every attempt.
+            LockTimeout: it was held at every attempt.
         """
         if self._batch:
             self._sleep(BATCH_HEAD_START_SECONDS)
@@ -89,7 +88,7 @@ class Lock:
             self._sleep(RETRY_SECONDS)
 
     def release(self) -> None:
-        """Delete the key, whoever has it."""
+        """Delete the key, whoever holds it."""
         try:
             self._client.delete(self._key, noreply=False)
         except (OSError, MemcacheError):
@@ -99,5 +98,5 @@ class Lock:
 
 
 def client(server: tuple[str, int]) -> Any:
-    """pymemcache's pool, at its defaults."""
+    """Return pymemcache's pool, at its defaults."""
     return PooledClient(server)

@@ -14,8 +14,8 @@ from benchmarks import machine
 from sample_app.stack import ports, services
 from sample_app.stack.children import Child
 
-#: Counters of memcached's `stats` that together count the commands that touch items, by the
-#: text and by the meta protocol (`ms` counts as set, `mg` as get, `md` as delete).
+#: The counters of memcached's `stats` that together count the commands on items, by the text and
+#: the meta protocol (`ms` counts as set, `mg` as get, `md` as delete).
 _COMMANDS = (
     "cmd_get",
     "cmd_set",
@@ -29,14 +29,14 @@ class NoMemcached(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "the benchmarks need the real memcached, and there is none on the PATH. "
+            "the benchmarks need the real memcached, which is not on the PATH. "
             "Install it: apt-get install memcached (Debian, Ubuntu), "
             "dnf install memcached (Fedora), brew install memcached (macOS)"
         )
 
 
 class _Running:
-    """What servers of both kinds have."""
+    """The common part of both servers."""
 
     def __init__(self, port: int, child: Child) -> None:
         self.port = port
@@ -51,12 +51,13 @@ class _Running:
         return ports.LOOPBACK, self.port
 
     def kill(self) -> None:
-        """SIGKILL: connections break, everything is forgotten."""
+        """Send SIGKILL: connections break, all data is lost."""
         self._child.kill()
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """For a block, SIGSTOP: connections are accepted (by the kernel), nothing is answered."""
+        """Stop the server (SIGSTOP) for a block: the kernel accepts connections, but there are no
+        replies."""
         pid = self._child.pid
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -73,15 +74,15 @@ class Memcached(_Running):
     """A running memcached."""
 
     def stats(self) -> dict[str, str]:
-        """What memcached says about itself. Not counted as operations."""
+        """Return memcached's statistics. Not counted as requests."""
         with socket.create_connection(self.pair, timeout=5) as connection:
             connection.sendall(b"stats\r\n")
             reply = _receive(connection, until=lambda reply: reply.endswith(b"END\r\n"))
         lines = (line.split() for line in reply.decode().splitlines())
         return {line[1]: line[2] for line in lines if len(line) == 3}
 
-    def operations(self) -> int:
-        """How many commands on items it has carried out so far."""
+    def requests(self) -> int:
+        """Return the number of commands on items so far."""
         stats = self.stats()
         return sum(int(stats[counter]) for counter in _COMMANDS)
 
@@ -95,7 +96,7 @@ class Redis(_Running):
         self._connection: socket.socket | None = None
 
     def info(self, section: str) -> dict[str, str]:
-        """What Redis says about itself. Not counted as operations."""
+        """Return Redis's statistics. Not counted as requests."""
         if self._connection is None:
             self._connection = socket.create_connection(self.pair, timeout=5)
         self._connection.sendall(f"INFO {section}\r\n".encode())
@@ -104,16 +105,16 @@ class Redis(_Running):
         lines = (line.partition(":") for line in reply.decode().splitlines())
         return {name: value for name, _, value in lines if value}
 
-    def operations(self) -> int:
-        """How many requests it has read so far.
+    def requests(self) -> int:
+        """Return the number of requests that it has read so far.
 
-        Requests, and not commands: Redis counts each call inside a script as a command of its
-        own, though a script is one request with one reply. Nobody here sends two at once.
+        These are requests, not commands. Redis counts each call inside a script as a command,
+        though a script is one request with one reply. No client here pipelines requests.
         """
         return int(self.info("stats")["total_reads_processed"]) - self._asked
 
     def close(self) -> None:
-        """Give up the connection that is used to ask."""
+        """Close the connection for statistics."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -124,10 +125,10 @@ Server = Memcached | Redis
 
 @contextlib.contextmanager
 def memcached(*, core: int | None = None) -> Iterator[Memcached]:
-    """A memcached of our own, on a free port, all its threads on `core` if that is given.
+    """Run a memcached on a free port, with all its threads on `core` if that is given.
 
     Raises:
-        NoMemcached: there is none to be started.
+        NoMemcached: it is not installed.
     """
     binary = services.memcached_binary()
     if binary is None:
@@ -141,7 +142,7 @@ def memcached(*, core: int | None = None) -> Iterator[Memcached]:
 
 @contextlib.contextmanager
 def redis(binary: str, *, core: int | None = None) -> Iterator[Redis]:
-    """A Redis of our own, on a free port, all its threads on `core` if that is given."""
+    """Run a Redis on a free port, with all its threads on `core` if that is given."""
     with tempfile.TemporaryDirectory(prefix="userlock-benchmarks-") as folder:
         port = ports.any_free()
         child = Child(
@@ -170,7 +171,7 @@ def _started(child: Child, core: int | None) -> Iterator[None]:
             machine.pin(child.pid, core)
         yield
     finally:
-        # Without grace: it keeps nothing, and a memcached that is asked may take a second.
+        # Without grace: it stores nothing, and a graceful end of memcached may take a second.
         child.stop(grace_seconds=0)
 
 
@@ -194,11 +195,11 @@ def _receive(connection: socket.socket, *, until: Callable[[bytes], bool]) -> by
 
 
 def _is_whole(reply: bytes) -> bool:
-    """Whether a bulk reply of Redis (`$LENGTH`, the text, a line's end) has arrived as a whole."""
+    """Return whether a bulk reply of Redis (`$LENGTH`, the text, a line end) is complete."""
     head, found, text = reply.partition(b"\r\n")
     return bool(found) and len(text) >= int(head[1:]) + 2
 
 
 def _state(thread: Path) -> str:
-    """A thread's state as the kernel has it: T when it is stopped."""
+    """Return a thread's state in the kernel: T if it is stopped."""
     return (thread / "stat").read_text().rpartition(")")[2].split()[0]

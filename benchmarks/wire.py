@@ -1,14 +1,13 @@
-"""The floor: what a pair of acquire and release sends, on a bare socket.
+"""The floor: the requests of an acquire and a release, on a bare socket.
 
-The bytes are not made up. userlock takes and releases a lock once through a
-relay to memcached that listens in, and `RawPair` says the same again, with
-nothing of userlock's or pymemcache's in between: two requests, two replies. Only
-the date until which the lock is stored is moved on, or it would soon be past.
+The bytes are recorded, not invented. userlock takes and releases a lock once through a recording
+relay to memcached, and `RawPair` repeats the requests, without userlock or pymemcache in between:
+two requests, two replies. Only the expiry date of the lock is updated, which would otherwise be in
+the past.
 
-For Redis there is `RawRedisPair`: the SET of a key that is not there, with a
-time to live, and a script that deletes it if the value is still the same. It is
-the least that a lock on Redis has to say to be safe, and what each of those
-measured here says at least.
+For Redis there is `RawRedisPair`: the SET of a missing key, with a time to live, and a script that
+deletes it if the value is still the same. It is the minimum of a safe lock on Redis, and each of
+the measured locks sends at least this much.
 """
 
 from __future__ import annotations
@@ -25,7 +24,9 @@ _LINE_END = b"\r\n"
 
 
 def overhear(server: tuple[str, int], talk: Callable[[str], object]) -> list[bytes]:
-    """The requests that `talk(address)` sends to the server, one reply each, on one connection."""
+    """Record the requests that `talk(address)` sends to the server, one reply each, on one
+    connection.
+    """
     requests: list[bytes] = []
 
     def relay(listener: socket.socket) -> None:
@@ -46,19 +47,19 @@ def overhear(server: tuple[str, int], talk: Callable[[str], object]) -> list[byt
 
 
 class RawPair:
-    """A connected TCP socket (TCP_NODELAY, no time-outs) that says what userlock said.
+    """A connected TCP socket (TCP_NODELAY, no timeouts) that repeats userlock's requests.
 
     Args:
         server: host and port.
-        requests: what was overheard: `ms …` and then `md … C<cas>`.
+        requests: the recording: `ms …` and then `md … C<cas>`.
 
     Raises:
-        ValueError: it was something else, so that this is no floor for it.
+        ValueError: the requests differ, so that this is not a floor.
     """
 
     def __init__(self, server: tuple[str, int], requests: list[bytes]) -> None:
         if len(requests) != 2 or not requests[0].startswith(b"ms "):
-            raise ValueError(f"a pair is not two requests any more: {requests!r:.300}")
+            raise ValueError(f"a pair is no longer two requests: {requests!r:.300}")
         release = re.fullmatch(rb"(md .* C)\d+\r\n", requests[1])
         if release is None:
             raise ValueError(f"not a compare-and-delete: {requests[1]!r:.300}")
@@ -69,7 +70,7 @@ class RawPair:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def run(self) -> None:
-        """Two round trips: create, and delete by the CAS number of the reply."""
+        """Make two round trips: create, and delete by the CAS number of the reply."""
         send, receive = self._socket.sendall, self._socket.recv
         send(self._acquire)
         reply = receive(4096)
@@ -88,7 +89,7 @@ def _a_day_later(date: re.Match[bytes]) -> bytes:
 
 
 class RawRedisPair:
-    """A connected TCP socket to Redis (TCP_NODELAY, no time-outs).
+    """A connected TCP socket to Redis (TCP_NODELAY, no timeouts).
 
     Args:
         server: host and port.
@@ -111,7 +112,7 @@ class RawRedisPair:
         self._release = _redis("EVALSHA", digest, "1", key, token)
 
     def run(self) -> None:
-        """Two round trips: create, and delete if it is still ours."""
+        """Make two round trips: create, and delete if it is still ours."""
         send, receive = self._socket.sendall, self._socket.recv
         send(self._acquire)
         reply = receive(4096)
@@ -126,7 +127,7 @@ class RawRedisPair:
 
 
 def _redis(*words: str) -> bytes:
-    """A command as Redis wants it."""
+    """Encode a command in the Redis protocol."""
     parts = [f"*{len(words)}"]
     for word in words:
         parts += [f"${len(word.encode())}", word]

@@ -1,7 +1,7 @@
 """A Datastore emulator and an embedded memcached server.
 
-`start()` runs a Datastore emulator inside this process, `python -m emulator` one of
-its own:
+`start()` runs a Datastore emulator inside this process. `python -m emulator` runs one in a process
+of its own:
 
     with emulator.start() as datastore:
         os.environ.update(datastore.env)
@@ -27,8 +27,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # gRPC and the Datastore messages take a quarter of a second to import, which
-    # whoever only wants the memcached server should not pay.
+    # gRPC and the Datastore messages take a quarter of a second to import. Users of the memcached
+    # server alone should not pay for that.
     if name in _HOMES:
         import importlib
 

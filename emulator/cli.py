@@ -1,16 +1,16 @@
 """The command line of the Datastore emulator.
 
     python -m emulator [start]       serve until SIGINT or SIGTERM
-    python -m emulator reset         make a running one forget everything
+    python -m emulator reset         delete all data of a running emulator
     python -m emulator export DIR    write all entities into a folder
     python -m emulator import DIR    store the entities of such a folder
-    python -m emulator env           print the exports for a shell
+    python -m emulator env           print the environment variables for a shell
 
-`start` prints the exports when the emulator is serving. The first line is
+`start` prints the environment variables when the emulator is serving. The first line is
 
     export DATASTORE_EMULATOR_HOST=127.0.0.1:8081
 
-Exit codes: 0; 2, with one line on standard error, if the arguments, the port, a folder
+Exit codes: 0 for success. 2, with one line on standard error, if the arguments, the port, a folder
 or the running emulator cannot be used.
 """
 
@@ -51,9 +51,7 @@ def _port(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m emulator", description="A Google Cloud Datastore emulator.")
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", help="`start` if there is none"
-    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", help="default: start")
     _add_start(commands)
 
     def add(name: str, run: Callable[[argparse.Namespace], None], text: str) -> _Parser:
@@ -67,10 +65,10 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         return command
 
-    add("reset", _reset, "Forget all entities, end all transactions, remove all faults.")
+    add("reset", _reset, "Delete all entities, end all transactions, remove all faults.")
     for name, run, text in (
         ("export", _export, "Write all entities into a new folder, as lines of JSON."),
-        ("import", _import, "Store the entities of an export, over what is there."),
+        ("import", _import, "Store the entities of an export, replacing existing ones."),
     ):
         add(name, run, text).add_argument("folder", type=Path, metavar="DIR")
     env = add("env", _env, "Print the environment variables that send clients to the emulator.")
@@ -79,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "--shell",
         choices=list(SHELLS),
         default="fish" if Path(os.environ.get("SHELL", "")).name == "fish" else "bash",
-        help="whose syntax (default: as $SHELL says)",
+        help="the shell's syntax (default: the shell in $SHELL)",
     )
     return parser
 
@@ -102,8 +100,8 @@ def _add_start(commands: Any) -> None:
     parser.add_argument(
         "--concurrency-mode",
         choices=["pessimistic", "optimistic", "optimistic-with-entity-groups"],
-        default="pessimistic",  # as in a new database
-        help="what happens between transactions (default: %(default)s)",
+        default="pessimistic",  # the default of a new database
+        help="concurrency control of transactions (default: %(default)s)",
     )
     parser.add_argument(
         "--index-file", type=Path, metavar="FILE", help="the index.yaml (default: none)"
@@ -125,7 +123,7 @@ def _add_start(commands: Any) -> None:
         "--log-level",
         choices=["debug", "info", "warning", "error"],
         default="warning",
-        help="on standard error; debug has each RPC with its cost (default: %(default)s)",
+        help="log level; debug logs each RPC with its cost (default: %(default)s)",
     )
 
 
@@ -133,8 +131,7 @@ def _add_project(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--project",
         default="emulator",
-        help="that clients are to use, in the exports; every project is served"
-        " (default: %(default)s)",
+        help="project id in the printed variables; every project is served (default: %(default)s)",
     )
 
 
@@ -162,7 +159,7 @@ def _env(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Returns the exit code; exits itself for wrong arguments."""
+    """Run a command and return the exit code. Exits directly on wrong arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help")):
         given.insert(0, "start")

@@ -15,25 +15,26 @@ from urllib.parse import quote
 FORMAT = 1
 _ABOUT = "export.json"
 _DEFAULT = "(default)"
-# File systems end at 255.
+# File systems allow 255 bytes.
 _MAX_NAME = 200
 
 
 class DumpError(Exception):
-    """The folder cannot be written, or read. The text is one line."""
+    """The folder cannot be written or read. The text is one line."""
 
 
 def write(lines: Iterable[bytes], folder: Path) -> int:
-    """Write an export; returns how many entities it has.
+    """Write an export and return the number of its entities.
 
-    It is there as a whole, or not at all: it is written beside, and then renamed.
+    The export appears as a whole or not at all: it is written next to its final place, then
+    renamed.
 
     Raises:
-        DumpError: there is something in the folder, or it cannot be written.
+        DumpError: the folder is not empty, or cannot be written.
     """
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise DumpError(f"{folder} is there already, and not empty")
+            raise DumpError(f"{folder} exists and is not empty")
         beside = Path(tempfile.mkdtemp(prefix=".export-", dir=_made(folder.absolute().parent)))
         try:
             count = _write_lines(lines, beside)
@@ -72,7 +73,7 @@ def _write_lines(lines: Iterable[bytes], folder: Path) -> int:
 
 
 def _named(name: str) -> str:
-    """A file name for any name: neither a path, nor too long, nor another one's."""
+    """Return a unique file name for any name, neither a path nor too long."""
     quoted = quote(name, safe=" ()~:@").replace("..", "%2E%2E")
     if len(quoted) <= _MAX_NAME:
         return "%2E" if quoted == "." else quoted
@@ -80,10 +81,10 @@ def _named(name: str) -> str:
 
 
 def read(folder: Path) -> Iterator[bytes]:
-    """The lines of all files in a folder, an export's or written by hand.
+    """Yield the lines of all files in a folder, exported or written by hand.
 
     Raises:
-        DumpError: it cannot be read, has none, or is from a newer version.
+        DumpError: the folder cannot be read, has no files, or is from a newer version.
     """
     try:
         about = folder / _ABOUT
@@ -91,7 +92,7 @@ def read(folder: Path) -> Iterator[bytes]:
             _check(about)
         files = sorted(folder.rglob("*.jsonl"))
         if not files and not about.exists():
-            raise DumpError(f"{folder} has no export: there is no {_ABOUT} and no *.jsonl")
+            raise DumpError(f"{folder} has no export: neither {_ABOUT} nor *.jsonl")
         for path in files:
             with path.open("rb") as file:
                 yield from file
@@ -103,7 +104,7 @@ def _check(about: Path) -> None:
     try:
         written = int(json.loads(about.read_text())["format"])
     except (ValueError, KeyError, TypeError) as error:
-        raise DumpError(f"{about} is not of an export: {error!r}") from None
+        raise DumpError(f"{about} is not part of an export: {error!r}") from None
     if written > FORMAT:
         raise DumpError(
             f"{about} is from a newer version of the emulator (format {written}, this one "

@@ -1,4 +1,4 @@
-"""Environment variables, as a shell is told of them."""
+"""Environment variables in the syntax of a shell."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -7,13 +7,13 @@ SHELLS = {"bash": "export {}={}", "fish": "set -gx {} {}"}
 
 
 def exports(variables: Mapping[str, str], shell: str) -> Iterator[str]:
-    """A line for each variable, in the syntax of one of `SHELLS`."""
+    """Yield a line for each variable, in the syntax of one of `SHELLS`."""
     for name, value in variables.items():
         yield SHELLS[shell].format(name, shlex.quote(value))
 
 
 def datastore_variables(host: str, project: str) -> dict[str, str]:
-    """What sends the client libraries to an emulator."""
+    """Return the variables that direct the client libraries to an emulator."""
     return {
         "DATASTORE_EMULATOR_HOST": host,
         "DATASTORE_DATASET": project,

@@ -1,9 +1,9 @@
-"""A pytest plugin, there wherever the emulator is installed.
+"""A pytest plugin, active wherever the emulator is installed.
 
     def test_saving(datastore_emulator):
-        client = datastore.Client()  # finds it by the environment, and it is empty
+        client = datastore.Client()  # finds the empty emulator by the environment
 
-Whoever does not use its fixtures pays next to nothing for it.
+It costs next to nothing unless its fixtures are used.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ import emulator
 
 @pytest.fixture(scope="session")
 def datastore_emulator_options() -> dict[str, Any]:
-    """The arguments of `emulator.start`; to be overridden."""
+    """Return the arguments of `emulator.start`; override it to change them."""
     return {}
 
 
@@ -24,7 +24,7 @@ def datastore_emulator_options() -> dict[str, Any]:
 def datastore_emulator_session(
     datastore_emulator_options: dict[str, Any],
 ) -> "Iterator[emulator.Emulator]":
-    """One emulator for all tests of a run, with what they have left in it."""
+    """Provide one emulator for all tests of a run, including the data that they leave."""
     with emulator.start(**datastore_emulator_options) as running:
         yield running
 
@@ -33,7 +33,7 @@ def datastore_emulator_session(
 def datastore_emulator(
     datastore_emulator_session: "emulator.Emulator", monkeypatch: pytest.MonkeyPatch
 ) -> "emulator.Emulator":
-    """An empty emulator, which client libraries find through the environment."""
+    """Provide an empty emulator, which client libraries find through the environment."""
     datastore_emulator_session.reset()
     for name, value in datastore_emulator_session.env.items():
         monkeypatch.setenv(name, value)

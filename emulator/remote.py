@@ -1,12 +1,12 @@
-"""Asking a running emulator, over HTTP, for what is no RPC."""
+"""Requests beside the RPCs to a running emulator, over HTTP."""
 
 import http.client
 import json
 from collections.abc import Iterable, Iterator
 
-# A request may have 16 MiB; nobody else is served while one is stored.
+# A request may have 16 MiB; no other request is served while one is stored.
 _BYTES_AT_ONCE = 4 * 2**20
-# A reset or an import waits for the commit under way.
+# A reset or an import waits for the commit in progress.
 _TIMEOUT_SECONDS = 60
 
 
@@ -15,38 +15,38 @@ class RemoteError(Exception):
 
 
 class Remote:
-    """A running emulator.
+    """A running emulator in another process.
 
     Args:
-        host: "HOST:PORT", as in DATASTORE_EMULATOR_HOST; "http://" may stand before it, as
-            some clients want it.
+        host: "HOST:PORT", as in DATASTORE_EMULATOR_HOST; "http://" may precede it, as
+            some clients require.
     """
 
     def __init__(self, host: str) -> None:
         self._host = host.removeprefix("http://").rstrip("/")
 
     def reset(self) -> None:
-        """Forget everything: see `Emulator.reset`.
+        """Delete all data: see `Emulator.reset`.
 
         Raises:
-            RemoteError: it could not be asked.
+            RemoteError: the request failed.
         """
         for _ in self._ask("POST", "/reset"):
             pass
 
     def export(self) -> Iterator[bytes]:
-        """All entities as of now, a line of JSON each.
+        """Yield all entities as of now, a line of JSON each.
 
         Raises:
-            RemoteError: it could not be asked, or has gone in the middle of it.
+            RemoteError: the request failed, or the connection was lost in the middle.
         """
         return self._ask("GET", "/export")
 
     def load(self, lines: Iterable[bytes]) -> int:
-        """Store entities, many at once; returns how many.
+        """Store entities in large requests and return their number.
 
         Raises:
-            RemoteError: it could not be asked, or a line is no entity. The lines
+            RemoteError: the request failed, or a line is no entity. The lines
                 before may have been stored.
         """
         return sum(
@@ -56,7 +56,7 @@ class Remote:
         )
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> Iterator[bytes]:
-        """The lines of the answer."""
+        """Send a request and yield the lines of the response."""
         try:
             connection = http.client.HTTPConnection(self._host, timeout=_TIMEOUT_SECONDS)
         except http.client.InvalidURL as error:
@@ -90,4 +90,4 @@ def _reason(body: bytes) -> str:
     try:
         return " ".join(str(json.loads(body)["error"]).split())
     except (ValueError, KeyError, TypeError):
-        return f"this is no emulator: it answers {body[:100]!r}"
+        return f"this is not an emulator: it replied {body[:100]!r}"

@@ -1,4 +1,4 @@
-"""`python -m emulator start`: serving until a signal."""
+"""The command `python -m emulator start`: serving until a signal."""
 
 import argparse
 import logging
@@ -10,11 +10,11 @@ from emulator.exports import exports
 
 
 class StartError(Exception):
-    """It cannot serve. The text is one line."""
+    """The emulator cannot serve. The text is one line."""
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Serve as the options say, until SIGINT or SIGTERM.
+    """Serve with these options until SIGINT or SIGTERM.
 
     Raises:
         StartError: a port, the data folder or the index file cannot be used.
@@ -22,7 +22,7 @@ def serve(options: argparse.Namespace) -> None:
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # Before the slow imports, so that an early signal also ends in a clean exit.
+    # Before the slow imports, so that an early signal also leads to a clean exit.
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -55,7 +55,7 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def _memcached(host: str, port: int, running: ExitStack) -> str:
-    """Start the embedded memcached too; its address."""
+    """Start the embedded memcached too, and return its address."""
     from emulator.memcache.server import start
 
     try:

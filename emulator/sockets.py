@@ -8,12 +8,12 @@ _log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
-    """A socket that listens on an address; port 0 takes a free one.
+    """Return a socket that listens on an address; port 0 picks a free port.
 
-    A warning is logged if other machines can reach it: neither server asks for a password.
+    A warning is logged if other machines can reach it: neither server has passwords.
 
     Raises:
-        OSError: the address is taken, or does not resolve, or is not this machine's.
+        OSError: the address is taken, does not resolve, or is not this machine's.
     """
     family, kind, protocol, _name, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -29,7 +29,7 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
         raise
     if not is_loopback(listener):
         _log.warning(
-            "listening on %s: whoever reaches it can read and change everything, without a"
+            "listening on %s: any client that reaches it can read and change everything, without a"
             " password",
             listener.getsockname()[0],
         )
@@ -37,5 +37,5 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Whether only programs on this machine can connect."""
+    """Return whether only programs on this machine can connect."""
     return ipaddress.ip_address(listener.getsockname()[0]).is_loopback

@@ -1,4 +1,5 @@
-"""`python -m sample_app run`: the whole site on this machine; `lab`: the contention lab."""
+"""The command `python -m sample_app`: `run` starts the whole site on this machine, `lab` the
+contention lab."""
 
 from __future__ import annotations
 
@@ -26,10 +27,9 @@ def main() -> int:
     runner.set_defaults(command=lambda options: run())
     laboratory = commands.add_parser(
         "lab",
-        help="real concurrent requests, by what stands between them: what is lost, what it costs",
+        help="real concurrent requests under each protection: lost updates and costs",
         description="Starts a site of its own for each run and has clients send concurrent "
-        "requests that change one counter. Prints what was lost, refused and run again, and how "
-        "long they waited.",
+        "requests that change one counter. Prints lost updates, refusals, retries and waits.",
     )
     lab.add_arguments(laboratory)
     laboratory.set_defaults(command=lab.main)

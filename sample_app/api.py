@@ -1,4 +1,4 @@
-"""The JSON endpoints: one for each thing a learner can do, and the health check."""
+"""The JSON endpoints: one for each action of a learner, and the health check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ api = flask.Blueprint("api", __name__)
 
 @api.post("/api/learners")
 def create() -> tuple[flask.Response, int]:
-    """Add a learner: `name`, and `id` unless one can be made from the name."""
+    """Add a learner: `name`, and `id` unless it can be derived from the name."""
     name = validation.name(field("name"))
     given = field("id")
     learner_id = validation.id_from_name(name) if given is None else validation.learner_id(given)
@@ -27,7 +27,7 @@ def create() -> tuple[flask.Response, int]:
 
 @api.get("/api/learners/<learner_id>")
 def show(learner_id: str) -> flask.Response:
-    """One learner."""
+    """Return a learner."""
     return _learner(learners.find_learner(validation.learner_id(learner_id)))
 
 
@@ -45,7 +45,7 @@ def answer_exercise(learner_id: str, exercise: str) -> flask.Response:
 
 @api.post("/api/learners/<learner_id>/exercises/<exercise>/finish")
 def finish_exercise(learner_id: str, exercise: str) -> flask.Response:
-    """The learner has done a round of this exercise elsewhere: each one counts."""
+    """Count a round of this exercise that the learner did elsewhere; each one counts."""
     learner, points = exercises.finish_exercise(
         validation.learner_id(learner_id), catalogue.exercise(exercise), today()
     )
@@ -54,14 +54,14 @@ def finish_exercise(learner_id: str, exercise: str) -> flask.Response:
 
 @api.post("/api/learners/<learner_id>/videos/<video>/begin")
 def begin_video(learner_id: str, video: str) -> flask.Response:
-    """The learner begins this video."""
+    """Begin this video for the learner."""
     learner = videos.begin_video(validation.learner_id(learner_id), catalogue.video(video), now())
     return _learner(learner)
 
 
 @api.post("/api/learners/<learner_id>/videos/<video>/parts/<int:part>/finish")
 def finish_part(learner_id: str, video: str, part: int) -> flask.Response:
-    """The learner has read this part of the video, counted from 0."""
+    """Record that the learner has read this part of the video, counted from 0."""
     learner, points = videos.finish_part(
         validation.learner_id(learner_id), catalogue.video(video), part, now()
     )
@@ -70,7 +70,7 @@ def finish_part(learner_id: str, video: str, part: int) -> flask.Response:
 
 @api.post("/api/learners/<learner_id>/certificates/<course>")
 def award_certificate(learner_id: str, course: str) -> tuple[flask.Response, int]:
-    """Spend points on a certificate: 201, or 200 if the learner has it already."""
+    """Spend points on a certificate: 201, or 200 if the learner already has it."""
     learner, new = certificates.award_certificate(
         validation.learner_id(learner_id), catalogue.course(course)
     )
@@ -79,10 +79,10 @@ def award_certificate(learner_id: str, course: str) -> tuple[flask.Response, int
 
 @api.get("/healthz")
 def healthz() -> flask.Response:
-    """200 when this process can read from Datastore.
+    """Return 200 if this process can read from Datastore.
 
-    Says nothing of memcached on purpose: the site serves without it, so a load
-    balancer must not take it out.
+    Ignores memcached on purpose: the site serves without it, so a load balancer must keep the
+    process.
     """
     ndb.Key(Learner, "healthz").get(use_cache=False, timeout=2, retries=0)
     return flask.jsonify(status="ok", pid=os.getpid())

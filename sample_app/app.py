@@ -23,14 +23,14 @@ from userlock.contrib.flask import UserLock
 
 
 def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
-    """Build the site from `config`, and where that is silent from the environment.
+    """Build the site from `config`, and otherwise from the environment.
 
-    Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION,
-    THINK_MS, LAB_DIR and SECRET_KEY (see `sample_app.config`), and for tests NOW (a
-    function that returns the time, naive and in UTC) and LOCK_SERVICE. The rest goes to Flask.
+    Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION, THINK_MS, LAB_DIR
+    and SECRET_KEY (see `sample_app.config`), and for tests NOW (a function that returns the time,
+    naive and in UTC) and LOCK_SERVICE. Other keys are Flask's.
 
-    Opens connections: call it in the process that serves, not in one that forks
-    afterwards. A gRPC channel does not survive a fork.
+    It opens connections. Call it in the process that serves, not in one that forks afterwards. A
+    gRPC channel does not survive a fork.
     """
     config = dict(config or {})
     settings = Settings.load(config)
@@ -76,10 +76,10 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def _is_here(request: flask.Request) -> bool:
-    """Whether a request comes from this machine, past no proxy. A real site asks who it is.
+    """Return whether a request comes directly from this machine. A real site checks the user.
 
-    A page elsewhere can have its own name stand for this machine, and read the answers as
-    those of its own site: so the name has to be one of this machine's.
+    A foreign page can point its own host name at this machine and read the responses as its own
+    (DNS rebinding). So the host name has to be one of this machine's.
     """
     forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
     name = urlsplit(f"//{request.host}").hostname

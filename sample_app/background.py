@@ -1,9 +1,8 @@
-"""Work that outlives the request that asked for it: a thread with surroundings of its own.
+"""Work that outlives its request: a thread with its own ndb context and lock scope.
 
-A request's ndb context and lock scope end with the request, and a thread has
-neither; so it opens its own, as a script would. On Google Cloud, hand such work
-to Cloud Tasks instead: a thread ends with its process, and on Cloud Run it may
-get no CPU once the answer is out.
+A request's ndb context and lock scope end with the request. A thread has neither, so it opens its
+own, as a script would. On Google Cloud use Cloud Tasks instead: a thread ends with its process, and
+on Cloud Run it may get no CPU after the response.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Background:
-    """Starts threads that do batch work, with `client` and `service` as requests have them."""
+    """Batch work in threads, with the same `client` and `service` as requests."""
 
     def __init__(
         self,
@@ -39,15 +38,15 @@ class Background:
         app.extensions["background"] = self
 
     def start(self, what: str, work: Callable[[], object]) -> None:
-        """Begin `work`; `what` it is, is for those who wait for its locks. Errors are logged."""
+        """Begin `work`. Waiters for its locks see the name `what`. Errors are logged."""
         self._threads = [each for each in self._threads if each.is_alive()]
-        # A daemon: the process does not wait for it when it is told to stop.
+        # A daemon thread: the process does not wait for it when it stops.
         thread = threading.Thread(target=self._run, args=(what, work), name=what, daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Wait until all that was begun is done; `TimeoutError` if it is not, for tests."""
+        """Wait until all work is done, for tests; raise `TimeoutError` if it is not."""
         for thread in self._threads:
             thread.join(seconds)
             if thread.is_alive():
@@ -68,6 +67,6 @@ class Background:
 
 
 def background() -> Background:
-    """That of the app that serves this request."""
+    """Return the background work of the current app."""
     found: Background = flask.current_app.extensions["background"]
     return found

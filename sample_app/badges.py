@@ -1,4 +1,4 @@
-"""Badges, and the rule by which each is earned. Pure: no Datastore, no clock."""
+"""Badges and their rules. Pure: no Datastore, no clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What a rule may look at."""
+    """The input of a rule."""
 
     @property
     def best_streak(self) -> int: ...
@@ -20,7 +20,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Badge:
-    """A badge: once earned it is kept."""
+    """A badge. Once earned, it is kept."""
 
     slug: str
     title: str
@@ -38,5 +38,5 @@ BADGES = (
 
 
 def newly_earned(progress: Progress, have: Collection[str]) -> list[str]:
-    """The slugs of the badges earned by now and not yet in `have`, in the order above."""
+    """Return the slugs of the newly earned badges, without those in `have`, in the order above."""
     return [badge.slug for badge in BADGES if badge.slug not in have and badge.earned_by(progress)]

@@ -1,4 +1,4 @@
-"""What the site can be told, from `create_app`'s mapping or the environment."""
+"""The site's settings, from `create_app`'s mapping or the environment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MAX_LEASE_SECONDS = 600
 
 
 class Protection(enum.StrEnum):
-    """What stands between two requests that change one learner at the same time.
+    """The protection of a learner from concurrent changes.
 
-    `lock` is how the library is meant to be used: the lock and fenced writes. The
-    others exist to show what each half is for. `lock-only` trusts the lock, and
-    so loses updates when memcached is gone; `fencing` takes no lock and lets
-    Datastore refuse the stale write; `none` is the site without the library.
+    `lock` is the library's normal use: the lock and fenced writes. The others exist to show the
+    purpose of each half. `lock-only` relies on the lock alone, and so loses updates during an
+    outage of memcached. `fencing` takes no lock and lets Datastore refuse the stale write. `none`
+    is the site without the library.
     """
 
     LOCK = "lock"
@@ -28,30 +28,29 @@ class Protection(enum.StrEnum):
 
     @property
     def locked(self) -> bool:
-        """Whether the lock is taken, and the model layer checks that it was."""
+        """Return whether the lock is taken and checked by the model layer."""
         return self in {Protection.LOCK, Protection.LOCK_ONLY}
 
     @property
     def fenced(self) -> bool:
-        """Whether Datastore refuses a write that is based on a stale read."""
+        """Return whether Datastore refuses a write that is based on a stale read."""
         return self in {Protection.LOCK, Protection.FENCING}
 
 
 class ConfigError(ValueError):
-    """A setting has a value the site cannot run with; the message names it."""
+    """A setting has an unusable value. The message names the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The site's settings, checked.
 
-    `datastore_host` is the emulator's address, or None for Google's Datastore.
-    `think_ms` is for demonstrations and tests only: every action pauses that
-    long between its get and its put, which makes the race easy to lose.
-    `lab_dir` is where the contention lab keeps its runs; without it there is no lab.
-    `inspector` shows userlock's inspector to whoever is on this machine.
-    `lab_bench` serves what the contention lab runs, on a site of its own.
-    `lease_seconds` is how long the lock of a process that died keeps others out.
+    `datastore_host` is the emulator's address, or None for Google's Datastore. `think_ms` is for
+    demonstrations and tests only: every action pauses for that time between its get and its put,
+    which makes lost updates likely. `lab_dir` is the folder of the contention lab's runs; without
+    it there is no lab. `inspector` shows userlock's inspector to requests from this machine.
+    `lab_bench` serves the contention lab's endpoint, on a site of its own. `lease_seconds` is the
+    lifetime of a lock whose process died.
     """
 
     memcached: str
@@ -78,8 +77,8 @@ class Settings:
             protection=_protection(given.get("PROTECTION") or Protection.LOCK),
             think_ms=_milliseconds("THINK_MS", given.get("THINK_MS") or 0),
             lease_seconds=_lease(given.get("LEASE_SECONDS") or 60),
-            # Signs the cookie that says who is signed in. Workers must share it, so
-            # more than one process needs SECRET_KEY set.
+            # The key that signs the session cookie. Workers must share it, so a site with several
+            # processes needs SECRET_KEY.
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
             lab_bench=bool(given.get("LAB_BENCH")),
             lab_dir=str(given.get("LAB_DIR") or "") or None,

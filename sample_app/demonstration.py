@@ -1,4 +1,4 @@
-"""The one thing in this site that is for demonstrations and tests only."""
+"""A pause for demonstrations and tests, in one place."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import flask
 def think() -> None:
     """Pause between a get and its put for THINK_MS (normally 0).
 
-    Without protection two requests for one learner then overlap almost always,
-    so that a lost update shows in seconds rather than once in a busy week.
+    Without protection, two requests for one learner then overlap almost always. A lost update shows
+    within seconds instead of once in a busy week.
     """
     if milliseconds := flask.current_app.config["THINK_MS"]:
         time.sleep(milliseconds / 1000)

@@ -1,16 +1,10 @@
-"""What the site refuses, and why. The tree:
+"""The site's refusals. The tree:
 
-Refused               400  bad_request
-├─ BadInput           400  bad_input
-├─ SignInFirst        401  sign_in_first
-├─ ElsewhereForm      403  form_from_elsewhere
-├─ NotInGroup         403  not_in_group
-├─ Unknown            404  unknown_learner, unknown_exercise, …
-├─ LearnerExists      409  learner_exists
-├─ NotEnoughPoints    409  not_enough_points
-├─ TooEarly           409  too_early
-├─ ProjectExists      409  project_exists
-└─ TooManyProjects    409  too_many_projects
+Refused               400  bad_request ├─ BadInput           400  bad_input ├─ SignInFirst
+401  sign_in_first ├─ ElsewhereForm      403  form_from_elsewhere ├─ NotInGroup         403
+not_in_group ├─ Unknown            404  unknown_learner, unknown_exercise, … ├─ LearnerExists
+409  learner_exists ├─ NotEnoughPoints    409  not_enough_points ├─ TooEarly           409
+too_early ├─ ProjectExists      409  project_exists └─ TooManyProjects    409  too_many_projects
 """
 
 from __future__ import annotations
@@ -21,14 +15,14 @@ from sample_app.words import counted
 
 
 class Refused(Exception):
-    """The request was understood and is not carried out; nothing has changed."""
+    """The request is valid but not carried out. Nothing has changed."""
 
     status = 400
     code = "bad_request"
 
 
 class BadInput(Refused):
-    """A field is missing or has a value that makes no sense."""
+    """A field is missing or has an invalid value."""
 
     code = "bad_input"
 
@@ -38,7 +32,7 @@ class BadInput(Refused):
 
 
 class SignInFirst(Refused):
-    """This is for those who are signed in."""
+    """The action needs a signed-in user."""
 
     status = 401
     code = "sign_in_first"
@@ -48,7 +42,7 @@ class SignInFirst(Refused):
 
 
 class ElsewhereForm(Refused):
-    """A page of another site has sent this."""
+    """A page of another site sent the form."""
 
     status = 403
     code = "form_from_elsewhere"
@@ -58,7 +52,7 @@ class ElsewhereForm(Refused):
 
 
 class NotInGroup(Refused):
-    """A coach gives to the coach's own group only."""
+    """A coach can only give points to the coach's own group."""
 
     status = 403
     code = "not_in_group"
@@ -68,7 +62,7 @@ class NotInGroup(Refused):
 
 
 class Unknown(Refused):
-    """There is nothing of this kind with this name."""
+    """There is no object of this kind with this name."""
 
     status = 404
 
@@ -78,7 +72,7 @@ class Unknown(Refused):
 
 
 class LearnerExists(Refused):
-    """Somebody has this id already."""
+    """The id is taken."""
 
     status = 409
     code = "learner_exists"
@@ -88,7 +82,7 @@ class LearnerExists(Refused):
 
 
 class NotEnoughPoints(Refused):
-    """Something costs more points than there are."""
+    """The price is higher than the available points."""
 
     status = 409
     code = "not_enough_points"
@@ -99,7 +93,7 @@ class NotEnoughPoints(Refused):
 
 
 class TooEarly(Refused):
-    """Nobody reads that fast."""
+    """The learner finished faster than anyone can read."""
 
     status = 409
     code = "too_early"
@@ -122,7 +116,7 @@ class ProjectExists(Refused):
 
 
 class TooManyProjects(Refused):
-    """Who works on everything finishes nothing."""
+    """Too many projects are active."""
 
     status = 409
     code = "too_many_projects"

@@ -1,7 +1,7 @@
-"""What the lock did for this request, told to the client.
+"""A report to the client about the request's locks.
 
-Every answer to a request that took a lock carries a `Server-Timing` header
-(browsers show it in their network panel), and the pages say it in words.
+Every response to a request that took a lock has a `Server-Timing` header, which browsers show in
+their network panel. The pages report it in words.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from userlock.events import LISTENERS, Acquired, Event
 
 
 def install(app: flask.Flask) -> None:
-    """Add the header to the answers of `app`."""
+    """Add the header to the responses of `app`."""
     app.after_request(_add_header)
 
 
 def in_words() -> str:
-    """One short sentence on the locks that this request has taken."""
+    """Return one short sentence about the request's locks."""
     if not flask.current_app.config["PROTECTION"].locked:
         return "No lock was taken."
     taken = _taken()
     if not taken:
         return ""
     if any(event.degraded for event in taken):
-        return "memcached does not answer, so the lock was taken on trust."
+        return "memcached does not answer, so the lock is degraded."
     longest = max(taken, key=_waited)
     waited = f"{_waited(longest) * 1000:.1f} ms"
     return (
@@ -38,7 +38,7 @@ def _note(event: Event) -> None:
         flask.g.setdefault("locks_taken", []).append(event)
 
 
-# Once in a process, however many apps it builds.
+# Once per process, however many apps it builds.
 LISTENERS.add(_note)
 
 
@@ -49,7 +49,7 @@ def _taken() -> list[Acquired]:
 
 def _add_header(response: flask.Response) -> flask.Response:
     if taken := _taken():
-        # The longest one: a batch job takes hundreds.
+        # The longest one: a batch job takes hundreds of locks.
         longest = max(taken, key=_waited)
         how = "degraded" if longest.degraded else "contended" if longest.blocked_by else "free"
         header = f'lock;desc="{how}";dur={_waited(longest) * 1000:.1f}'

@@ -1,6 +1,6 @@
-"""What is kept. Everything of one learner is under one lock: the learner's id.
+"""The entities. All entities of one learner are under one lock: the learner's id.
 
-So is what is a coach's, under the coach's id, and the nightly job's own record.
+A coach's entities are under the coach's id. The nightly job's record has its own lock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sample_app import streaks
 
 
 class Viewing(userlock.Model):
-    """How far a learner is in a video; kept within the learner, so that both change in one put."""
+    """A learner's progress in a video, stored within the learner: both change in one put."""
 
     _write_policy = userlock.WritePolicy.STRUCTURED_ONLY
 
@@ -25,7 +25,7 @@ class Viewing(userlock.Model):
 
 
 class Learner(userlock.UserModel):
-    """One person. The key's name is the learner's id, and the lock id with it."""
+    """One person. The key's name is the learner's id and the lock id."""
 
     _lock_id_from_key = userlock.key_id
 
@@ -44,27 +44,27 @@ class Learner(userlock.UserModel):
 
     @property
     def id(self) -> str:
-        """The learner's id."""
+        """Return the learner's id."""
         return str(self.key.id())
 
     def earn(self, points: int, today: datetime.date) -> None:
-        """Add points for something learned today; keeps the streak going."""
+        """Add points for an activity today and extend the streak."""
         self.points += points
         self.streak, self.last_active = streaks.after_activity(self.streak, self.last_active, today)
         self.best_streak = max(self.best_streak, self.streak)
 
     def has_done(self, exercise: str, today: datetime.date) -> bool:
-        """Whether this exercise was finished today."""
+        """Return whether this exercise was finished today."""
         return self.done_on == today and exercise in self.done_that_day
 
     def note_done(self, exercise: str, today: datetime.date) -> None:
-        """This exercise is finished for today."""
+        """Record that this exercise is finished for today."""
         if self.done_on != today:
             self.done_on, self.done_that_day = today, []
         self.done_that_day.append(exercise)
 
     def viewing(self, video: str) -> Viewing | None:
-        """How far this learner is in a video; None: not begun."""
+        """Return this learner's progress in a video; None: not begun."""
         for viewing in self.viewings:
             if viewing.video == video:
                 found: Viewing = viewing
@@ -72,7 +72,7 @@ class Learner(userlock.UserModel):
         return None
 
     def as_json(self, today: datetime.date) -> dict[str, Any]:
-        """What the API tells about a learner."""
+        """Return a learner as the API shows it."""
         return {
             "id": self.id,
             "name": self.name,
@@ -87,7 +87,7 @@ class Learner(userlock.UserModel):
 
 
 class ExerciseLog(userlock.UserModel):
-    """An exercise that somebody finished."""
+    """A finished exercise."""
 
     _lock_id = "learner_id"
 
@@ -98,7 +98,7 @@ class ExerciseLog(userlock.UserModel):
 
 
 class VideoLog(userlock.UserModel):
-    """A stretch of a video that somebody watched."""
+    """A watched part of a video."""
 
     _lock_id = "learner_id"
 
@@ -110,9 +110,9 @@ class VideoLog(userlock.UserModel):
 
 
 class Certificate(userlock.UserModel):
-    """A certificate that was paid for with points; at most one per learner and course.
+    """A certificate, paid for with points; at most one per learner and course.
 
-    Its key is made of both ids, so that paying twice finds the first.
+    Its key consists of both ids, so that a second payment finds the first.
     """
 
     _lock_id = "learner_id"
@@ -124,15 +124,15 @@ class Certificate(userlock.UserModel):
 
     @classmethod
     def key_of(cls, learner_id: str, course: str) -> ndb.Key:
-        """The key of this learner's certificate of this course."""
+        """Return the key of this learner's certificate of this course."""
         return ndb.Key(cls, f"{learner_id}:{course}")
 
 
 class Project(userlock.UserModel):
-    """Something a learner works on. Its key lies below the learner's, and names the lock with it.
+    """A learner's project. Its key is below the learner's, which determines the lock id.
 
-    So a project can be deleted by its key alone, and a query for those of one
-    learner sees the latest state.
+    A project can therefore be deleted by its key alone, and a query for a learner's projects sees
+    the latest state.
     """
 
     _lock_id_from_key = userlock.root_id
@@ -143,12 +143,12 @@ class Project(userlock.UserModel):
 
     @property
     def id(self) -> int:
-        """The project's number, unique among its learner's."""
+        """Return the project's number, unique among its learner's."""
         return int(self.key.id())
 
 
 class Coach(userlock.UserModel):
-    """Somebody who looks after a group of learners, and has points to give away."""
+    """A coach of a group of learners, with points to give away."""
 
     _lock_id_from_key = userlock.key_id
 
@@ -158,15 +158,15 @@ class Coach(userlock.UserModel):
 
     @property
     def id(self) -> str:
-        """The coach's id: `coach:` and a name, so that no learner's is the same."""
+        """Return the coach's id: `coach:` and a name, so that it differs from any learner's."""
         return str(self.key.id())
 
 
 class Bonus(userlock.UserModel):
     """Points that a coach gave a learner.
 
-    Its key is made of the hand-out's id and the learner's, so that one that is
-    sent twice finds the first.
+    Its key consists of the ids of the hand-out and the learner, so that a repeated hand-out finds
+    the first.
     """
 
     _lock_id = "learner_id"
@@ -179,12 +179,12 @@ class Bonus(userlock.UserModel):
 
     @classmethod
     def key_of(cls, hand_out: str, learner_id: str) -> ndb.Key:
-        """The key of this learner's share in a hand-out."""
+        """Return the key of this learner's share in a hand-out."""
         return ndb.Key(cls, f"{hand_out}:{learner_id}")
 
 
 class NightlyRun(userlock.UserModel):
-    """How the nightly job is going, or went the last time. There is one."""
+    """The current or last run of the nightly job. There is one entity."""
 
     _lock_id_from_key = userlock.key_id
 

@@ -1,8 +1,8 @@
-"""What the client gets when something is refused or goes wrong: a problem document (RFC 9457)
-for the API, else a page.
+"""Responses to refusals and errors: a problem document (RFC 9457) for the API, else a page.
 
-The library's own answers (503, 409, and 500 where it is in doubt) stand for the API, and the
-site's look the same. People get the same status with a page that says in their words what happened.
+The library's own responses (503, 409, and 500 if the outcome is in doubt) are used for the API, and
+the site's have the same form. Browsers get the same status with a page that explains it in plain
+words.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _stale(error: userlock.StaleWriteError) -> Answer:
 
 @views.errorhandler(userlock.CommitInDoubt)
 def _in_doubt(error: userlock.CommitInDoubt | userlock.StaleWriteError) -> Answer:
-    # No Retry-After: what has landed would be done twice.
+    # No Retry-After: a change that did land would be made twice.
     page = _page(
         "Saved, or not?",
         "An answer of the database was lost on its way, so it is not certain that this was saved. "
@@ -87,16 +87,16 @@ def _refused(error: Refused) -> Answer:
 
 
 def _form_of(request: flask.Request) -> str:
-    """The page with the form that was sent: at the same address, else the front page."""
+    """Return the page of the submitted form: the same address, else the front page."""
     here = flask.current_app.create_url_adapter(request)
     assert here is not None
     return request.path if here.test(method="GET") else flask.url_for("views.home")
 
 
 def _datastore_trouble(error: GoogleAPIError) -> Answer:
-    """Datastore does not answer, or a transaction lost too many races while memcached is away."""
+    """Report a Datastore outage, or a transaction that lost too many races without memcached."""
     log.error("Datastore: %s", error, exc_info=error)
-    # No Retry-After where something was to be saved: what has landed would be done twice.
+    # No Retry-After after a write: a change that did land would be made twice.
     looking = flask.request.method in {"GET", "HEAD"}
     message = "The data cannot be reached right now" + (
         ": try again in a moment."
@@ -125,7 +125,7 @@ def _http_error(error: HTTPException) -> Answer:
     else:
         answer = flask.Response(_page(error.name, detail), status)
     for name, value in error.get_headers():
-        if name != "Content-Type":  # but Allow, Retry-After
+        if name != "Content-Type":  # except Allow, Retry-After
             answer.headers[name] = value
     return answer
 

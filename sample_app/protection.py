@@ -1,4 +1,4 @@
-"""Datastore client, lock service and model layer as the settings want them."""
+"""Datastore client, lock service and model layer for the settings."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from google.cloud import ndb
 
 import userlock
 from sample_app.config import Settings
+from userlock.lock.store import LeaseStore
 
 _DATASTORE_EMULATOR_HOST = "DATASTORE_EMULATOR_HOST"
 _environment = threading.Lock()
@@ -18,13 +19,13 @@ _ANY_VERSION = object()
 
 
 def ndb_client(settings: Settings) -> ndb.Client:
-    """A client for the emulator that `settings` names, else for Google's Datastore."""
+    """Return a client for the emulator that `settings` names, else for Google's Datastore."""
     with _emulator_host(settings.datastore_host):
         return ndb.Client(project=settings.project)
 
 
 def lock_service(settings: Settings) -> userlock.LockService:
-    """memcached behind the lock; for the demonstrations without a lock, nothing at all."""
+    """Return a lock service with memcached, or without any lock for the demonstrations."""
     if settings.protection.locked:
         return userlock.LockService.from_url(
             f"memcache://{settings.memcached}?prefix=learn",
@@ -34,7 +35,7 @@ def lock_service(settings: Settings) -> userlock.LockService:
 
 
 def model_layer(settings: Settings) -> userlock.Settings:
-    """Checks and fencing, each only where the protection has it."""
+    """Return the settings of the model layer: checks and fencing as the protection has them."""
     locked = settings.protection.locked
     return userlock.Settings(
         enforcement=userlock.Enforcement.RAISE if locked else userlock.Enforcement.OFF,
@@ -42,11 +43,10 @@ def model_layer(settings: Settings) -> userlock.Settings:
     )
 
 
-class GrantsEverybody:
+class GrantsEverybody(LeaseStore):
     """A lease store that grants every lease at once: the lock, removed.
 
-    For the negative control only. The handlers stay as they are, so that what
-    is compared is the protection and nothing else.
+    For the negative control only. The handlers are unchanged, so that only the protection differs.
     """
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object:
@@ -70,8 +70,8 @@ class GrantsEverybody:
 
 @contextlib.contextmanager
 def _emulator_host(address: str | None) -> Iterator[None]:
-    # ndb.Client knows the emulator by its environment variable only, and reads
-    # it while it is built.
+    # ndb.Client finds the emulator by its environment variable only, and reads it in its
+    # constructor.
     with _environment:
         before = os.environ.pop(_DATASTORE_EMULATOR_HOST, None)
         if address is not None:

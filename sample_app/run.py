@@ -1,4 +1,4 @@
-"""What `make run` shows: start everything, say where it is, wait, stop everything."""
+"""The command `make run`: start everything, print the addresses, wait, stop everything."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ POLL_SECONDS = 0.2
 
 
 def run(environ: Mapping[str, str] | None = None) -> int:
-    """Run the stack until Ctrl-C, SIGTERM or SIGHUP. Returns the exit code.
+    """Run the stack until Ctrl-C, SIGTERM or SIGHUP, and return the exit code.
 
-    0 after a signal, 1 when a process died, 2 when a setting or a port is
-    unusable. Whatever it returns, nothing that it started is left.
+    0 after a signal, 1 if a process died, 2 if a setting or a port is unusable. In each case all
+    processes that it started have ended.
     """
     environ = os.environ if environ is None else environ
     started = time.monotonic()
@@ -50,7 +50,7 @@ def run(environ: Mapping[str, str] | None = None) -> int:
 
 
 class _Interrupted(BaseException):
-    """Ctrl-C, SIGTERM or SIGHUP. A BaseException: nothing on the way may keep it."""
+    """Ctrl-C, SIGTERM or SIGHUP. A BaseException, so that no handler in between stops it."""
 
 
 def _configured(environ: Mapping[str, str]) -> Stack:
@@ -58,13 +58,13 @@ def _configured(environ: Mapping[str, str]) -> Stack:
     port = ports.from_environment(environ, "PORT")
     if port is None:
         port = PORT
-    # Nobody types these two, so any free port will do unless one is asked for.
+    # Nobody types these two, so any free port will do unless one is configured.
     datastore_port = ports.from_environment(environ, "DATASTORE_PORT")
     if datastore_port is None:
-        datastore_port = ports.prefer(DATASTORE_PORT, besides=(port,))
+        datastore_port = ports.prefer(DATASTORE_PORT, taken=(port,))
     memcached_port = ports.from_environment(environ, "MEMCACHED_PORT")
     if memcached_port is None:
-        memcached_port = ports.prefer(MEMCACHED_PORT, besides=(port, datastore_port))
+        memcached_port = ports.prefer(MEMCACHED_PORT, taken=(port, datastore_port))
     return Stack(
         port=port,
         datastore_port=datastore_port,
@@ -77,7 +77,7 @@ def _configured(environ: Mapping[str, str]) -> Stack:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """The first signal raises `_Interrupted`; those after it do not cut the stopping short."""
+    """Raise `_Interrupted` on the first signal. Later ones do not interrupt the stopping."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def on_first(number: int, frame: object) -> None:
@@ -95,7 +95,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def _seed(stack: Stack) -> None:
-    """Add the demo learners, through the site itself."""
+    """Add the demo learners through the site itself."""
     request = urllib.request.Request(f"{stack.app_url}/tasks/seed", method="POST")  # noqa: S310
     # No proxy, whatever the environment says: the site is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -104,18 +104,18 @@ def _seed(stack: Stack) -> None:
 
 
 def _supervise(stack: Stack) -> None:
-    """Watch the children; returns never, raises `ChildDied` when the site cannot go on.
+    """Watch the children until the site cannot go on, then raise `ChildDied`.
 
-    Without memcached it can, so that one is started again after a pause that is
-    long enough to see the site carry on without it.
+    The site works without memcached, which is restarted after a pause. The pause is long enough to
+    see the site without it.
     """
     while True:
         stack.check()
         if not stack.memcached.running:
             _say(
                 f"{stack.memcached.report_of_death()}\n"
-                "The site goes on without it: leases are taken on trust and stale writes are "
-                f"refused. Starting it again in {MEMCACHED_PAUSE_SECONDS:.0f} s."
+                "The site continues without it: leases are degraded and stale writes are "
+                f"refused. Restarting it in {MEMCACHED_PAUSE_SECONDS:.0f} s."
             )
             time.sleep(MEMCACHED_PAUSE_SECONDS)
             stack.memcached.restart()
@@ -140,16 +140,16 @@ Ready in {seconds:.1f} s.
 
 Try this:
 
-  open {url} in a browser: be one of the learners or a coach, see the streak grow
-  open {url}/nightly : the nightly job, and how far it is
-  open {url}/lab/ : what is lost without a lock, and what with one
-  open {url}/userlock/ : the inspector: who holds a lock, who waits, and what for
+  open {url} in a browser: sign in as a learner or a coach, see the streak grow
+  open {url}/nightly : the nightly job and its progress
+  open {url}/lab/ : lost updates without a lock and with one
+  open {url}/userlock/ : the inspector: the holder and the waiters of each lock
   curl -X POST {url}/api/learners/ada/exercises/primes/finish
   curl {url}/api/learners/ada
   curl -X POST {url}/tasks/award-badges        the nightly job, as a scheduler starts it
-  tail -f {_short(stack.log_dir)}/site.log        who waited for which lock
-  kill {stack.memcached.pid}        memcached goes, the site stays
-  PROTECTION=none THINK_MS=50 make run        the site as it would be without a lock
+  tail -f {_short(stack.log_dir)}/site.log        waits for locks
+  kill {stack.memcached.pid}        stops memcached; the site continues
+  PROTECTION=none THINK_MS=50 make run        the site without the lock
 
 Ctrl-C stops everything.
 """

@@ -1,13 +1,12 @@
-"""Forms are taken from this site's own pages only (no cross-site request forgery).
+"""Protection from cross-site request forgery: only this site's own pages may send forms.
 
-A page elsewhere can make a browser post a form to here, with the cookies of
-whoever is signed in. Browsers say where a request comes from: `Sec-Fetch-Site`
-on every request to a secure site or to this machine, `Origin` on every POST.
-Pages cannot forge either. A request with neither is no browser's, and so has
-nobody's cookies to misuse.
+A foreign page can make a browser post a form to this site, with the cookies of the signed-in user.
+Browsers report the origin of a request: `Sec-Fetch-Site` on every request to a secure site or to
+this machine, `Origin` on every POST. Pages cannot forge either. A request with neither is not from
+a browser, and so carries no cookies to misuse.
 
-Holds for all that is not a GET, whatever route it has, so no form can forget a
-token. `SameSite=Lax` on the cookie is the second line.
+The check covers all requests except GET, on every route, so no form can forget a token.
+`SameSite=Lax` on the cookie is the second line.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _check() -> None:
 def _from_here(request: flask.Request) -> bool:
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
-        # "none": typed, or from a bookmark. "same-site" is another host of the same domain.
+        # "none": typed or bookmarked. "same-site" is another host of the same domain.
         return site in {"same-origin", "none"}
     origin = request.headers.get("Origin")
     return origin is None or urlsplit(origin).netloc == request.host

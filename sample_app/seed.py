@@ -13,7 +13,7 @@ from sample_app.models import Coach, ExerciseLog, Learner, VideoLog, Viewing
 
 @dataclass(frozen=True)
 class _Demo:
-    """Somebody with a past: so many days in a row up to `days_ago`, one exercise a day."""
+    """A demo learner with a past: so many days in a row up to `days_ago`, one exercise a day."""
 
     id: str
     name: str
@@ -34,14 +34,14 @@ _COACHES = {
     "coach:mira": ("Mira Solberg", ("ada", "bruno", "chen")),
     "coach:tomas": ("Tomás Rivera", ("dalia", "chen", "bruno")),
 }
-#: What each coach may give away.
+#: The points that each coach may give away.
 BONUS = 500
 
 
 def demo_learners(today: datetime.date) -> list[str]:
-    """Add the demo learners that are missing, each under its lock; returns their ids.
+    """Add the missing demo learners, each under its lock, and return their ids.
 
-    Calling it again, also from two processes at once, adds nothing twice.
+    A repeated call, also from two processes at once, adds nothing twice.
     """
     created = []
     for demo in _DEMOS:
@@ -53,7 +53,7 @@ def demo_learners(today: datetime.date) -> list[str]:
 
 
 def demo_coaches() -> list[str]:
-    """Add the demo coaches that are missing, each under its lock; returns their ids."""
+    """Add the missing demo coaches, each under its lock, and return their ids."""
     created = []
     for coach_id, (name, learner_ids) in _COACHES.items():
         with userlock.global_lock(coach_id, wait_timeout=5):

@@ -1,7 +1,7 @@
-"""Who is signed in: a name in a signed cookie, chosen from a list.
+"""The signed-in user: a name in a signed cookie, chosen from a list.
 
-There are no passwords: this is a sample, and everybody may be everybody. A real
-site puts its own sign-in here; the rest asks `learner_id` and `coach_id` only.
+There are no passwords: this is a sample, and everybody may sign in as anybody. A real site puts its
+own sign-in here. The rest of the code calls `learner_id` and `coach_id` only.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ _COACH = "coach_id"
 
 
 def sign_in(who: Learner | Coach) -> None:
-    """Whoever was signed in before is signed out."""
+    """Sign in, and sign out the previous user."""
     sign_out()
     flask.session[_COACH if isinstance(who, Coach) else _LEARNER] = who.id
     flask.session["name"] = who.name
 
 
 def sign_out() -> None:
-    """Nobody is signed in; messages that are still to be shown stay."""
+    """Sign out. Messages that were not shown yet are kept."""
     for key in (_LEARNER, _COACH, "name"):
         flask.session.pop(key, None)
 
 
 def learner_id() -> str:
-    """The id of the learner who is signed in, or `SignInFirst`."""
+    """Return the id of the signed-in learner, or raise `SignInFirst`."""
     return _id(_LEARNER, "learner")
 
 
 def coach_id() -> str:
-    """The id of the coach who is signed in, or `SignInFirst`."""
+    """Return the id of the signed-in coach, or raise `SignInFirst`."""
     return _id(_COACH, "coach")
 
 

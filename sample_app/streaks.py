@@ -1,6 +1,6 @@
-"""Streaks: on how many days in a row somebody learned something.
+"""Streaks: the number of consecutive days with an activity.
 
-A day is a UTC date. Pure functions; the caller says what today is.
+A day is a UTC date. Pure functions; the caller gives today's date.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import datetime
 def after_activity(
     streak: int, last_active: datetime.date | None, today: datetime.date
 ) -> tuple[int, datetime.date]:
-    """The streak and the last active day once something was done `today`.
+    """Return the streak and the last active day after an activity `today`.
 
-    A `today` before the last active day (two clocks that disagree around
-    midnight) changes nothing: a streak never shrinks because of learning.
+    A `today` before the last active day (two clocks that disagree around midnight) changes nothing:
+    a streak never shrinks because of learning.
     """
     if last_active is None:
         return 1, today
@@ -25,7 +25,7 @@ def after_activity(
 
 
 def as_of(streak: int, last_active: datetime.date | None, today: datetime.date) -> int:
-    """The streak to show `today`: it lasts until a whole day has passed without learning."""
+    """Return the streak to show `today`: it ends after a whole day without an activity."""
     if last_active is None or (today - last_active).days > 1:
         return 0
     return streak

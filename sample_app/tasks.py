@@ -1,7 +1,7 @@
-"""Batch work: the nightly job, and those who are here from the start.
+"""Batch work: the nightly job, and the demo learners.
 
-`POST /tasks/…` is what a scheduler calls; the library gives these requests batch
-priority. In production let only the scheduler's account reach this prefix.
+A scheduler calls `POST /tasks/…`, and the library gives these requests batch priority. In
+production restrict this prefix to the scheduler's account.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ tasks = flask.Blueprint("tasks", __name__, url_prefix="/tasks")
 
 @tasks.post("/award-badges")
 def award_badges_endpoint() -> flask.Response:
-    """The nightly job, and what it did. While it runs, another one is a 503: it is tried again."""
+    """Run the nightly job and report its result. A second one at the same time gets a 503 and is
+    retried."""
     return flask.jsonify(award_badges().to_dict(exclude=("began", "over")))
 
 
 @tasks.post("/seed")
 def seed_endpoint() -> flask.Response:
-    """Add the demo learners, and their coaches, that are not there yet."""
+    """Add the missing demo learners and coaches."""
     return flask.jsonify({"created": seed.demo_learners(today()), "coaches": seed.demo_coaches()})

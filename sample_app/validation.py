@@ -1,4 +1,4 @@
-"""What people type, checked before it becomes a key or a number. Pure functions."""
+"""User input, checked before it becomes a key or a number. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
 
 def learner_id(value: object) -> str:
-    """An id as it stands in a URL: small letters, digits and inner hyphens."""
+    """Check an id as in a URL: small letters, digits and inner hyphens."""
     if not isinstance(value, str) or not _ID.fullmatch(value) or len(value) > MAX_ID_LENGTH:
         raise BadInput(
             "id",
@@ -29,26 +29,26 @@ def learner_id(value: object) -> str:
 
 
 def name(value: object) -> str:
-    """A person's name, trimmed; any script, no control characters."""
+    """Check a person's name, trimmed; any script, no control characters."""
     return line("name", value, longest=MAX_NAME_LENGTH)
 
 
 def line(field: str, value: object, *, longest: int, empty: bool = False) -> str:
-    """One line of text, trimmed; any script, no control characters."""
+    """Check one line of text, trimmed; any script, no control characters."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
     if not text and not empty:
         raise BadInput(field, f"a {field} is needed")
     if len(text) > longest:
         raise BadInput(field, f"at most {longest} characters")
-    # Cc: control, Cs: half of a surrogate pair. Neither belongs in a line of
-    # text, and the second cannot even be stored.
+    # Cc: control, Cs: half of a surrogate pair. Neither belongs in a line of text, and the second
+    # cannot be stored.
     if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
         raise BadInput(field, "no control characters")
     return text
 
 
 def id_from_name(value: str) -> str:
-    """An id made from a name: "Zoë Ångström" becomes "zoe-angstrom"."""
+    """Derive an id from a name: "Zoë Ångström" becomes "zoe-angstrom"."""
     plain = unicodedata.normalize("NFKD", value).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:MAX_ID_LENGTH].strip("-")
     if not slug:
@@ -57,7 +57,7 @@ def id_from_name(value: str) -> str:
 
 
 def number(field: str, value: object, *, least: int, most: int) -> int:
-    """A whole number from `least` to `most`; text is read as a number."""
+    """Check a whole number from `least` to `most`; text is parsed."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -66,7 +66,7 @@ def number(field: str, value: object, *, least: int, most: int) -> int:
 
 
 def answers(value: object, exercise: Exercise) -> list[int | None]:
-    """One answer to each question: the number of a choice, from 0, or None for none."""
+    """Check one answer to each question: the number of a choice, from 0, or None."""
     questions = exercise.questions
     if not isinstance(value, list) or len(value) != len(questions):
         raise BadInput("answers", f"a list of {len(questions)}, one for each question")

@@ -1,4 +1,4 @@
-"""Small helpers that pages, API and tasks share."""
+"""Small helpers shared by pages, API and tasks."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import flask
 
 
 def now() -> datetime.datetime:
-    """The time in UTC, naive as ndb keeps it, by the app's own clock (NOW: tests choose it)."""
+    """Return the time in UTC, naive as in ndb, by the app's own clock (tests set NOW)."""
     clock = cast(Callable[[], datetime.datetime], flask.current_app.config["NOW"])
     return clock()
 
 
 def today() -> datetime.date:
-    """The date of `now()`."""
+    """Return the date of `now()`."""
     return now().date()
 
 
 def utc_now() -> datetime.datetime:
-    """The default for NOW."""
+    """Return the time by the system's clock: the default of NOW."""
     return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
 
 
 def field(name: str) -> object:
-    """A field of the request's JSON object, or of its form; None when it is missing."""
+    """Return a field of the request's JSON object or form; None if it is missing."""
     if flask.request.is_json:
         body = flask.request.get_json()
         return body.get(name) if isinstance(body, dict) else None

@@ -1,4 +1,4 @@
-"""What a WSGI server loads: `gunicorn sample_app.wsgi:app`, without `--preload`."""
+"""The module that a WSGI server loads: `gunicorn sample_app.wsgi:app`, without `--preload`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 from sample_app.app import create_app
 
-# INFO shows who waited for a lock, and who was in the way.
+# INFO logs waits for a lock, with the holder.
 logging.basicConfig(
     level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 )

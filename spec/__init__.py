@@ -1,1 +1,1 @@
-"""The protocol as a model in Promela, and what is checked of it: see README.md beside this."""
+"""The protocol as a model in Promela, and its checks: see README.md in this folder."""

@@ -1,5 +1,7 @@
-"""`make spec`: checks the models exhaustively with spin, and prints a table. Exit code 1 if any
-check comes out otherwise than expected, or was not finished."""
+"""The command `make spec`: checks the models exhaustively with spin, and prints a table.
+
+The exit code is 1 if any check has an unexpected result, or was not finished.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ _MEGABYTES = 16000
 
 
 class Outcome(NamedTuple):
-    """What came of a check.
+    """The result of a check.
 
     Attributes:
-        verdict: "holds", "fails", or what went wrong.
-        states: how many were visited.
+        verdict: "holds", "fails", or an error.
+        states: number of visited states.
         depth: the longest path, in steps.
-        seconds: for spin, the compiler and the search.
+        seconds: the time of spin, the compiler and the search.
     """
 
     verdict: str
@@ -36,7 +38,7 @@ class Outcome(NamedTuple):
 
 
 def run(check: Check) -> Outcome:
-    """Run one check. Raises `CalledProcessError` when a model is not even compiled."""
+    """Run one check. Raises `CalledProcessError` if a model does not compile."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="userlock-spec-") as folder:
         for model in _HERE.glob("*.pml"):
@@ -62,7 +64,7 @@ def _commands(check: Check) -> list[list[str]]:
 
 
 def understand(said: str, seconds: float) -> Outcome:
-    """What a verifier's output says. A search that was cut short has no verdict but that."""
+    """Parse a verifier's output. A search that was cut short has its own verdict."""
     states = re.search(r"(\d+) states, stored", said)
     depth = re.search(r"depth reached (\d+)", said)
     errors = re.search(r"errors: (\d+)", said)
@@ -78,24 +80,24 @@ def understand(said: str, seconds: float) -> Outcome:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. The exit code."""
+    """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="also what takes minutes")
+    parser.add_argument("--full", action="store_true", help="also run the checks that take minutes")
     full = parser.parse_args(arguments).full
     if shutil.which("spin") is None or shutil.which("gcc") is None:
         print("The models need spin and gcc: `make servers` installs them.", file=sys.stderr)
         return 1
     wrong = 0
-    print(f"{'what':70} {'states':>10} {'depth':>7} {'s':>6}  verdict")
+    print(f"{'run':70} {'states':>10} {'depth':>7} {'seconds':>7}  verdict")
     for check in (*CHECKS, *(LONG_CHECKS if full else ())):
         outcome = run(check)
         expected = "holds" if check.holds else "fails"
         note = "" if outcome.verdict == expected else f"  (should be: {expected})"
         wrong += bool(note)
-        verdict = f"{outcome.verdict}{', as it must' if not check.holds and not note else ''}"
+        verdict = f"{outcome.verdict}{', as expected' if not check.holds and not note else ''}"
         print(
             f"{check.says:70} {outcome.states:10,} {outcome.depth:7,} "
-            f"{outcome.seconds:6.1f}  {verdict}{note}",
+            f"{outcome.seconds:7.1f}  {verdict}{note}",
             flush=True,
         )
     return 1 if wrong else 0

@@ -1,4 +1,4 @@
-"""What `make spec` checks: each run of a model, and whether it must hold or must fail."""
+"""The checks of `make spec`: each run of a model, and whether it must hold or must fail."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ class Check(NamedTuple):
     """One run of spin over a model.
 
     Attributes:
-        says: what is checked, or what was left out so that it must fail.
+        says: the property, or the omission that must make it fail.
         model: the file.
-        options: what the model is compiled with (`-D…` of spin).
-        holds: whether it must; otherwise a counter-example must be found.
-        claim: the name of a formula that is checked, with weak fairness; empty: assertions and
-            the absence of deadlocks.
+        options: compile-time options of the model (`-D…` of spin).
+        holds: whether the check must hold; otherwise spin must find a counter-example.
+        claim: the name of a formula to check, with weak fairness; empty: assertions and the
+            absence of deadlocks.
     """
 
     says: str
@@ -24,64 +24,64 @@ class Check(NamedTuple):
     claim: str = ""
 
 
-#: Two people and a batch worker, instead of three and one.
-_TWO = "-DWITHOUT_PERSON_3"
+#: Two interactive clients and a batch client, instead of three and one.
+_TWO = "-DWITHOUT_CLIENT_3"
 #: One accident of any kind, at any moment.
 _SMALL = (_TWO, "-DACCIDENTS=1")
-#: Only deaths and lost patience.
+#: Only deaths and timeouts.
 _ORDERLY = ("-DPAUSES=0", "-DLOSSES=0", "-DLOST_REPLIES=0", "-DSLOW_REPLIES=0")
-#: Everybody comes again and again.
+#: All clients repeat for ever.
 _FOR_EVER = ("-DPROGRESS", "-DLOOPS=true", "-DEXTENSIONS=0", *_ORDERLY)
-#: One of the others than client 2 (a person), or 4 (batch), dies or gives up.
-_BUT_PERSON = (_TWO, "-DACCIDENTS=1", "-DLASTING=4", *_FOR_EVER)
+#: One of the clients other than client 2 (interactive), or 4 (batch), dies or gives up.
+_BUT_INTERACTIVE = (_TWO, "-DACCIDENTS=1", "-DLASTING=4", *_FOR_EVER)
 _BUT_BATCH = (_TWO, "-DACCIDENTS=1", "-DLASTING=16", *_FOR_EVER)
 _DISTURBED = ("-DLOCK_MAY_FAIL=1", "-DLOST_REPLIES=1", "-DOLD_READS=1")
 
 CHECKS = (
-    Check("exclusion, order, no deadlock: three people, batch; one accident", "lock.pml",
+    Check("exclusion, order, no deadlock: 3 interactive, 1 batch; one accident", "lock.pml",
           ("-DACCIDENTS=1",)),
-    Check("the same: two people, batch; two accidents", "lock.pml", (_TWO, "-DACCIDENTS=2")),
-    Check("the same: one accident, and whoever likes tries only once", "lock.pml",
+    Check("the same: 2 interactive, 1 batch; two accidents", "lock.pml", (_TWO, "-DACCIDENTS=2")),
+    Check("the same: one accident; clients may try only once", "lock.pml",
           (*_SMALL, "-DTRY_ONCE")),
-    Check("a person who waits is served, though another dies or gives up", "lock.pml",
-          _BUT_PERSON, claim="person_is_served"),
-    Check("batch that waits is served, though another dies or gives up", "lock.pml",
+    Check("a waiting interactive client is served; another dies or gives up", "lock.pml",
+          _BUT_INTERACTIVE, claim="interactive_is_served"),
+    Check("a waiting batch client is served; another dies or gives up", "lock.pml",
           _BUT_BATCH, claim="batch_is_served"),
-    Check("with release by plain delete", "lock.pml", (*_SMALL, "-DPLAIN_DELETE"), holds=False),
-    Check("with heartbeats by plain touch", "lock.pml", (*_SMALL, "-DPLAIN_TOUCH"), holds=False),
-    Check("with versions trusted after a restart", "lock.pml", (*_SMALL, "-DTRUST_VERSIONS"),
+    Check("release by plain delete", "lock.pml", (*_SMALL, "-DPLAIN_DELETE"), holds=False),
+    Check("renewals by plain touch", "lock.pml", (*_SMALL, "-DPLAIN_TOUCH"), holds=False),
+    Check("versions trusted after a restart", "lock.pml", (*_SMALL, "-DTRUST_VERSIONS"),
           holds=False),
-    Check("with leases that lapse early in the store", "lock.pml", (*_SMALL, "-DLAPSES_EARLY"),
+    Check("leases that lapse early in the store", "lock.pml", (*_SMALL, "-DLAPSES_EARLY"),
           holds=False),
-    Check("with a free lock for whoever sees it first", "lock.pml",
+    Check("a free lock for the first client to see it", "lock.pml",
           (_TWO, *_ORDERLY, "-DTURNS_OFF"), holds=False),
-    Check("with the batch rule off", "lock.pml", (_TWO, *_ORDERLY, "-DBATCH_RULE_OFF"),
+    Check("batch does not stand back", "lock.pml", (_TWO, *_ORDERLY, "-DBATCH_RULE_OFF"),
           holds=False),
-    Check("with nobody who passes the dead", "lock.pml", (*_BUT_PERSON, "-DPATIENCE_WITHOUT_END"),
-          holds=False, claim="person_is_served"),
-    Check("with batch that does not age", "lock.pml", (*_BUT_BATCH, "-DAGEING_OFF"),
+    Check("dead waiters are not passed", "lock.pml", (*_BUT_INTERACTIVE, "-DNO_PASSING"),
+          holds=False, claim="interactive_is_served"),
+    Check("batch does not age", "lock.pml", (*_BUT_BATCH, "-DAGEING_OFF"),
           holds=False, claim="batch_is_served"),
-    Check("nothing lost, nobody refused: the lock works", "commit.pml"),
-    Check("nothing lost: the lock fails, a reply is lost, caches are old", "commit.pml",
+    Check("nothing lost, nothing refused: the lock works", "commit.pml"),
+    Check("nothing lost: the lock fails, a reply is lost, caches are stale", "commit.pml",
           _DISTURBED),
     Check("nothing lost without fencing: the lock works", "commit.pml", ("-DFENCING_OFF",)),
-    Check("with fencing off: the lock fails", "commit.pml",
+    Check("without fencing: the lock fails", "commit.pml",
           ("-DLOCK_MAY_FAIL=1", "-DFENCING_OFF"), holds=False),
-    Check("with release before commit", "commit.pml", ("-DRELEASE_BEFORE_COMMIT",), holds=False),
-    Check("with the context cache's eviction off", "commit.pml", ("-DEVICTION_OFF",),
+    Check("release before the commit", "commit.pml", ("-DRELEASE_BEFORE_COMMIT",), holds=False),
+    Check("no eviction from the context cache", "commit.pml", ("-DEVICTION_OFF",),
           holds=False),
-    Check("with writes recognised by their content", "commit.pml", (*_DISTURBED, "-DBY_CONTENT"),
+    Check("writes recognised by their content", "commit.pml", (*_DISTURBED, "-DBY_CONTENT"),
           holds=False),
 )  # fmt: skip
 
-#: What takes minutes, and gigabytes: `make spec SPEC=--full`.
+#: Checks that take minutes and gigabytes: `make spec SPEC=--full`.
 LONG_CHECKS = (
-    Check("a person who waits is served: three people", "lock.pml", _FOR_EVER,
-          claim="person_is_served"),
-    Check("batch that waits is served: three people", "lock.pml", _FOR_EVER,
+    Check("a waiting interactive client is served: 3 interactive", "lock.pml", _FOR_EVER,
+          claim="interactive_is_served"),
+    Check("a waiting batch client is served: 3 interactive", "lock.pml", _FOR_EVER,
           claim="batch_is_served"),
-    Check("exclusion, order: three people; one accident; some try only once", "lock.pml",
+    Check("exclusion, order: 3 interactive; one accident; may try only once", "lock.pml",
           ("-DACCIDENTS=1", "-DTRY_ONCE")),
-    Check("exclusion, order, no deadlock: three people, batch; two accidents", "lock.pml",
+    Check("the first run, with two accidents", "lock.pml",
           ("-DACCIDENTS=2",)),
 )  # fmt: skip

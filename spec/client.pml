@@ -1,31 +1,31 @@
-/* One client: a call of acquire. What comes then is in tenure.pml.
+/* One client: a call of acquire. Its tenure follows in tenure.pml.
  *
- * Each label is the command that is sent next; what is decided on its answer
- * belongs to the same step. README.md says which function each label is.
+ * Each label is the next command; the decision on its reply belongs to the same step. README.md
+ * names the function of each label.
  */
 
 #include "own.pml"
 
 byte extensions = EXTENSIONS;
 
-/* The lock is left: what is sent now ends the lease, for its holder it is over. */
+/* The lock is left: the next command ends the lease. For its holder it has already ended. */
 #define LEAVING(c) confirmed = confirmed & ~BIT(c); contended = 0
 
-#define TAKE_AWAY(c) \
+#define REMOVE_RECORD(c) \
     remove(c, token); \
     if \
-    :: ans == YES THEN given_back(c) \
-    :: ans == NO THEN goto say_done \
-    :: ans == LOST || ans == SLOW THEN removing = 1; goto end_look \
+    :: ans == YES THEN finish_release(c) \
+    :: ans == NO THEN goto append_done \
+    :: ans == LOST || ans == SLOW THEN removing = 1; goto end_read \
     fi
 
-/* (Where there is no record, it had been forgotten.) */
-#define SAY_DONE(c) \
+/* (Without a record, the store had lost it.) */
+#define APPEND_DONE(c) \
     done(c, token); \
     if \
-    :: ans == YES THEN goto done_look \
-    :: ans == NO THEN given_back(c) \
-    :: ans == LOST || ans == SLOW THEN goto end_look \
+    :: ans == YES THEN goto done_read \
+    :: ans == NO THEN finish_release(c) \
+    :: ans == LOST || ans == SLOW THEN goto end_read \
     fi
 
 proctype Client(byte c)
@@ -36,17 +36,17 @@ proctype Client(byte c)
 acquire:
     atomic {
         MAY_BEGIN(c);
-        token = FIRST(c); ask(c); TOLD_BEGUN(c);
+        token = FIRST(c); set_deadline(c); HAS_BEGUN(c);
         create(c, token);
         if
         :: ans == YES THEN granted(c); goto held
         :: ans == NO THEN wait(c)
-        :: ans == LOST THEN goto take_look
-        :: ans == SLOW THEN slow = 1; goto take_look
+        :: ans == LOST THEN goto take_read
+        :: ans == SLOW THEN slow = 1; goto take_read
         fi
     };
 
-take_look:
+take_read:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
@@ -58,19 +58,19 @@ take_look:
             unsettled = slow; got(c); goto held
         :: ans == YES && !OURS(token) && token > CLIENTS THEN
             if
-            :: slow -> owe(c, token)
+            :: slow -> add_pending(c, token)
             :: else
             fi;
             wait(c)
         :: ans == YES && !OURS(token) && token <= CLIENTS && once THEN
             if
-            :: slow -> owe(c, token)
+            :: slow -> add_pending(c, token)
             :: else
             fi;
             over(c)
         :: ans == YES && !OURS(token) && token <= CLIENTS && !once && slow THEN
             unsettled = 1; goto unavailable
-        :: ans == YES && !OURS(token) && token <= CLIENTS && !once && !slow THEN unask(c); goto join_line
+        :: ans == YES && !OURS(token) && token <= CLIENTS && !once && !slow THEN clear_deadline(c); goto join_queue
         fi
     }
     fi;
@@ -82,22 +82,22 @@ take_again:
         create(c, token);
         if
         :: ans == YES THEN unsettled = slow; granted(c); goto held
-        :: ans == NO THEN goto take_look
+        :: ans == NO THEN goto take_read
         :: else THEN unsettled = 1; goto unavailable
         fi
     }
     fi;
 
-/* --- in line ------------------------------------------------------------------------------ */
+/* --- in the queue ------------------------------------------------------------------------- */
 
-join_line:
+join_queue:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
         join(c);
         if
-        :: ans == YES THEN goto look
-        :: ans == NO THEN ask(c); goto begin
+        :: ans == YES THEN goto poll
+        :: ans == NO THEN set_deadline(c); goto begin
         :: ans == LOST THEN goto join_again
         :: ans == SLOW THEN unsettled = 1; goto unavailable
         fi
@@ -110,36 +110,36 @@ join_again:
     :: atomic {
         join(c);
         if
-        :: ans == YES THEN goto look
-        :: ans == NO THEN ask(c); goto begin
+        :: ans == YES THEN goto poll
+        :: ans == NO THEN set_deadline(c); goto begin
         :: else THEN unsettled = 1; goto unavailable
         fi
     }
     fi;
 
-/* To look and find nothing to do is no step: who waits is blocked until there is. */
-look:
+/* A poll that finds nothing to do is no step: the waiter is blocked until there is something. */
+poll:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: atomic { ACCIDENT(GIVING_UP) && !(LASTING & BIT(c)) -> accidents--; TOLD_OVER(c); goto give_up }
+    :: atomic { ACCIDENT(TIMEOUTS) && !(LASTING & BIT(c)) -> accidents--; HAS_LEFT(c); goto time_out }
     :: atomic { ACCIDENT(LOST_REPLIES) -> accidents--; unsettled = 1; goto unavailable }
-    :: atomic { AGES_NOW(c) -> rec.aged = rec.aged | BIT(c); changed(); goto look }
-    :: atomic { !rec.there -> ask(c); goto begin }
+    :: atomic { AGES_NOW(c) -> rec.aged = rec.aged | BIT(c); changed(); goto poll }
+    :: atomic { !rec.there -> set_deadline(c); goto begin }
     :: atomic {
-        rec.there && !IN_LINE(c) ->
+        rec.there && !IN_QUEUE(c) ->
         if
         :: OURS(token) -> got(c); goto held
-        :: else -> goto join_line
+        :: else -> goto join_queue
         fi
     }
     :: atomic {
-        rec.there && FREE && IN_LINE(c) && TURN_OF(c) && !AGES_NOW(c) ->
-        know_version(c); ask(c); goto claim
+        rec.there && FREE && IN_QUEUE(c) && TURN_OF(c) && !AGES_NOW(c) ->
+        know_version(c); set_deadline(c); goto claim
     }
     :: atomic {
-        rec.there && FREE && IN_LINE(c) && AHEAD_OF(c) != 0 && MAY_PASS(c) && !AGES_NOW(c) ->
+        rec.there && FREE && IN_QUEUE(c) && AHEAD_OF(c) != 0 && MAY_PASS(c) && !AGES_NOW(c) ->
         PASSING(c);
-        know_version(c); ask(c); goto pass
+        know_version(c); set_deadline(c); goto pass
     }
     fi;
 
@@ -150,9 +150,9 @@ claim:
         succeed(c, token, 0);
         if
         :: ans == YES THEN contended = 1; granted(c); goto held
-        :: ans == NO THEN unask(c); goto look
-        :: ans == LOST THEN goto claim_look
-        :: ans == SLOW THEN slow = 1; goto claim_look
+        :: ans == NO THEN clear_deadline(c); goto poll
+        :: ans == LOST THEN goto claim_read
+        :: ans == SLOW THEN slow = 1; goto claim_read
         fi
     }
     fi;
@@ -164,15 +164,15 @@ pass:
         succeed(c, token, 1);
         if
         :: ans == YES THEN contended = 1; granted(c); goto held
-        :: ans == NO && once THEN goto give_up
-        :: ans == NO && !once THEN unask(c); goto look
-        :: ans == LOST THEN goto claim_look
-        :: ans == SLOW THEN slow = 1; goto claim_look
+        :: ans == NO && once THEN goto time_out
+        :: ans == NO && !once THEN clear_deadline(c); goto poll
+        :: ans == LOST THEN goto claim_read
+        :: ans == SLOW THEN slow = 1; goto claim_read
         fi
     }
     fi;
 
-claim_look:
+claim_read:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
@@ -183,8 +183,8 @@ claim_look:
         :: ans == LOST || (slow && !(ans == YES && OURS(token))) THEN unsettled = 1; goto unavailable
         :: ans != LOST && !slow && !(ans == YES && OURS(token)) THEN
             if
-            :: once -> goto give_up
-            :: else -> unask(c); goto look
+            :: once -> goto time_out
+            :: else -> clear_deadline(c); goto poll
             fi
         fi
     }
@@ -197,9 +197,9 @@ begin:
         begin_again(c);
         if
         :: ans == YES THEN contended = 1; granted(c); goto held
-        :: ans == NO THEN unask(c); goto join_line
-        :: ans == LOST THEN goto take_look
-        :: ans == SLOW THEN slow = 1; goto take_look
+        :: ans == NO THEN clear_deadline(c); goto join_queue
+        :: ans == LOST THEN goto take_read
+        :: ans == SLOW THEN slow = 1; goto take_read
         fi
     }
     fi;
@@ -211,10 +211,10 @@ try_once:
         read();
         if
         :: ans == LOST THEN unsettled = 0; goto unavailable
-        :: ans == NO THEN ask(c); goto take_last
-        :: ans == YES && FREE && (AHEAD_OF(c) == 0 || PASSED_OFFER(c)) THEN
-            know_version(c); ask(c); goto pass
-        :: else THEN goto give_up
+        :: ans == NO THEN set_deadline(c); goto take_last
+        :: ans == YES && FREE && (AHEAD_OF(c) == 0 || PASSED_RESERVATION(c)) THEN
+            know_version(c); set_deadline(c); goto pass
+        :: else THEN goto time_out
         fi
     }
     fi;
@@ -227,25 +227,25 @@ take_last:
         if
         :: ans == YES THEN granted(c); goto held
         :: ans == NO THEN over(c)
-        :: ans == LOST THEN goto take_look
-        :: ans == SLOW THEN slow = 1; goto take_look
+        :: ans == LOST THEN goto take_read
+        :: ans == SLOW THEN slow = 1; goto take_read
         fi
     }
     fi;
 
-give_up:
+time_out:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
-        /* (Of the record as it was seen: where it has changed, the version says so.) */
-        (current & BIT(c)) && rec.there && FREE && CAN_BE_OFFERED_BY(c) ->
-        offer(c);
+        /* (By the record as it was read: if it has changed, the version reveals it.) */
+        (current & BIT(c)) && rec.there && FREE && CAN_BE_RESERVED_BY(c) ->
+        reserve(c);
         if
         :: ans == YES THEN over(c)
         :: else THEN goto leave
         fi
     }
-    :: atomic { !((current & BIT(c)) && rec.there && FREE && CAN_BE_OFFERED_BY(c)) -> goto leave }
+    :: atomic { !((current & BIT(c)) && rec.there && FREE && CAN_BE_RESERVED_BY(c)) -> goto leave }
     fi;
 
 leave:
@@ -257,7 +257,7 @@ leave:
         done(c, token);
         if
         :: ans == LOST THEN goto leave_again
-        :: ans == SLOW THEN owe(c, token); over(c)
+        :: ans == SLOW THEN add_pending(c, token); over(c)
         :: else THEN over(c)
         fi
     }
@@ -267,25 +267,25 @@ leave_again:
     atomic {
         done(c, token);
         if
-        :: ans == LOST || ans == SLOW THEN owe(c, token); over(c)
+        :: ans == LOST || ans == SLOW THEN add_pending(c, token); over(c)
         :: else THEN over(c)
         fi
     };
 
-/* --- without the store's word ------------------------------------------------------------- */
+/* --- without a reply of the store --------------------------------------------------------- */
 
 unavailable:
     if
-    :: atomic { unsettled -> owe(c, token); over(c) }       /* outage="fail" */
+    :: atomic { unsettled -> add_pending(c, token); over(c) }       /* outage="fail" */
     :: atomic { !unsettled -> over(c) }
-    :: atomic { true; TOLD_OVER(c); goto degraded }         /* outage="optimistic" */
+    :: atomic { true; HAS_LEFT(c); goto degraded }         /* outage="optimistic" */
     fi;
 
 degraded:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: atomic { true; unsettled = 1; LEAVING(c); SAY_DONE(c) }
-    :: atomic { CONFIRMS -> ask(c); goto confirm }
+    :: atomic { true; unsettled = 1; LEAVING(c); APPEND_DONE(c) }
+    :: atomic { CONFIRMS -> set_deadline(c); goto confirm }
     fi;
 
 confirm:
@@ -295,23 +295,23 @@ confirm:
         create(c, token);
         if
         :: ans == YES THEN contended = 0; granted(c); goto held
-        :: ans == NO THEN goto confirm_look
+        :: ans == NO THEN goto confirm_read
         :: else THEN unsettled = 1; goto degraded
         fi
     }
     fi;
 
-confirm_look:
+confirm_read:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
         read();
         if
         :: ans == LOST THEN goto degraded
-        :: ans == NO THEN ask(c); goto confirm
-        :: ans == YES && OURS(token) THEN ask(c); know_version(c); contended = !EMPTY; goto confirm_ours
-        :: ans == YES && FREE && (AHEAD_OF(c) == 0 || PASSED_OFFER(c)) THEN
-            know_version(c); ask(c); goto confirm_pass
+        :: ans == NO THEN set_deadline(c); goto confirm
+        :: ans == YES && OURS(token) THEN set_deadline(c); know_version(c); contended = !EMPTY; goto confirm_ours
+        :: ans == YES && FREE && (AHEAD_OF(c) == 0 || PASSED_RESERVATION(c)) THEN
+            know_version(c); set_deadline(c); goto confirm_pass
         :: else THEN goto degraded
         fi
     }
@@ -324,7 +324,7 @@ confirm_ours:
         extend(c);
         if
         :: ans == YES THEN granted(c); goto held
-        :: ans == NO THEN ask(c); goto confirm
+        :: ans == NO THEN set_deadline(c); goto confirm
         :: else THEN goto degraded
         fi
     }
@@ -337,7 +337,7 @@ confirm_pass:
         succeed(c, token, 1);
         if
         :: ans == YES THEN contended = 1; granted(c); goto held
-        :: ans == NO THEN ask(c); goto confirm
+        :: ans == NO THEN set_deadline(c); goto confirm
         :: else THEN unsettled = 1; goto degraded
         fi
     }

@@ -1,11 +1,11 @@
 /* Writes: an entity is read, changed and put under a lock that may fail at any moment.
  *
- * Of the lock this model knows only that it may not do its work: with LOCK_MAY_FAIL somebody else
- * may get it while it is held, at any moment and any number of times. (When it does work is shown
- * in lock.pml.) README.md says which function each step is.
+ * This model assumes nothing about the lock: with LOCK_MAY_FAIL another client may get it while it
+ * is held, at any moment and any number of times. (lock.pml models the lock itself.) README.md
+ * names the function of each step.
  *
- * The entity counts the writes that have landed. Each write adds one to what it has read, so
- * whatever is lost is missing in the end.
+ * The entity counts the writes that have landed. Each write adds one to the value that it has
+ * read, so a lost write is missing at the end.
  */
 
 #define WRITERS 3               /* two requests and a batch worker */
@@ -21,35 +21,35 @@
 #define OLD_READS 0             /* from ndb's global cache */
 #endif
 
-/* Datastore. Version 0: there is no such entity. */
-byte version, counted, mark;
-byte landed;                    /* how many writes have been applied */
+/* Datastore. Version 0: the entity is missing. */
+byte version, counted, write_id;
+byte landed;                    /* number of applied writes */
 byte lost_replies = LOST_REPLIES;
-byte old_version, old_counted;  /* the one before: what a cache may still have */
+byte old_version, old_counted;  /* the previous one: possible content of a cache */
 
-byte holders;                   /* how many believe that they hold the lock */
+byte holders;                   /* number of clients that believe they hold the lock */
 
-/* What a writer is told. */
+/* The reported outcome of a write. */
 mtype = { UNDECIDED, ACCEPTED, REFUSED, IN_DOUBT };
 
-#ifdef FENCING_OFF              /* what is put overwrites whatever is there */
+#ifdef FENCING_OFF              /* a put overwrites any version */
 #define MATCHES true
-#else                           /* `base_version`; an insert where nothing was read */
+#else                           /* `base_version`; an insert for an entity that was missing */
 #define MATCHES (base == version)
 #endif
-#ifdef EVICTION_OFF             /* what was read under an earlier tenure is taken for what is there */
+#ifdef EVICTION_OFF             /* a read of an earlier tenure is served from the cache */
 #define CACHED (cached)
 #else
 #define CACHED false
 #endif
 
-#ifdef BY_CONTENT               /* a write is known again by what it has written */
+#ifdef BY_CONTENT               /* a write is recognised by its content */
 #define RECOGNISED (counted == value + 1)
-#else                           /* `has_mark_of`: by a number that no other write has */
-#define RECOGNISED (mark == mine)
+#else                           /* by a number that no other write has */
+#define RECOGNISED (write_id == mine)
 #endif
 
-/* While the lock works and replies come, nobody is refused. */
+/* While the lock works and replies arrive, no write is refused. */
 #ifndef MAY_BE_REFUSED
 #define MAY_BE_REFUSED (LOCK_MAY_FAIL || OLD_READS || LOST_REPLIES)
 #endif
@@ -58,15 +58,15 @@ proctype Writer(byte me)
 {
     byte base, value, tenures, mine;
     bit cached, doubt, applied;
-    mtype told = UNDECIDED;
+    mtype reported = UNDECIDED;
 
     do
     :: tenures < TENURES ->
         atomic {                                    /* global_lock: a new tenure */
             holders == 0 || LOCK_MAY_FAIL ->
             holders++; tenures++;
-            mine = me * TENURES + tenures;          /* a WriteIdProperty's number: this put's own */
-            told = UNDECIDED; doubt = 0; applied = 0
+            mine = me * TENURES + tenures;          /* the put's own number (WriteIdProperty) */
+            reported = UNDECIDED; doubt = 0; applied = 0
         };
         atomic {                                    /* Key.get() */
             if
@@ -77,57 +77,57 @@ proctype Writer(byte me)
             fi;
             cached = 1
         };
-#ifdef RELEASE_BEFORE_COMMIT    /* the lock is left while the put is on its way */
+#ifdef RELEASE_BEFORE_COMMIT    /* the lock is released while the put is in progress */
         holders--;
 #endif
-        /* put(), and its commit; sent again when its reply is lost (`_send_again`) */
+        /* put(), and its commit; retried after a lost reply */
         do
         :: atomic {
-            told == UNDECIDED && MATCHES ->
-            assert(base == version);                /* nobody's write is overwritten unread */
-            assert(!applied);                       /* nor is one applied twice */
+            reported == UNDECIDED && MATCHES ->
+            assert(base == version);                /* no unread write is overwritten */
+            assert(!applied);   /* no write is applied twice */
             old_version = version; old_counted = counted;
-            version++; counted = value + 1; mark = mine; landed++; applied = 1;
+            version++; counted = value + 1; write_id = mine; landed++; applied = 1;
             if
-            :: told = ACCEPTED; base = version; value = counted
+            :: reported = ACCEPTED; base = version; value = counted
             :: lost_replies > 0 -> lost_replies--; doubt = 1
             fi
         }
         :: atomic {
-            told == UNDECIDED && !MATCHES ->
+            reported == UNDECIDED && !MATCHES ->
             if
-            :: !doubt -> told = REFUSED
-            :: doubt -> told = IN_DOUBT             /* then who was it? find_ours */
+            :: !doubt -> reported = REFUSED
+            :: doubt -> reported = IN_DOUBT         /* whose write was it? */
             fi
         }
         :: atomic {                                 /* the request does not arrive */
-            told == UNDECIDED && lost_replies > 0 -> lost_replies--; doubt = 1
+            reported == UNDECIDED && lost_replies > 0 -> lost_replies--; doubt = 1
         }
-        :: told != UNDECIDED -> break
+        :: reported != UNDECIDED -> break
         od;
         if
         :: atomic {
-            told == IN_DOUBT && RECOGNISED -> told = ACCEPTED; base = version; value = counted
+            reported == IN_DOUBT && RECOGNISED -> reported = ACCEPTED; base = version; value = counted
         }
-        :: atomic { told == IN_DOUBT && !RECOGNISED -> cached = 0 }     /* may_have_landed */
-        :: atomic { told == REFUSED -> cached = 0 }
-        :: told == ACCEPTED
+        :: atomic { reported == IN_DOUBT && !RECOGNISED -> cached = 0 }     /* may_have_landed */
+        :: atomic { reported == REFUSED -> cached = 0 }
+        :: reported == ACCEPTED
         fi;
         atomic {
-            assert(told != ACCEPTED || applied);
-            assert(told != REFUSED || !applied);
-            assert(told == ACCEPTED || MAY_BE_REFUSED);
-            told = UNDECIDED; doubt = 0; applied = 0; mine = 0
+            assert(reported != ACCEPTED || applied);
+            assert(reported != REFUSED || !applied);
+            assert(reported == ACCEPTED || MAY_BE_REFUSED);
+            reported = UNDECIDED; doubt = 0; applied = 0; mine = 0
         };
 #ifndef RELEASE_BEFORE_COMMIT
-        holders--                                   /* HeldLock: left when its writes are settled */
+        holders--                                   /* the lock is left when its writes are settled */
 #endif
     :: else -> break
     od;
     atomic { base = 0; value = 0; cached = 0 }
 }
 
-/* In the end all is there that was applied, once. */
+/* In the end each applied write is present, once. */
 active proctype Audit()
 {
     byte n;

@@ -1,60 +1,60 @@
-/* The lock's protocol: what may happen to it, and what must be true all the same.
+/* The lock's protocol: the possible events, and the properties that must hold.
  *
- * Run by `make spec`, in several ways (checks.py). Read register.pml first, then client.pml.
+ * Run by `make spec`, in several variants (checks.py). Read register.pml first, then client.pml.
  */
 
 #ifndef ACCIDENTS
-#define ACCIDENTS 0             /* how many may happen */
+#define ACCIDENTS 0             /* number of accidents */
 #endif
-/* Which kinds may: each is one of the accidents. */
+/* The possible kinds of accidents. */
 #ifndef LOST_REPLIES
-#define LOST_REPLIES 1          /* a command is carried out or not, and its reply is lost */
+#define LOST_REPLIES 1          /* a command is executed or not, and its reply is lost */
 #endif
 #ifndef SLOW_REPLIES
-#define SLOW_REPLIES 1          /* ... and it may be carried out later */
+#define SLOW_REPLIES 1          /* ... and it may be executed later */
 #endif
 #ifndef LOSSES
 #define LOSSES 1                /* the store loses the record: evicted, or restarted */
 #endif
 #ifndef PAUSES
-#define PAUSES 1                /* of any length: a lease ends, a place in line is lost */
+#define PAUSES 1                /* of any length: a lease ends, a position is lost */
 #endif
 #ifndef DEATHS
-#define DEATHS 1                /* killed; its lease ends when it pleases */
+#define DEATHS 1                /* killed; its lease ends at any time */
 #endif
-#ifndef GIVING_UP
-#define GIVING_UP 1             /* somebody's wait is over */
+#ifndef TIMEOUTS
+#define TIMEOUTS 1              /* a waiter times out */
 #endif
 #ifndef EXTENSIONS
-#define EXTENSIONS 1            /* how many heartbeats there are */
+#define EXTENSIONS 1            /* number of renewals */
 #endif
 #ifndef LASTING
-#define LASTING 0               /* bits: who neither dies nor gives up */
+#define LASTING 0               /* bits: clients that neither die nor time out */
 #endif
 
-#define PASSED_OFFER(c) (rec.lapsed && !(AHEAD_OF(c) & ~rec.offered_to))
-#define CAN_BE_OFFERED_BY(c) \
-    (!(rec.offered_to && !rec.lapsed) && (EVERYBODY & ~BIT(c)) != 0)
+#define PASSED_RESERVATION(c) (rec.lapsed && !(AHEAD_OF(c) & ~rec.reserved_for))
+#define CAN_BE_RESERVED_BY(c) \
+    (!(rec.reserved_for && !rec.lapsed) && (ALL_WAITERS & ~BIT(c)) != 0)
 
 
-/* Those ahead have had their time (`Turn._decide_behind`): for they are dead, or an offer to them
- * has lapsed; or they live, and are paused. */
+/* The waiters ahead have had their time (`Turn._decide_behind`): they are dead, or a reservation
+ * for them has lapsed, or they live, but are paused. */
 #define GONE(clients) (!((clients) & ~away))
-#ifdef PATIENCE_WITHOUT_END     /* ... unless nobody finds that out */
-#define MAY_PASS(c) PASSED_OFFER(c)
+#ifdef NO_PASSING               /* ... unless no waiter detects that */
+#define MAY_PASS(c) PASSED_RESERVATION(c)
 #else
-#define MAY_PASS(c) (PASSED_OFFER(c) || GONE(AHEAD_OF(c)) || ACCIDENT(PAUSES))
+#define MAY_PASS(c) (PASSED_RESERVATION(c) || GONE(AHEAD_OF(c)) || ACCIDENT(PAUSES))
 #endif
-#define PASSING(c) accidents = accidents - (PASSED_OFFER(c) || GONE(AHEAD_OF(c)) -> 0 : 1)
+#define PASSING(c) accidents = accidents - (PASSED_RESERVATION(c) || GONE(AHEAD_OF(c)) -> 0 : 1)
 
-/* --- what is left out in the runs that must fail ------------------------------------------ */
+/* --- protections that are omitted in the runs that must fail ------------------------------ */
 
-#ifdef PLAIN_DELETE             /* release deletes whatever is there */
+#ifdef PLAIN_DELETE             /* release deletes any record */
 #define NAMED_TO_REMOVE(c, command) if :: rec.there -> command :: else -> ans = NO fi
 #else
 #define NAMED_TO_REMOVE(c, command) NAMED(c, command)
 #endif
-#ifdef PLAIN_TOUCH              /* a heartbeat extends whatever is there */
+#ifdef PLAIN_TOUCH              /* a renewal extends any record */
 #define NAMED_TO_EXTEND(c, command) if :: rec.there -> command :: else -> ans = NO fi
 #else
 #define NAMED_TO_EXTEND(c, command) NAMED(c, command)
@@ -67,13 +67,13 @@ bit restarted;
 #define AFTER_RESTART
 #define RESTART skip
 #endif
-#ifdef LAPSES_EARLY             /* the store counts the lease from before its holder does */
+#ifdef LAPSES_EARLY             /* the store counts the lease from an earlier time than its holder */
 #define OVER_BY_OWN_CLOCK(c) true
 #else
 #define OVER_BY_OWN_CLOCK(c) (!(deadline & BIT(c)))
 #endif
 
-#ifdef TRY_ONCE                 /* whoever likes does not wait */
+#ifdef TRY_ONCE                 /* any client may choose not to wait */
 #define MAY_TRY_ONCE(c) true
 #else
 #define MAY_TRY_ONCE(c) false
@@ -81,59 +81,60 @@ bit restarted;
 #ifdef BATCH_RULE_OFF           /* batch takes a free lock, whoever waits */
 #define TURN_OF(c) (AHEAD_OF(c) == 0 || (c) == BATCH)
 #else
-#ifdef TURNS_OFF                /* so do people */
+#ifdef TURNS_OFF                /* so do interactive clients */
 #define TURN_OF(c) true
 #else
 #define TURN_OF(c) (AHEAD_OF(c) == 0)
 #endif
 #endif
 #ifndef LOOPS
-#define LOOPS false             /* whether everybody asks for the lock again and again */
+#define LOOPS false             /* whether all clients acquire the lock repeatedly */
 #endif
 #define CONFIRMS true
 #define AGAIN(c) LOOPS
 
-/* The people are alike, so nothing is left out when they begin in order. */
+/* Interactive clients are alike, so letting them begin in order omits nothing. */
 byte begun;
 #define MAY_BEGIN(c) ((c) == 1 || (c) == BATCH || (begun & BIT((c) - 1)))
-#define TOLD_BEGUN(c) begun = begun | BIT(c); away = away & ~BIT(c)
+#define HAS_BEGUN(c) begun = begun | BIT(c); away = away & ~BIT(c)
 
-/* Batch has waited long (`Ageing`): before its next look it says so, and ranks with people. */
+/* A batch waiter has waited long (`Ageing`): before its next poll it announces that it now ranks
+ * with interactive waiters. */
 bit old;
-#define AGES_NOW(c) ((c) == BATCH && old && IN_LINE(c) && !URGENT(c))
+#define AGES_NOW(c) ((c) == BATCH && old && IN_QUEUE(c) && !URGENT(c))
 
-/* Who stands in line and waits; and who did so before it. */
+/* The waiters in the queue; and for each client, the waiters that joined before it. */
 byte waiting;
-#define PEOPLE (BIT(1) | BIT(2) | BIT(3))
-#define WAITS_NO_MORE(c) waiting = waiting & ~BIT(c); old = old && (c) != BATCH
+#define INTERACTIVE (BIT(1) | BIT(2) | BIT(3))
+#define STOPS_WAITING(c) waiting = waiting & ~BIT(c); old = old && (c) != BATCH
 byte before[5];
 #define NOT_BEFORE(c, other) before[other] = before[other] & ~BIT(c)
-#define LINES_UP(c) \
+#define ENTERS_QUEUE(c) \
     if \
-    :: IN_LINE(c) \
+    :: IN_QUEUE(c) \
     :: else -> \
         NOT_BEFORE(c, 1); NOT_BEFORE(c, 2); NOT_BEFORE(c, 3); NOT_BEFORE(c, 4); \
         before[c] = waiting & ~BIT(c) \
     fi
-#define LINE_LOST waiting = 0; before[1] = 0; before[2] = 0; before[3] = 0; before[4] = 0
+#define QUEUE_LOST waiting = 0; before[1] = 0; before[2] = 0; before[3] = 0; before[4] = 0
 #define PASSED(clients) waiting = waiting & ~(clients)
 #define SERVED(c) \
-    assert(!(before[c] & waiting & (PEOPLE | rec.aged))); \
-    assert(URGENT(c) || !(waiting & PEOPLE)); \
-    before[c] = 0; WAITS_NO_MORE(c)
-#define TOLD_OVER(c) before[c] = 0; WAITS_NO_MORE(c)
+    assert(!(before[c] & waiting & (INTERACTIVE | rec.aged))); \
+    assert(URGENT(c) || !(waiting & INTERACTIVE)); \
+    before[c] = 0; STOPS_WAITING(c)
+#define HAS_LEFT(c) before[c] = 0; STOPS_WAITING(c)
 
 #include "register.pml"
 #include "client.pml"
 
-inline keep_line() {
-    lost_line[0] = rec.line[0]; lost_line[1] = rec.line[1];
-    lost_line[2] = rec.line[2]; lost_line[3] = rec.line[3]
+inline save_queue() {
+    lost_queue[0] = rec.queue[0]; lost_queue[1] = rec.queue[1];
+    lost_queue[2] = rec.queue[2]; lost_queue[3] = rec.queue[3]
 }
 
 inline forget_late() { late = NOTHING; late_token = NOBODY; late_passing = 0; late_current = 0; ans = NOTHING }
 
-/* Something ends by time. For those that live, that is a pause. */
+/* Time ends something. For clients that are alive, that is a pause. */
 #define TIME_PASSES(clients) accidents = accidents - (GONE(clients) -> 0 : 1)
 #define MAY_END(clients) (GONE(clients) || ACCIDENT(PAUSES))
 
@@ -149,24 +150,24 @@ end:
     :: d_step { (asked & ~deadline) -> asked = asked & deadline }
     :: d_step { LIVE && OVER_BY_OWN_CLOCK(OWNER(rec.holder)) -> rec.lapsed = 1 }
     :: atomic {
-        rec.there && rec.offered_to && !rec.lapsed && MAY_END(EVERYBODY & rec.offered_to) ->
-        TIME_PASSES(EVERYBODY & rec.offered_to); rec.lapsed = 1
+        rec.there && rec.reserved_for && !rec.lapsed && MAY_END(ALL_WAITERS & rec.reserved_for) ->
+        TIME_PASSES(ALL_WAITERS & rec.reserved_for); rec.lapsed = 1
     }
     :: atomic {
-        rec.there && FREE && MAY_END(EVERYBODY) ->
-        TIME_PASSES(EVERYBODY); LINE_LOST; keep_line(); forget_record()
+        rec.there && FREE && MAY_END(ALL_WAITERS) ->
+        TIME_PASSES(ALL_WAITERS); QUEUE_LOST; save_queue(); forget_record()
     }
     od
 }
 
-/* The store forgets; what is late arrives. */
+/* The store loses its data; a late command arrives. */
 proctype Accidents()
 {
 end:
     do
     :: atomic {
         ACCIDENT(LOSSES) && rec.there ->
-        accidents--; confirmed = 0; LINE_LOST; keep_line(); forget_record();
+        accidents--; confirmed = 0; QUEUE_LOST; save_queue(); forget_record();
         if
         :: true                                     /* evicted, or flushed */
         :: forget_late(); RESTART                   /* restarted: connections have broken */
@@ -184,7 +185,7 @@ end:
     od
 }
 
-/* Time again: sooner or later batch that waits has waited long. */
+/* Time again: eventually a batch waiter has waited long. */
 proctype Ageing()
 {
 end:
@@ -198,18 +199,18 @@ end:
 #define AGEING run Ageing()
 #endif
 
-#ifdef WITHOUT_PERSON_3
-#define PERSON_3 skip
+#ifdef WITHOUT_CLIENT_3
+#define CLIENT_3 skip
 #else
-#define PERSON_3 run Client(3)
+#define CLIENT_3 run Client(3)
 #endif
 
 init
 {
-    atomic { run Client(1); run Client(2); PERSON_3; run Client(4); run Time(); run Accidents(); AGEING }
+    atomic { run Client(1); run Client(2); CLIENT_3; run Client(4); run Time(); run Accidents(); AGEING }
 }
 
 #ifdef PROGRESS
-ltl person_is_served { [] ((waiting & BIT(2)) -> <> !(waiting & BIT(2))) }
+ltl interactive_is_served { [] ((waiting & BIT(2)) -> <> !(waiting & BIT(2))) }
 ltl batch_is_served { [] ((waiting & BIT(BATCH)) -> <> !(waiting & BIT(BATCH))) }
 #endif

@@ -1,59 +1,60 @@
-/* What a client does for itself, without the store: part of the step before. */
+/* A client's own actions, without the store: part of the preceding step. */
 
-byte owed;                      /* bits: there is something to give back (`PendingReleases`) ... */
-byte owed_first;                /* ... of the client's first token */
+byte pending;                   /* bits: a release is pending (`PendingReleases`) ... */
+byte pending_first;             /* ... for the client's first token */
 
 #define DIES(c) (ACCIDENT(DEATHS) && !(LASTING & BIT(c)))
 
-/* A confirmed lease: no other may be on, by the holders' own clocks. */
+/* A confirmed lease: no other one may be valid, by the holders' own clocks. */
 inline granted(c) {
     slow = 0; confirmed = confirmed | BIT(c);
     assert(!(deadline & BIT(c)) || (confirmed & deadline) == BIT(c))
 }
 
-/* The same, as the record turns out to say. */
+/* The same, as the record shows. */
 inline got(c) { know_version(c); contended = !EMPTY; granted(c) }
 
-inline owe(c, token) {
-    owed = owed | (token > CLIENTS -> 0 : BIT(c));
-    owed_first = owed_first | (token > CLIENTS -> BIT(c) : 0)
+inline add_pending(c, token) {
+    pending = pending | (token > CLIENTS -> 0 : BIT(c));
+    pending_first = pending_first | (token > CLIENTS -> BIT(c) : 0)
 }
 
-inline ask(c) { deadline = deadline | BIT(c) }
-inline unask(c) { deadline = deadline & ~BIT(c); current = current & ~BIT(c) }
+inline set_deadline(c) { deadline = deadline | BIT(c) }
+inline clear_deadline(c) { deadline = deadline & ~BIT(c); current = current & ~BIT(c) }
 
-/* What nobody will look at again is forgotten, so that no two states differ by it alone. */
+/* Reset variables that are never read again, so that no two states differ by them alone. */
 inline forget() { token = NOBODY; once = 0; slow = 0; removing = 0; contended = 0; unsettled = 0 }
 
-/* Its lease stays as it is, and ends when it pleases. */
+/* Its lease stays as it is, and ends at any time. */
 inline die(c) {
-    accidents--; away = away | BIT(c); confirmed = confirmed & ~BIT(c); TOLD_OVER(c);
+    accidents--; away = away | BIT(c); confirmed = confirmed & ~BIT(c); HAS_LEFT(c);
     asked = asked & ~BIT(c); current = current & ~BIT(c);
-    owed = owed & ~BIT(c); owed_first = owed_first & ~BIT(c);
+    pending = pending & ~BIT(c); pending_first = pending_first & ~BIT(c);
     forget()
 }
 
-/* The call's end, and the tenure's. All this is the client's own: it belongs to the step before. */
+/* The end of the call, and of the tenure. All this is the client's own: it belongs to the
+ * preceding step. */
 inline over(c) {
-    unask(c); TOLD_OVER(c); forget();
+    clear_deadline(c); HAS_LEFT(c); forget();
     if
-    :: (owed | owed_first) & BIT(c) -> goto owing
+    :: (pending | pending_first) & BIT(c) -> goto pending_releases
     :: else -> away = away | BIT(c); goto ended
     fi
 }
-inline given_back(c) {
+inline finish_release(c) {
     if
-    :: unsettled -> owe(c, token)
+    :: unsettled -> add_pending(c, token)
     :: else
     fi;
     over(c)
 }
 
-/* Who has to wait goes on with another token. */
+/* A client that has to wait continues with another token. */
 inline wait(c) {
-    token = c; slow = 0; unask(c);
+    token = c; slow = 0; clear_deadline(c);
     if
     :: MAY_TRY_ONCE(c) -> once = 1; goto try_once
-    :: goto join_line
+    :: goto join_queue
     fi
 }

@@ -1,32 +1,32 @@
-/* The rest of a client: its tenure, and how it ends. Included in the middle of `Client`. */
+/* The rest of a client: its tenure, and its end. Included in the middle of `Client`. */
 
-/* --- held, and giving back ---------------------------------------------------------------- */
+/* --- held, and release -------------------------------------------------------------------- */
 
 held:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: atomic { !contended && !unsettled -> LEAVING(c); TAKE_AWAY(c) }
-    :: atomic { contended || unsettled -> LEAVING(c); SAY_DONE(c) }
+    :: atomic { !contended && !unsettled -> LEAVING(c); REMOVE_RECORD(c) }
+    :: atomic { contended || unsettled -> LEAVING(c); APPEND_DONE(c) }
     :: atomic {
         extensions > 0 && (deadline & BIT(c)) ->
-        extensions--; asked = asked | BIT(c); goto keep_it
+        extensions--; asked = asked | BIT(c); goto extend_lease
     }
     fi;
 
-keep_it:
+extend_lease:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
         extend(c);
         if
-        :: ans == YES THEN go_on(c); granted(c); goto held
-        :: ans == NO THEN give_up_asking(c); goto keep_look
-        :: ans == LOST || ans == SLOW THEN give_up_asking(c); goto held
+        :: ans == YES THEN extension_granted(c); granted(c); goto held
+        :: ans == NO THEN extension_failed(c); goto keep_read
+        :: ans == LOST || ans == SLOW THEN extension_failed(c); goto held
         fi
     }
     fi;
 
-keep_look:
+keep_read:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
@@ -34,72 +34,72 @@ keep_look:
         if
         :: ans == LOST THEN goto held
         :: ans == YES && OURS(token) && (deadline & BIT(c)) THEN
-            know_version(c); contended = !EMPTY; asked = asked | BIT(c); goto keep_it
-        :: else THEN confirmed = confirmed & ~BIT(c); goto held     /* lost, and told so */
+            know_version(c); contended = !EMPTY; asked = asked | BIT(c); goto extend_lease
+        :: else THEN confirmed = confirmed & ~BIT(c); goto held  /* lost, and reported */
         fi
     }
     fi;
 
-say_done:
+append_done:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: atomic { true; SAY_DONE(c) }
+    :: atomic { true; APPEND_DONE(c) }
     fi;
 
 /* Append and read are two commands for memcached. */
-done_look:
+done_read:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
         read();
         if
-        :: ans == LOST THEN goto end_look
+        :: ans == LOST THEN goto end_read
         :: ans == YES && rec.holder == token && rec.released && !rec.lapsed && EMPTY THEN
-            know_version(c); goto clear_away
-        :: else THEN given_back(c)
+            know_version(c); goto remove_empty
+        :: else THEN finish_release(c)
         fi
     }
     fi;
 
-clear_away:
+remove_empty:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
-    :: atomic { remove(c, token); given_back(c) }
+    :: atomic { remove(c, token); finish_release(c) }
     fi;
 
-end_look:
+end_read:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
         read();
         if
-        :: ans == LOST THEN owe(c, token); given_back(c)
-        :: ans == NO && removing && (deadline & BIT(c)) THEN given_back(c)
-        :: ans == NO && !(removing && (deadline & BIT(c))) THEN owe(c, token); given_back(c)
+        :: ans == LOST THEN add_pending(c, token); finish_release(c)
+        :: ans == NO && removing && (deadline & BIT(c)) THEN finish_release(c)
+        :: ans == NO && !(removing && (deadline & BIT(c))) THEN add_pending(c, token); finish_release(c)
         :: ans == YES && rec.holder == token && rec.released THEN
             if
-            :: EMPTY -> know_version(c); goto clear_away
-            :: else -> given_back(c)
+            :: EMPTY -> know_version(c); goto remove_empty
+            :: else -> finish_release(c)
             fi
-        :: ans == YES && rec.holder == token && !rec.released THEN removing = 0; goto say_done
-        :: ans == YES && rec.holder != token && rec.left_by == token THEN given_back(c)
-        :: else THEN owe(c, token); given_back(c)
+        :: ans == YES && rec.holder == token && !rec.released THEN removing = 0; goto append_done
+        :: ans == YES && rec.holder != token && rec.left_by == token THEN finish_release(c)
+        :: else THEN add_pending(c, token); finish_release(c)
         fi
     }
     fi;
 
-/* PendingReleases: what is still owed is given back when the store answers, and when what was late can
- * have arrived. The heart does it while the process goes on with something else. */
-owing:
+/* PendingReleases: they are sent when the store answers, and after a late command can have
+ * arrived. The renewal thread does that while the process continues. */
+pending_releases:
     if
     :: atomic { DIES(c) -> die(c); goto killed }
     :: atomic {
-        (owed & BIT(c)) && !(late != NOTHING && OWNER(late_token) == c) ->
-        owed = owed & ~BIT(c); token = c; SAY_DONE(c)
+        (pending & BIT(c)) && !(late != NOTHING && OWNER(late_token) == c) ->
+        pending = pending & ~BIT(c); token = c; APPEND_DONE(c)
     }
     :: atomic {
-        (owed_first & BIT(c)) && !(late != NOTHING && OWNER(late_token) == c) ->
-        owed_first = owed_first & ~BIT(c); token = FIRST(c); SAY_DONE(c)
+        (pending_first & BIT(c)) && !(late != NOTHING && OWNER(late_token) == c) ->
+        pending_first = pending_first & ~BIT(c); token = FIRST(c); APPEND_DONE(c)
     }
     fi;
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-# The same examples in every run, so that a red one is the doing of a change, and not of a busy
-# machine. To search for others: HYPOTHESIS_PROFILE=default make test
+# The same examples in every run, so that a failure is due to a change, not to a busy machine. To
+# search for others: HYPOTHESIS_PROFILE=default make test
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
@@ -22,12 +22,19 @@ from userlock.testing import ManualClock  # noqa: E402
 
 
 def pytest_configure() -> None:
-    """Let child processes be interrupted, also where a script has started the tests with `&`.
+    """Let child processes be interrupted, also if a script has started the tests with `&`.
 
-    The shell then has them ignore SIGINT, and whoever is started by them inherits that.
+    The shell then makes them ignore SIGINT, and child processes inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests more time than the others have."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(scope="session")
 def memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
-    """A real memcached for tests that do it no harm; each uses a prefix of its own."""
+    """Provide a real memcached for tests that do it no harm; each uses a prefix of its own."""
     server = Memcached(tmp_path_factory.mktemp("memcached"))
     yield server
     server.stop()
@@ -45,7 +52,7 @@ def memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A real Redis."""
+    """Provide a real Redis."""
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     yield server
     server.stop()
@@ -53,7 +60,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture
 def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A real Redis for a test that kills or stops it."""
+    """Provide a real Redis for a test that kills or stops it."""
     server = RedisServer(tmp_path_factory.mktemp("own-redis"))
     yield server
     server.stop()
@@ -61,7 +68,7 @@ def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]
 
 @pytest.fixture
 def own_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
-    """A real memcached for a test that kills it."""
+    """Provide a real memcached for a test that kills it."""
     server = Memcached(tmp_path_factory.mktemp("own-memcached"))
     yield server
     server.stop()
@@ -69,7 +76,7 @@ def own_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcache
 
 @pytest.fixture(autouse=True)
 def _fresh_defaults() -> Iterator[None]:
-    """No test leaves its configuration, or a scope, to the next."""
+    """Reset the configuration and the scope after each test."""
     yield
     assert scope.current_scope() is None, "the test left a scope open"
     scope.defaults.service = None

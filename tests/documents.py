@@ -1,8 +1,7 @@
-"""The pages of the documentation, and the code in them, for the tests that run it.
+"""The pages of the documentation and their code, for the tests that run it.
 
-Each page with code has one module of tests, which takes the page's blocks one
-by one; `tests/unit/test_documents.py` says which, and finds blocks that nobody
-has taken.
+Each page with code has one test module, which takes the page's blocks one by one.
+`tests/unit/test_documents.py` lists them, and finds blocks that no test has taken.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ class Block:
     """One block of code.
 
     Attributes:
-        page: of which page, as from the root of the repository.
-        line: the line of the page in which the code begins.
-        language: as the page says; empty if it does not.
+        page: the path of the page from the root of the repository.
+        line: the first line of the code in the page.
+        language: the language in the page; empty if there is none.
         text: the code, each line with its end.
-        below: what the page says after it, up to its next block.
+        below: the text after it, up to the next block.
     """
 
     page: str
@@ -39,23 +38,23 @@ class Block:
         return f"{self.page}:{self.line} ({self.language or 'no language'})"
 
     def run(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Execute it with these names, which it may change; errors name the line of the page."""
+        """Execute it with these names, which it may change. Errors name the line of the page."""
         code = compile("\n" * (self.line - 1) + self.text, str(ROOT / self.page), "exec")
         exec(code, names)  # noqa: S102 (our own pages)
         return names
 
     def commands(self) -> list[tuple[str, str]]:
-        """Of a console: each command with what is printed after it."""
+        """Return the commands of a console, each with its output."""
         found = re.split(r"^\$ (.*(?:\\\n.*)*)\n", self.text, flags=re.MULTILINE)
         assert not found[0], f"{self} does not begin with a command"
         return list(zip(found[1::2], found[2::2], strict=True))
 
 
 class Page:
-    """A page, and which of its blocks are taken.
+    """A page, and its blocks with a mark on the taken ones.
 
     Args:
-        path: as from the root of the repository.
+        path: the path from the root of the repository.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,11 +64,11 @@ class Page:
         self._taken: list[Block] = []
 
     def take(self, language: str, saying: str = "") -> Block:
-        """The next block in this language that is not taken yet.
+        """Take the next block in this language.
 
         Args:
-            language: of the block.
-            saying: only a block that has this text.
+            language: the language of the block.
+            saying: a text that the block must contain.
         """
         for block in self.left():
             if block.language == language and saying in block.text:
@@ -78,18 +77,18 @@ class Page:
         raise LookupError(f"{self.path} has no (further) block in {language} with {saying!r}")
 
     def take_all(self, language: str) -> list[Block]:
-        """All blocks in this language that are not taken yet."""
+        """Take all remaining blocks in this language."""
         found = [block for block in self.left() if block.language == language]
         self._taken += found
         return found
 
     def left(self) -> list[Block]:
-        """The blocks that nobody has taken."""
+        """Return the blocks that no test has taken."""
         return [block for block in self.blocks if block not in self._taken]
 
 
 def pages() -> list[str]:
-    """Every page that people read, as from the root of the repository."""
+    """Return every page for users, as a path from the root of the repository."""
     found = [*ROOT.glob("*.md"), ROOT / "spec/README.md", *(ROOT / "docs").rglob("*.md")]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 

@@ -1,8 +1,7 @@
-"""What happened to each attempt at a lock, and an independent check that it was fair.
+"""The history of the attempts at a lock, and an independent check of fairness.
 
-It knows nothing of records, versions or lines: only when each attempt began,
-when it was known to stand in line, when it was granted and released. All
-times are in seconds on one clock.
+It does not depend on records, versions or queues. It only uses the times of each attempt's begin,
+first known position in the queue, grant and release. All times are in seconds of one clock.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ class Attempt:
     """One attempt at a lock.
 
     Attributes:
-        lock_id: which lock.
+        lock_id: the lock.
         who: the process.
-        batch: its priority.
-        began: when it was asked for.
-        timeout: for how long it was to wait at most.
-        stood: when it was known to stand in line, if it had to.
-        granted: when it had the lock, if it got it.
-        released: when it began to give it back.
-        gave_up: when it was told that it could not have it.
-        excused: it was paused or killed: others may go past it.
+        batch: whether it is batch work.
+        began: the time of the request.
+        timeout: its longest wait.
+        queued: the time when it was known to be queued, if it had to wait.
+        granted: the time of the grant, if any.
+        released: the begin of the release.
+        failed: the time when it was refused or timed out.
+        excused: it was paused or killed, so others may overtake it.
     """
 
     lock_id: str
@@ -39,30 +38,30 @@ class Attempt:
     batch: bool
     began: float
     timeout: float
-    stood: float | None = None
+    queued: float | None = None
     granted: float | None = None
     released: float | None = None
-    gave_up: float | None = None
+    failed: float | None = None
     excused: bool = False
 
     @property
     def waited(self) -> float:
-        """For how long it waited until it was told anything."""
-        ended = self.granted if self.granted is not None else self.gave_up
+        """Return the time until its result."""
+        ended = self.granted if self.granted is not None else self.failed
         assert ended is not None
         return ended - self.began
 
     def __str__(self) -> str:
-        kind = "batch" if self.batch else "a person"
-        return f"{kind} of {self.who} (began {self.began:.4f}, stood {self.stood})"
+        kind = "batch" if self.batch else "interactive"
+        return f"{kind} of {self.who} (began {self.began:.4f}, queued {self.queued})"
 
 
-#: How much later than it is due batch may notice that it ranks with people, in seconds.
-_LOOK_SECONDS = 0.3
+#: The time by which batch may notice late that it has aged, in seconds.
+_POLL_SECONDS = 0.3
 
 
 class Unfair(AssertionError):
-    """What was found in a history that must not be there."""
+    """A violation in a history."""
 
 
 def check(
@@ -75,19 +74,19 @@ def check(
 
     Args:
         history: all attempts, of any lock.
-        store_seconds: for how much longer than its time-out an attempt may take.
-        ages_after: when batch is said to rank with people.
+        store_seconds: the time that an attempt may take beyond its timeout.
+        ages_after: the time after which batch ranks as interactive.
 
     Raises:
-        Unfair: says what is wrong.
+        Unfair: describes the violation.
     """
     for mine in _by_lock(history):
         _check_exclusion(mine)
-        _check_order(mine, None if ages_after is None else ages_after + _LOOK_SECONDS)
+        _check_order(mine, None if ages_after is None else ages_after + _POLL_SECONDS)
     for attempt in history:
-        if attempt.granted is None and attempt.gave_up is None:
+        if attempt.granted is None and attempt.failed is None:
             if not attempt.excused:
-                raise Unfair(f"{attempt} was never told anything")
+                raise Unfair(f"{attempt} never got a result")
         elif not attempt.excused and attempt.waited > attempt.timeout + store_seconds:
             raise Unfair(f"{attempt} waited for {attempt.waited:.3f} s of {attempt.timeout:g}")
 
@@ -104,7 +103,7 @@ def _check_exclusion(history: Sequence[Attempt]) -> None:
     held = sorted((a for a in history if a.granted is not None), key=_granted)
     for before, after in itertools.pairwise(held):
         if before.excused and before.released is None:
-            continue  # killed; its lease had to run out
+            continue  # killed; its lease had to expire
         if before.released is None or before.released > _granted(after):
             raise Unfair(f"{before} and {after} hold {before.lock_id} at once")
 
@@ -118,22 +117,22 @@ A = TypeVar("A", bound=Attempt)
 
 
 def overtakings(history: Sequence[A], ages_after: float | None) -> Iterator[tuple[A, A]]:
-    """Who was granted one lock before whom, and should not have been.
+    """Yield pairs of attempts of which the first overtook the second without permission.
 
-    At each grant, look at those who stood in line before it began.
+    Each grant is compared with the attempts that were queued before it began.
 
     Args:
-        history: all attempts at the lock. Those that are excused may be passed.
-        ages_after: when batch ranks with people, in seconds; None: never.
+        history: all attempts at the lock. Excused ones may be overtaken.
+        ages_after: the time after which batch ranks as interactive, in seconds; None: never.
     """
     waiting: dict[int, A] = {}
-    freed = -math.inf  # when the last one began to release it
+    freed = -math.inf  # when the last holder began to release it
     for _, number, attempt, what in sorted(_moments(history), key=lambda moment: moment[:2]):
-        if what is _Moment.STANDS:
+        if what is _Moment.QUEUED:
             waiting[number] = attempt
             continue
         waiting.pop(number, None)
-        if what is _Moment.GETS_IT:
+        if what is _Moment.GRANTED:
             for other in waiting.values():
                 if _may_not_pass(attempt, other, ages_after) or _must_stand_back(
                     attempt, other, freed, ages_after
@@ -143,27 +142,27 @@ def overtakings(history: Sequence[A], ages_after: float | None) -> Iterator[tupl
 
 
 class _Moment(enum.Enum):
-    STANDS = enum.auto()
-    GETS_IT = enum.auto()
+    QUEUED = enum.auto()
+    GRANTED = enum.auto()
     ENDS = enum.auto()
 
 
 def _moments(history: Sequence[A]) -> Iterator[tuple[float, int, A, _Moment]]:
     for number, attempt in enumerate(history):
-        if attempt.stood is not None and not attempt.excused:
-            yield attempt.stood, number, attempt, _Moment.STANDS
+        if attempt.queued is not None and not attempt.excused:
+            yield attempt.queued, number, attempt, _Moment.QUEUED
         if attempt.granted is not None:
-            yield attempt.granted, number, attempt, _Moment.GETS_IT
-        elif attempt.gave_up is not None:
-            # It may have stood in line no longer for its whole time.
-            last = min(attempt.gave_up, attempt.began + attempt.timeout)
+            yield attempt.granted, number, attempt, _Moment.GRANTED
+        elif attempt.failed is not None:
+            # It may have left the queue before its whole time.
+            last = min(attempt.failed, attempt.began + attempt.timeout)
             yield last, number, attempt, _Moment.ENDS
 
 
 def _may_not_pass(attempt: Attempt, other: Attempt, ages_after: float | None) -> bool:
-    assert other.stood is not None
-    if attempt.began <= other.stood:
-        return False  # neither was surely there first
+    assert other.queued is not None
+    if attempt.began <= other.queued:
+        return False  # neither was certainly first
     if other.batch and not attempt.batch:
         return ages_after is not None and attempt.began > other.began + ages_after
     return True
@@ -172,9 +171,10 @@ def _may_not_pass(attempt: Attempt, other: Attempt, ages_after: float | None) ->
 def _must_stand_back(
     attempt: Attempt, other: Attempt, freed: float, ages_after: float | None
 ) -> bool:
-    """Batch lets people go first who stood in line when the lock became free, however long."""
-    assert other.stood is not None
-    if not attempt.batch or other.batch or other.stood >= freed:
+    """Return whether batch must let an interactive request go first that was queued when the lock
+    became free."""
+    assert other.queued is not None
+    if not attempt.batch or other.batch or other.queued >= freed:
         return False
     return ages_after is None or attempt.waited < ages_after
 
@@ -188,11 +188,11 @@ def _granted(attempt: Attempt) -> float:
 
 
 def write(path: Path, history: Iterable[Attempt]) -> None:
-    """One line an attempt."""
+    """Write one line per attempt."""
     path.write_text("".join(json.dumps(dataclasses.asdict(a)) + "\n" for a in history))
 
 
 def read(paths: Iterable[Path]) -> list[Attempt]:
-    """What several processes have written."""
+    """Read the files of several processes."""
     lines = itertools.chain.from_iterable(path.read_text().splitlines() for path in paths)
     return [Attempt(**json.loads(line)) for line in lines]

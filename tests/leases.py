@@ -1,4 +1,4 @@
-"""What tests of leases share, whatever store is below."""
+"""Helpers of the tests of leases, for any store."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from userlock.testing import make_claim
 
 
 def taken(lease: Lease | None) -> Lease:
-    """The lease, which must have been granted."""
+    """Return the lease, which must have been granted."""
     assert lease is not None, "somebody has the lock"
     return lease
 
 
 def record_of(store: LeaseStore, lock_id: str) -> Record:
-    """The lock's record, which must be there."""
+    """Return the lock's record, which must exist."""
     stored = store.read(lock_id)
     assert stored is not None, f"{lock_id!r} has no record"
     return Record(stored)
 
 
-def dead_person(service: LockService, lock_id: str) -> str:
-    """Somebody who stands in line, and will never take a turn. The token."""
+def dead_waiter(service: LockService, lock_id: str) -> str:
+    """Queue an interactive waiter that will never take its turn. Return its token."""
     claim = make_claim(lock_id)
-    assert service.leases.join(claim) is not None
+    assert service.protocol.join(claim) is not None
     return claim.token

@@ -1,4 +1,4 @@
-"""What whoever can write to a lease store may leave under a lock's key."""
+"""Values that anyone with access to a lease store may leave under a lock's key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.lock.test_record_garbage import records
 
-#: Texts that do something where they are not written as text.
+#: Texts that have an effect if they are not escaped.
 TEXTS = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -31,7 +31,7 @@ _times = st.one_of(st.just(1.0), st.floats(), st.floats().map(str))
 
 @st.composite
 def ours(draw: st.DrawFn) -> bytes:
-    """A record in our form, with the texts and times of somebody who means harm."""
+    """Draw a record in our format, with malicious texts and times."""
     token = draw(st.just("4f01") | _texts)
     lines = [
         [token, draw(_texts), draw(_times), draw(_times), draw(_texts), draw(_texts)],
@@ -47,7 +47,7 @@ def ours(draw: st.DrawFn) -> bytes:
     return b"\n".join(parts)
 
 
-#: Whatever can stand there, ours or not.
+#: All possible values, ours or not.
 values = st.one_of(
     ours(),
     records,

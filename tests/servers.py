@@ -16,14 +16,14 @@ import pytest
 from sample_app.stack import ports, services
 from sample_app.stack.children import Child
 
-#: By how much memcached may keep a record longer than its lease, in seconds: what is not known of
-#: its clock (2.1), what is not counted of a second, how late the clock is when the lease is over,
-#: and for a busy machine.
+#: The time by which memcached may keep a record longer than its lease, in seconds: the uncertainty
+#: of its clock (2.1), the fraction of a second, the lateness of the clock at the end of the lease,
+#: and a margin for a busy machine.
 MEMCACHED_LATE_SECONDS = 4.6
 
 
 def real(program: str, package: str) -> str:
-    """A real server's path. Missing it fails in CI and skips on a laptop."""
+    """Return a real server's path. If it is missing, fail in CI and skip on a laptop."""
     binary = shutil.which(program)
     if binary is None:
         lacking(f"the real {program} is needed: apt-get install {package}")
@@ -31,7 +31,7 @@ def real(program: str, package: str) -> str:
 
 
 def lacking(message: str) -> NoReturn:
-    """Something that the tests need is not installed."""
+    """Fail or skip because a requirement is not installed."""
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
@@ -52,7 +52,7 @@ class _Server:
         self._child.wait_until_it_answers(10)
 
     def kill(self) -> None:
-        """SIGKILL: connections break, everything is forgotten."""
+        """Send SIGKILL: connections break, all data is lost."""
         self._child.kill()
 
     def restart(self) -> None:
@@ -61,7 +61,7 @@ class _Server:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """SIGSTOP: it accepts connections (the kernel does) and answers nothing."""
+        """Stop it (SIGSTOP): the kernel accepts connections, but there are no replies."""
         os.kill(self._child.pid, signal.SIGSTOP)
         threads = Path(f"/proc/{self._child.pid}/task")
         # The signal stops one thread after the other.
@@ -73,7 +73,7 @@ class _Server:
             os.kill(self._child.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        # Without grace: it keeps nothing, and a memcached that is asked may take a second.
+        # Without grace: it stores nothing, and a graceful end of memcached may take a second.
         self._child.stop(grace_seconds=0)
 
 
@@ -81,8 +81,8 @@ class Memcached(_Server):
     """A real memcached.
 
     Args:
-        log_dir: for its log.
-        options: of the command line, beside the usual.
+        log_dir: the folder of its log.
+        options: additional command line options.
     """
 
     def __init__(self, log_dir: Path, *options: str) -> None:
@@ -98,7 +98,7 @@ class Memcached(_Server):
 
     @contextmanager
     def clock_comes_last(self) -> Iterator[None]:
-        """Its first thread, which sets its clock, has to let all others go first."""
+        """Make its first thread, which sets its clock, yield to all others."""
         pid = self._child.pid
         threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
         cores = os.sched_getaffinity(pid)
@@ -117,8 +117,8 @@ class RedisServer(_Server):
     """A real Redis that keeps nothing on disk.
 
     Args:
-        folder: for its log and the like.
-        options: of the command line, beside the usual.
+        folder: the folder of its files.
+        options: additional command line options.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -149,5 +149,5 @@ class RedisServer(_Server):
 
 
 def _state(thread: Path) -> str:
-    """A thread's state as the kernel has it: T when it is stopped."""
+    """Return a thread's state in the kernel: T if it is stopped."""
     return (thread / "stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""Waiting for what comes about, and timing on a machine that has other work to do."""
+"""Waiting for conditions, and timing on a busy machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 10) -> float:
-    """Look again and again; how long it took, in seconds."""
+    """Poll until the condition holds; return the seconds that it took."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < seconds, "it has not come about"
@@ -16,14 +16,14 @@ def wait_until(condition: Callable[[], object], seconds: float = 10) -> float:
 
 
 def assert_within(seconds: float, measure: Callable[[], float], times: int = 3) -> None:
-    """Whether it can be done in that time.
+    """Assert that it can be done within that time.
 
-    What takes too long by its nature does so each time; a busy machine not.
+    An operation that is too slow in itself is too slow each time; on a busy machine only sometimes.
 
     Args:
         seconds: the bound.
-        measure: does it, and tells its time in seconds.
-        times: how many there are at most.
+        measure: does it, and returns its time in seconds.
+        times: the maximal number of attempts.
     """
     took: list[float] = []
     while not took or took[-1] > seconds:

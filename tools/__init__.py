@@ -1,1 +1,1 @@
-"""What the project itself is worked on with; nothing of it is shipped."""
+"""Tools for work on the project; not shipped."""

@@ -1,9 +1,9 @@
-"""`python -m tools.audit`: known vulnerabilities in what is installed beside this Python.
+"""The command `python -m tools.audit`: known vulnerabilities of the installed packages.
 
-pip-audit looks the packages up; it is run from an environment of its own, whose program is
-the one argument. Exit codes: 0, each was looked up and none has a known vulnerability; 1, some
-have; 2, not each could be looked up. pip-audit itself says "no known vulnerabilities" then, also
-if it has learnt nothing at all.
+pip-audit looks the packages up. It runs from an environment of its own; the path of its program is
+the one argument. Exit codes: 0, each package was looked up and none has a known vulnerability; 1,
+some have; 2, some could not be looked up. In that last case pip-audit itself reports "no known
+vulnerabilities", even if it looked up nothing at all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SHOWN = 10
 
 
 class Findings(NamedTuple):
-    """What pip-audit has learnt.
+    """The findings of pip-audit.
 
     Attributes:
-        vulnerable: packages, each with its vulnerabilities and what mends them.
-        unknown: packages that nothing is known of, each with the reason.
+        vulnerable: packages, each with its vulnerabilities and their fixes.
+        unknown: packages that could not be looked up, each with the reason.
     """
 
     vulnerable: list[str]
@@ -33,23 +33,25 @@ class Findings(NamedTuple):
 
 
 def findings(pins: Sequence[str], said: str) -> Findings:
-    """What a document of pip-audit's says of these packages ("name==version").
+    """Parse pip-audit's report about these packages ("name==version").
 
-    Whatever it does not speak of is unknown.
+    Packages missing in the report are unknown.
     """
     try:
         document: dict[str, Any] = json.loads(said)
     except ValueError:
         document = {}
-    told = {_plain(each["name"]): each for each in document.get("dependencies", [])}
+    reported = {_plain(each["name"]): each for each in document.get("dependencies", [])}
     vulnerable, unknown = [], []
     for pin in pins:
-        package = told.get(_plain(re.split(r"[=@ ]", pin)[0]), {})
+        package = reported.get(_plain(re.split(r"[=@ ]", pin)[0]), {})
         if "vulns" not in package:
-            unknown.append(f"{pin}: {package.get('skip_reason', 'pip-audit does not speak of it')}")
+            unknown.append(
+                f"{pin}: {package.get('skip_reason', 'missing in the report of pip-audit')}"
+            )
         for each in package.get("vulns", ()):
-            mended = ", ".join(each.get("fix_versions", ())) or "none"
-            vulnerable.append(f"{pin}: {each['id']} (mended in: {mended})")
+            fixes = ", ".join(each.get("fix_versions", ())) or "none"
+            vulnerable.append(f"{pin}: {each['id']} (fixed in: {fixes})")
     return Findings(vulnerable, unknown)
 
 
@@ -58,7 +60,7 @@ def _plain(name: str) -> str:
 
 
 def report(pins: Sequence[str], found: Findings) -> int:
-    """Print what was learnt. Returns the exit code."""
+    """Print the findings and return the exit code."""
     for line in found.vulnerable:
         print(line)
     if found.unknown:
@@ -77,7 +79,7 @@ def report(pins: Sequence[str], found: Findings) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit this environment by the pip-audit that is named."""
+    """Audit this environment with the given pip-audit."""
     (pip_audit,) = sys.argv[1:] if arguments is None else arguments
     freeze = [sys.executable, "-m", "pip", "freeze", "--exclude-editable"]
     pins = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout.split("\n")

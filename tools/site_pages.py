@@ -1,7 +1,7 @@
-"""Pages of the site that stand elsewhere in the repository: a hook for MkDocs.
+"""A hook for MkDocs: pages of the site that are elsewhere in the repository.
 
-README.md and the others are read on the code host as they are. In the site they
-are pages as any other, so the links between them and docs/ are turned.
+README.md and other files are also read on the code host. In the site they are normal pages, so the
+hook changes the links between them and docs/.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-#: The page in the site, and where it is in the repository.
+#: The page in the site, and its file in the repository.
 FROM_ELSEWHERE = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
@@ -30,7 +30,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Have the links lead where the pages are."""
+    """Redirect the links to the pages of the site."""
     if page.file.src_uri in FROM_ELSEWHERE:
         return markdown.replace("](docs/", "](")
     for name, source in FROM_ELSEWHERE.items():

@@ -1,10 +1,10 @@
-"""Print the structure of the library: files, lines, import arrows, circles.
+"""Print the structure of the library: files, lines, import arrows, cycles, private accesses.
 
     python -m tools.structure [PACKAGE]      (userlock)
 
-An arrow goes from a file to each file of the package that it imports, imports
-for type checkers included: whoever reads the one has to know of the other.
-A circle is a set of files that all lead to each other.
+An arrow goes from a file to each file of the package that it imports, imports for type checkers
+included: a reader of the one has to know the other. A cycle is a set of files that all reach each
+other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-#: Each module with those of its package that it imports.
+#: Each module with the modules of its package that it imports.
 Arrows = Mapping[str, set[str]]
 
 
@@ -31,7 +31,7 @@ def sources(package: str) -> dict[str, Path]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Give the names that a source file imports, wherever it does, and for whatever reason."""
+    """Yield the names that a source file imports, anywhere and for any purpose."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -40,7 +40,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Return each module with those of the same package that it imports."""
+    """Return each module with the modules of the same package that it imports."""
 
     def target(name: str) -> str | None:
         while name and name not in files:
@@ -54,8 +54,8 @@ def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
     return found
 
 
-def circles(graph: Arrows) -> list[list[str]]:
-    """Return the circles, the largest first: Tarjan's strongly connected components."""
+def cycles(graph: Arrows) -> list[list[str]]:
+    """Return the cycles, the largest first: Tarjan's strongly connected components."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -83,8 +83,8 @@ def circles(graph: Arrows) -> list[list[str]]:
 
 
 def floors(graph: Arrows) -> int:
-    """Return the number of modules on the longest way down; a circle counts as one."""
-    members = {each: circle[0] for circle in circles(graph) for each in circle}
+    """Return the number of modules on the longest path; a cycle counts as one."""
+    members = {each: cycle[0] for cycle in cycles(graph) for each in cycle}
     below: dict[str, set[str]] = {}
     for module, targets in graph.items():
         own = members.get(module, module)
@@ -100,8 +100,62 @@ def floors(graph: Arrows) -> int:
     return max((climb(node) for node in below), default=0)
 
 
+def private_accesses(files: Mapping[str, Path]) -> list[str]:
+    """Return the accesses to private attributes that another file of the package defines.
+
+    As `MODULE:LINE ATTRIBUTE (MODULE)`. An attribute counts as a file's own if the file defines
+    it anywhere; attributes that no file of the package defines belong to other libraries.
+    """
+    trees = {module: ast.parse(path.read_text()) for module, path in files.items()}
+    defined = {module: set(_defined(tree)) for module, tree in trees.items()}
+    found = []
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
+                continue
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if own or node.attr in defined[module]:
+                continue
+            others = [other for other, names in defined.items() if node.attr in names]
+            if others:
+                found.append(f"{module}:{node.lineno} {node.attr} ({', '.join(others)})")
+    return found
+
+
+#: Public in spite of the underscore: named tuples and ndb's models keep other names for fields.
+#: `_userlock_…` is a note of the library's on an object of another library.
+_PUBLIC = {
+    *("_asdict", "_replace"),  # of named tuples
+    *("_get_kind", "_key", "_pb", "_put_async"),
+    *("_lock_id", "_lock_id_from_key", "_overwrites", "_write_policy"),
+}
+
+
+def _is_private(name: str) -> bool:
+    noted = name.startswith(("__", "_userlock_"))
+    return name.startswith("_") and not noted and name not in _PUBLIC
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    """Yield the private attributes that a file defines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                yield name
+            case ast.ClassDef(body=body):
+                for each in body:
+                    targets = each.targets if isinstance(each, ast.Assign) else []
+                    if isinstance(each, ast.AnnAssign):
+                        targets = [each.target]
+                    yield from (target.id for target in targets if isinstance(target, ast.Name))
+            case _:
+                pass
+
+
 def main(package: str = "userlock") -> None:
-    """Print it, for the package and for each folder in it."""
+    """Print the structure of the package and of each folder in it."""
     files = sources(package)
     folders = sorted({module.split(".")[1] for module in files if module.count(".") > 1})
     print(f"{'':24}{'files':>7}{'lines':>8}{'arrows':>8}{'floors':>8}")
@@ -115,10 +169,14 @@ def main(package: str = "userlock") -> None:
         lines = sum(len(path.read_text().splitlines()) for path in own.values())
         count = sum(map(len, graph.values()))
         print(f"{name:24}{len(own):7}{lines:8,}{count:8}{floors(graph):8}")
-    found = circles(arrows(files))
-    print(f"\n{len(found)} circles of imports" + (":" if found else ""))
-    for circle in found:
-        print(f"  {len(circle)}: {', '.join(each.removeprefix(f'{package}.') for each in circle)}")
+    found = cycles(arrows(files))
+    print(f"\n{len(found)} cycles of imports" + (":" if found else ""))
+    for cycle in found:
+        print(f"  {len(cycle)}: {', '.join(each.removeprefix(f'{package}.') for each in cycle)}")
+    accesses = private_accesses(files)
+    print(f"\n{len(accesses)} accesses to private attributes of another file")
+    for access in accesses:
+        print(f"  {access}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ Layers, each importing only from those before it:
 
     errors, clock, settings ← sites ← events ← lock ← stores, ndb, contrib, testing, cli
 
-The names are in `_public`, and are fetched when the first of them is used:
-the command line does without ndb, whose import takes most of its time.
+`_public` imports the public names when the first of them is used. The command
+line does not need ndb, whose import takes most of the time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        # All of them together: whoever takes a lock must have the hooks in ndb as
-        # well, for its plain models too (a lock that is left inside a transaction
-        # is kept until the commit).
+        # All names together: code that takes a lock needs the hooks in ndb as well, also for
+        # plain models (a lock that is released inside a transaction is kept until the commit).
         if name == "__all__" or not name.startswith("_"):
             public = importlib.import_module("userlock._public")
             if name in vars(public):

@@ -1,4 +1,4 @@
-"""`python -m userlock`: the same as the command `userlock`."""
+"""Run the command line: `python -m userlock` is the command `userlock`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The public API: every name that `userlock` has, with all that stands behind it."""
+"""Import every name of the public API."""
 
 from __future__ import annotations
 
 import userlock.stores  # noqa: F401  (reached as `userlock.stores`)
 from userlock._version import __version__
-from userlock.configuration import configure
 from userlock.errors import (
     AbstractModelWritten,
     BatchOnlyModelWritten,
@@ -57,7 +56,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Holder, Lease, Priority
 from userlock.lock.policy import LockPolicy, OutagePolicy, Polling, PriorityPolicy
 from userlock.lock.record import Waiter
-from userlock.lock.scope import LockScope, current_scope, scope
+from userlock.lock.scope import LockScope, configure, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.ndb.enforcement import suppress

@@ -1,7 +1,8 @@
-"""Call sites: the first frame that is not a library's.
+"""Find the call site of a read or a write: the innermost frame of application code.
 
-An application that reads or puts through helpers of its own has them passed
-over as well, and their callers named: a module that is one says
+Frames of this library, of ndb, of the standard library and of mocks do not
+count. An application that reads or puts through a helper module of its own
+can have the callers of that module reported instead. The helper says
 
     _userlock_helper = True
 """
@@ -11,93 +12,50 @@ from __future__ import annotations
 import sys
 import sysconfig
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 _OURS = str(Path(__file__).parent) + "/"
 _NDB = "/google/cloud/ndb/"
-#: The standard library calls what it was given: a thread pool, an event loop, a wrapper.
+#: The standard library calls application code: in a thread pool, an event loop, a wrapper.
 _STANDARD = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-#: Of a put that a test spies on, the call site is where the mock was called.
+#: If a test spies on a put, the call site is the line that calls the mock.
 _MOCKS = "/pytest_mock/plugin.py"
 _OF_A_STRING = "<string>"
 _HELPER = "_userlock_helper"
-#: Files that have been judged, by their names as code objects have them.
-_passed_over: set[str] = set()
+#: Files that have been classified, by the names in their code objects.
+_internal: set[str] = set()
 _application: set[str] = set()
 
 
-def line_of(code: CodeType, instruction: int) -> int:
-    """Return the line of an instruction, as a frame's `f_lasti` has it."""
-    return next(
-        (line for start, end, line in code.co_lines() if start <= instruction < end and line),
-        code.co_firstlineno,
-    )
+class CallSite(NamedTuple):
+    """A line of code. Keeps no frame alive."""
 
-
-class CallSite:
-    """A line of code. Keeps no frame alive.
-
-    An instruction, really: what line that is takes longer to find than to note
-    it, and is asked of few.
-    """
-
-    __slots__ = ("_code", "_instruction")
-
-    def __init__(self, code: CodeType, instruction: int) -> None:
-        self._code = code
-        self._instruction = instruction
-
-    def is_of(self, code: CodeType, instruction: int) -> bool:
-        """Return whether it is that instruction."""
-        return self._code is code and self._instruction == instruction
-
-    @property
-    def line(self) -> int:
-        return line_of(self._code, self._instruction)
-
-    @property
-    def file(self) -> str:
-        return self._code.co_filename
-
-    @property
-    def function(self) -> str:
-        return self._code.co_qualname
+    file: str
+    line: int
+    function: str
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
 
-    __repr__ = __str__
-
 
 def here() -> CallSite | None:
-    """Return the line of application code that is running. A microsecond or two."""
+    """Return the line of application code that is running. Takes a microsecond or two."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if file not in _passed_over and (
-            file in _application or not _is_internal(file, frame.f_globals)
+        code = frame.f_code
+        file = code.co_filename
+        if file in _application or (
+            file not in _internal and not _is_internal(file, frame.f_globals)
         ):
-            return _call_site(frame.f_code, frame.f_lasti)
+            return CallSite(file, frame.f_lineno, code.co_qualname)
         frame = frame.f_back
     return None
 
 
-#: Of the last one: what a loop writes has one call site.
-_last: CallSite | None = None
-
-
-def _call_site(code: CodeType, instruction: int) -> CallSite:
-    global _last
-    last = _last
-    if last is None or not last.is_of(code, instruction):
-        last = _last = CallSite(code, instruction)
-    return last
-
-
 def _is_internal(file: str, module: dict[str, Any]) -> bool:
-    if file == _OF_A_STRING:  # made by a mock with `autospec`, or anything else
+    if file == _OF_A_STRING:  # a mock with `autospec`, or application code
         return "_checksig_" in module
     internal = (
         file.startswith((_OURS, "<frozen "))
@@ -106,5 +64,5 @@ def _is_internal(file: str, module: dict[str, Any]) -> bool:
         or file.endswith(_MOCKS)
         or module.get(_HELPER) is True
     )
-    (_passed_over if internal else _application).add(file)
+    (_internal if internal else _application).add(file)
     return internal

@@ -1,7 +1,7 @@
-"""Time, handed in.
+"""Provide the time.
 
-Whatever measures or waits takes a `Clock`, so that tests drive time by hand
-and no test sleeps.
+Code that measures or waits is given a `Clock`. Tests drive time by hand, so
+no test sleeps.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ class Clock(Protocol):
     """The clock that the library uses. All times are in seconds."""
 
     def now(self) -> float:
-        """A clock that never goes back, for deadlines; its zero means nothing."""
+        """Return a time that never goes back, for deadlines. Its zero has no meaning."""
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970, for people and for other machines to read."""
+        """Return the seconds since 1970, for people and for other machines."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait that long."""
+        """Wait."""
         ...
 
 
-# A lease goes on running while a laptop sleeps or a virtual machine is
-# suspended. CLOCK_MONOTONIC stands still then on Linux; CLOCK_BOOTTIME does
-# not, so a holder that wakes up knows that its lease is over.
+# A lease keeps running while a laptop sleeps or a virtual machine is suspended. On Linux
+# CLOCK_MONOTONIC stops then and CLOCK_BOOTTIME does not, so a holder that wakes up sees that its
+# lease is over.
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class SystemClock:
-    """The machine's clocks; `now` counts time spent suspended where the system can tell."""
+    """The machine's clocks. Where the system can tell, `now` counts suspended time."""
 
-    # Without a Python frame of their own: every lock asks for the time a few times.
+    # Functions without a Python frame: every lock reads the time several times.
     now = staticmethod(
         time.monotonic
         if _BOOTTIME is None  # not Linux

@@ -1,41 +1,41 @@
 """Every error the library raises, under one base.
 
     UserLockError
-    ├── ConfigurationError              the library was set up or called in a way that cannot work
-    │   ├── NoService                   no lock service was configured
-    │   ├── NoScope                     acquire_lock() outside a scope: nothing would release it
-    │   └── LockIdError                 a model cannot say which lock guards an entity
-    ├── LockError                       something about one lock; carries its lock_id
-    │   ├── LockTimeout                 waited long enough; names the holder
-    │   ├── LockServiceUnavailable      the lease store does not answer, and the policy is to fail
-    │   ├── DeadlockDetected            the wait would never have ended: a deadlock cycle
-    │   └── LockNotHeld                 release_lock() of a lock that this scope does not hold
-    ├── WriteViolation                  a write that its model's policy does not allow: a mistake
-    │   ├── ReadWithoutLock             read before the lock was taken, put under it
+    ├── ConfigurationError              wrong set-up or call
+    │   ├── NoService                   no lock service is configured
+    │   ├── NoScope                     acquire_lock() outside a scope
+    │   └── LockIdError                 an entity without a lock id
+    ├── LockError                       concerns one lock (lock_id)
+    │   ├── LockTimeout                 not free in time; names the holder
+    │   ├── LockServiceUnavailable      no answer, and outage="fail"
+    │   ├── DeadlockDetected            the wait would complete a deadlock cycle
+    │   └── LockNotHeld                 release or extension without the lock
+    ├── WriteViolation                  not allowed by the write policy
+    │   ├── ReadWithoutLock             read before the lock, put under it
     │   ├── PutWithoutLock              no lock at all
-    │   ├── PutAfterRelease             read under the lock, put after it was released
-    │   ├── ReadUnderEarlierTenure      the lock was released and taken again in between
-    │   ├── LeaseRanOut                 the lease was over before the put
-    │   ├── LeaseWasLost                the store or an operator had ended the lease before the put
-    │   ├── CreatedWithoutLock          a new entity was put without the lock
-    │   ├── DeletedWithoutLock          an entity was deleted without the lock
-    │   ├── LockIdChanged               its lock is another one than when it was read
-    │   ├── LockIdMissing               nothing says which; a LockIdError too
-    │   ├── StaleObjectPut              an older object of an entity put after a newer one
-    │   ├── WriteAfterCommit            a write in an on-commit callback, which ndb would drop
-    │   ├── PartialEntityPut            an entity of a projection query was put
-    │   ├── NotInTransaction            policy in a transaction: written outside of any
-    │   ├── WrongTransaction            policy in a transaction: read in another one, or in none
-    │   ├── ImmutableEntityRewritten    policy written once: put again
-    │   ├── ReadOnlyModelWritten        policy never written: put or deleted
-    │   ├── BatchOnlyModelWritten       policy batch only: written by a request
-    │   ├── AbstractModelWritten        policy abstract: has no entities
-    │   └── StructuredModelWritten      policy structured only: has no entities
-    ├── StaleWriteError                 the write was fenced: somebody else wrote the entity first
-    │   └── EntityExistsError           a new entity was put where there is one already
-    ├── CommitInDoubt                   a commit was applied, or not: its reply was lost
-    ├── WriteNotFenced                  a write that could not be fenced, so it was not sent
-    └── EntityNotFound                  the entity was deleted before it could be locked
+    │   ├── PutAfterRelease             read under the lock, put after it
+    │   ├── ReadUnderEarlierTenure      the lock was released and taken again
+    │   ├── LeaseRanOut                 the lease ended before the put
+    │   ├── LeaseWasLost                the store or an operator ended the lease
+    │   ├── CreatedWithoutLock          a new entity, no lock
+    │   ├── DeletedWithoutLock          a delete, no lock
+    │   ├── LockIdChanged               the entity moved to another user
+    │   ├── LockIdMissing               no lock id; also a LockIdError
+    │   ├── StaleObjectPut              an older object put after a newer one
+    │   ├── WriteAfterCommit            written in call_on_commit()
+    │   ├── PartialEntityPut            from a projection query
+    │   ├── NotInTransaction            IN_TRANSACTION, written outside
+    │   ├── WrongTransaction            IN_TRANSACTION, read elsewhere
+    │   ├── ImmutableEntityRewritten    WRITE_ONCE, put again
+    │   ├── ReadOnlyModelWritten        NEVER_WRITTEN, put or deleted
+    │   ├── BatchOnlyModelWritten       BATCH_ONLY, written by other work
+    │   ├── AbstractModelWritten        ABSTRACT has no entities
+    │   └── StructuredModelWritten      STRUCTURED_ONLY has no entities
+    ├── StaleWriteError                 refused: changed since it was read
+    │   └── EntityExistsError           refused: a new object of an existing entity
+    ├── CommitInDoubt                   the reply to a commit was lost
+    ├── WriteNotFenced                  cannot be fenced, so it was not sent
+    └── EntityNotFound                  deleted before it could be locked
 
 A `WriteViolation` is a bug in the calling code and is raised before that
 entity is sent; docs/models.md says what to do about each. A `StaleWriteError`

@@ -1,8 +1,8 @@
-"""Reset of objects in a forked child process.
+"""Reset objects in a forked child process.
 
-A lock that another thread holds at the moment of a fork stays locked in the
-child for ever, and connections of the parent must not be used by the child.
-An object with such state registers a method that puts it right.
+A mutex that another thread holds at the moment of a fork stays locked in the
+child forever, and the child must not use the parent's connections. An object
+with such state registers a method that resets it.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
-"""Violations and warnings as they are told of: counted by site, each site logged once.
+"""Report violations: an event for each, a log line for each put site, and counts.
 
 In a roll-out (`enforcement="log"`) one forgotten lock may be seen a thousand
-times a minute. Every one of them is an event, for metrics; but only the first
-of its site is a log line, and `violations()` says how many there were. So with
-what is only warned of.
+times a minute. Each violation is an event, for metrics. Only the first one of
+its put site is logged; `violations()` gives the counts. Blind overwrites that
+are only warned of are reported in the same way.
 
-The tests' tools have two words to say here: which sites are known already and
-tolerated, and which files are test code, whose puts only arrange data.
+The pytest plugin decides here which put sites are tolerated, and which files
+are test code, whose puts only arrange data.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from userlock.callsite import CallSite
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import UserLockError, WriteViolation
 from userlock.events import LISTENERS, Violation
-from userlock.sites import Located
+from userlock.fork import reset_in_child
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +30,11 @@ class SiteReport:
     Attributes:
         violation: the name of the error class.
         kind: the kind of the entities.
-        put_at: where they were put or deleted (or, if it is `StaleObjectUsed`, used), with the
-            line of the first one.
-        read_at: where the first one was read; empty if it was new or deleted, and where that is
-            not captured.
-        count: how often, since this process began.
-        since: when the first was, in seconds since 1970.
+        put_at: the call site of the first put or delete.
+        read_at: the call site of the first read; empty if the entity was new or deleted, or if
+            call sites of reads are not captured.
+        count: the number of violations since this process began.
+        since: the time of the first one, in seconds since 1970.
     """
 
     violation: str
@@ -50,13 +49,12 @@ class Reports:
     """The violations of one process. Thread-safe.
 
     Args:
-        clock: for the time of the first of a site.
+        clock: gives the time of the first violation of a site.
 
     Attributes:
-        tolerates: whether a violation that would be raised is to be let pass; None: none is.
-        is_test_code: whether what is put from a file goes unchecked and unfenced; None: nothing
-            does.
-        checks: whether writes are checked at all. Not in a test that is marked so.
+        tolerates: tells whether a violation that would be raised is let pass. None: none is.
+        is_test_code: tells whether puts from a file are unchecked and unfenced. None: none are.
+        checks: whether writes are checked at all. Off in a test that is marked so.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -66,13 +64,18 @@ class Reports:
         self._clock = clock
         self._mutex = threading.Lock()
         self._sites: dict[Any, SiteReport] = {}
+        reset_in_child(self._after_fork)
+
+    def _after_fork(self) -> None:
+        """Replace the mutex: if another thread held it at the fork, nobody would release it."""
+        self._mutex = threading.Lock()
 
     def report(self, violation: WriteViolation, *, enforced: bool) -> bool:
-        """Count a violation and tell of it.
+        """Count a violation and emit its event.
 
         Args:
-            violation: what happened.
-            enforced: whether it is to be raised, unless it is tolerated.
+            violation: the violation.
+            enforced: whether to raise it, unless it is tolerated.
 
         Returns:
             Whether to raise it.
@@ -83,60 +86,51 @@ class Reports:
         LISTENERS.emit(Violation(violation.lock_id, violation, enforced, count))
         return enforced
 
-    def arranges(self, place: Located | None) -> bool:
+    def arranges(self, place: CallSite | None) -> bool:
         """Return whether a call site is in test code, which only arranges data."""
-        tells = self.is_test_code
-        return tells is not None and place is not None and tells(place.file)
+        return self.is_test_code is not None and place is not None and self.is_test_code(place.file)
 
     def count(self, error: UserLockError, kind: str, put_at: object, read_at: object) -> int:
-        """Count what was seen at a put site; how many there have been, with this one."""
+        """Count an error at a put site. Return the number of errors of that site so far."""
         name = type(error).__name__
-        function = (put_at.file, put_at.function) if isinstance(put_at, Located) else None
-        site = name, kind, function
+        site = name, kind, (put_at.file, put_at.function) if isinstance(put_at, CallSite) else None
         with self._mutex:
-            seen = self._sites.get(site)
-            if seen is None:
-                # Words only: the error would keep its traceback, and that its frames.
-                seen = SiteReport(
-                    violation=name,
-                    kind=kind,
-                    put_at=str(put_at or "not known"),
-                    read_at=str(read_at or ""),
-                    count=0,
-                    since=self._clock.wall(),
-                )
-            seen = self._sites[site] = dataclasses.replace(seen, count=seen.count + 1)
-        return seen.count
+            # Text only: the error would keep its traceback alive, and so the frames.
+            report = self._sites.get(site) or SiteReport(
+                violation=name,
+                kind=kind,
+                put_at=str(put_at or "not known"),
+                read_at=str(read_at or ""),
+                count=0,
+                since=self._clock.wall(),
+            )
+            self._sites[site] = dataclasses.replace(report, count=report.count + 1)
+        return report.count + 1
 
     def summary(self) -> list[SiteReport]:
         """Return every site so far, the most frequent first."""
         with self._mutex:
-            return sorted(self._sites.values(), key=lambda seen: (-seen.count, seen.put_at))
+            return sorted(self._sites.values(), key=lambda site: (-site.count, site.put_at))
 
     def reset(self) -> None:
-        """Forget what was seen: the next of each site is the first."""
+        """Forget all sites. The next violation of each site is logged again."""
         with self._mutex:
             self._sites.clear()
 
-    def _after_fork(self) -> None:
-        """A lock that another thread held at the fork would stay locked in the child."""
-        self._mutex = threading.Lock()
 
-
-#: This process's.
+#: The reports of this process.
 REPORTS = Reports()
-os.register_at_fork(after_in_child=REPORTS._after_fork)
 
 
 def violations() -> list[SiteReport]:
-    """Return the put sites at which writes slipped past their lock in this process, and how often.
+    """Return the put sites whose writes slipped past their lock in this process, with counts.
 
-    The most frequent first. Also those of blind overwrites that went ahead
-    (`EntityExistsError`), and of objects that were out of date. With
-    `enforcement="log"` each site is logged only once; here is how often it was
-    since. For a status page, or a log line at the end of a worker's life:
+    The most frequent site comes first. Blind overwrites that went ahead are
+    included (`EntityExistsError`). With `enforcement="log"` each site is logged
+    only once, and these are the counts. Use it for a status page, or for a log
+    line at the end of a worker's life:
 
-        for seen in userlock.violations():
-            log.info("%s x%d at %s", seen.violation, seen.count, seen.put_at)
+        for site in userlock.violations():
+            log.info("%s x%d at %s", site.violation, site.count, site.put_at)
     """
     return REPORTS.summary()

@@ -1,4 +1,4 @@
-"""The strictness of the model layer, process-wide and per scope."""
+"""Define how strict the model layer is, for the process and for each scope."""
 
 from __future__ import annotations
 
@@ -11,54 +11,39 @@ class Enforcement(enum.Enum):
 
     #: The put raises before anything is sent. The default.
     RAISE = "raise"
-    #: The put goes ahead (still fenced) and a warning is logged, once for each put site: for a
+    #: The put goes ahead, still fenced. A warning is logged once for each put site: for a
     #: roll-out in production.
     LOG = "log"
-    #: Nothing is checked. Fencing is a setting of its own and stays as it is.
+    #: Nothing is checked. Fencing is a separate setting and stays as it is.
     OFF = "off"
-
-    @classmethod
-    def of(cls, value: Enforcement | str) -> Enforcement:
-        """Return the mode named by a word; `ValueError` says which words there are."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ValueError(
-                f"enforcement must be 'raise', 'log' or 'off', not {value!r}"
-            ) from None
 
 
 class Reaction(enum.Enum):
     """The reaction to a likely mistake."""
 
-    #: Nothing, and nothing is looked for.
+    #: The mistake is not looked for.
     OFF = "off"
-    #: It goes ahead, and is told of: an event, and a line in the log.
+    #: The operation goes ahead, with an event and a log line.
     WARN = "warn"
-    #: It is refused, by an error.
+    #: The operation raises an error.
     RAISE = "raise"
-
-    @classmethod
-    def of(cls, name: str, value: Reaction | str) -> Reaction:
-        """The reaction named by a word; `ValueError` says which words the setting `name` takes."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ValueError(f"{name} must be 'off', 'warn' or 'raise', not {value!r}") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The settings of the model layer.
+    """The settings of the model layer. The names of modes are accepted in their place.
 
     Attributes:
-        enforcement: what happens when a write slips past its lock.
+        enforcement: the reaction to a write that slips past its lock.
         fencing: whether puts carry the version that was read, so that Datastore refuses
             a stale one. Turn it off only to show what it is for.
-        capture_places: whether reads remember where in the code they happened. Costs a
-            few microseconds a read; without it a violation names only the put.
-        blind_overwrites: about a new object that is put under the key of an entity that exists,
-            without a look at it. `off` and `warn` let it overwrite the entity.
+        capture_places: whether reads remember their call site. Costs a few microseconds per
+            read; without it a violation names only the put.
+        blind_overwrites: the reaction to a new object that is put under the key of an existing
+            entity which was not read. `off` and `warn` let it overwrite the entity.
+
+    Raises:
+        ValueError: an unknown mode.
     """
 
     enforcement: Enforcement = Enforcement.RAISE
@@ -66,22 +51,16 @@ class Settings:
     capture_places: bool = True
     blind_overwrites: Reaction = Reaction.RAISE
 
+    def __post_init__(self) -> None:
+        for name, modes in (("enforcement", Enforcement), ("blind_overwrites", Reaction)):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, modes(value))
+            except ValueError:
+                known = ", ".join(repr(mode.value) for mode in modes)
+                raise ValueError(f"{name} must be one of {known}, not {value!r}") from None
 
-def make_settings(
-    base: Settings,
-    *,
-    enforcement: Enforcement | str | None = None,
-    fencing: bool | None = None,
-    capture_places: bool | None = None,
-    blind_overwrites: Reaction | str | None = None,
-) -> Settings:
-    """`base` with what is given changed; words are turned into modes, wrong ones refused."""
-    return dataclasses.replace(
-        base,
-        enforcement=base.enforcement if enforcement is None else Enforcement.of(enforcement),
-        fencing=base.fencing if fencing is None else fencing,
-        capture_places=base.capture_places if capture_places is None else capture_places,
-        blind_overwrites=base.blind_overwrites
-        if blind_overwrites is None
-        else Reaction.of("blind_overwrites", blind_overwrites),
-    )
+    def changed(self, **changes: Enforcement | Reaction | str | bool | None) -> Settings:
+        """Return a copy with some settings changed. None leaves a setting as it is."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return dataclasses.replace(self, **given)  # type: ignore[arg-type]  # checked above

@@ -1,4 +1,4 @@
-"""What the indexes say about a query's conjunctions: drivers, sizes, rows."""
+"""Index access for a query's conjunctions: drivers, sizes, rows."""
 
 import itertools
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from emulator.datastore.protos import Entity
 from emulator.datastore.query import Conjunction, ParsedQuery, Row
 from emulator.datastore.rows import Entry, Reader, Span, StoredEntity
 
-# Up to this many entities are rather sorted in memory than found by walking the
-# index of their order.
+# Up to this many entities are sorted in memory. More are found by scanning the index of their
+# order.
 FEW = 1000
 
 _NO_VALUE = Span(b"", b"\x00")
@@ -19,7 +19,7 @@ _NO_VALUE = Span(b"", b"\x00")
 
 @dataclass(frozen=True)
 class Driver:
-    """An index and the range of it that holds all candidates."""
+    """An index and the range of it that contains all candidates."""
 
     scope: int
     values: Span
@@ -33,7 +33,7 @@ class StoreClient:
         self._query = query
 
     def load(self, key: bytes) -> StoredEntity:
-        """The entity of one of the rows."""
+        """Return the entity of one of the rows."""
         assert self._query.partition is not None
         stored = self._reader.get(self._query.partition, key)
         if stored is None:
@@ -41,13 +41,15 @@ class StoreClient:
         return stored
 
     def _plain(self, conjunction: Conjunction) -> bool:
-        """Whether entries of the orders' indexes are rows, without a look at the entity."""
+        """Return whether index entries of the orders are rows as they are, without loading the
+        entity.
+        """
         query = self._query
         ordered = {order.name for order in query.orders}
         if not ordered.issuperset(conjunction.spans) or not ordered.issuperset(query.projection):
             return False
-        # An entity sorts by one of the elements of an array, and which one that is may
-        # depend on the alternatives that it matches.
+        # An entity sorts by one element of an array. The alternatives that the entity matches may
+        # decide which element.
         names = ordered.difference(conjunction.equal)
         if len(query.disjunction) > 1:
             names = ordered.union(*({*each.equal, *each.spans} for each in query.disjunction))
@@ -58,22 +60,22 @@ class StoreClient:
         return scope is not None and self._reader.catalog.is_multi(scope)
 
     def _rows_of(self, key: bytes) -> list[Row]:
-        """The rows of the entity at `key`, checked against the whole query."""
+        """Return the rows of the entity at `key`, checked against the whole query."""
         return self._query.rows(key, indexed_values(Entity.FromString(self.load(key).data)))
 
     def _leading(self, conjunction: Conjunction) -> int:
-        """Which order is the first that no equality fixes."""
+        """Return the position of the first order that no equality fixes."""
         return len(self._components(conjunction))
 
     def _components(self, conjunction: Conjunction) -> tuple[bytes, ...]:
-        """The values of the first orders, as far as equalities fix them."""
+        """Return the values of the leading orders that equalities fix."""
         fixed = itertools.takewhile(
             lambda order: order.name in conjunction.equal, self._query.orders
         )
         return tuple(min(conjunction.equal[order.name]) for order in fixed)
 
     def _plain_row(self, components: tuple[bytes, ...], key: bytes) -> Row:
-        """The row of an entity with these order values, among which are all that it shows."""
+        """Return the row of an entity with these order values, which cover all projected values."""
         query = self._query
         if not query.projection:
             return query.row(components, key)
@@ -82,7 +84,7 @@ class StoreClient:
         return query.row(components, key, projected)
 
     def _equalities(self, conjunction: Conjunction, driver: Driver | None = None) -> list[Entry]:
-        """The index entries that all matches have, besides those that are scanned."""
+        """Return the index entries that all matches have, apart from the scanned one."""
         entries = [
             (self._known_scope(name), value)
             for name, values in conjunction.equal.items()
@@ -108,7 +110,7 @@ class StoreClient:
         return Driver(scope, _NO_VALUE)
 
     def _equality_driver(self, conjunction: Conjunction) -> Driver | None:
-        """The equality filter with the fewest entries."""
+        """Return the equality filter with the fewest entries."""
         return self._smallest(
             conjunction,
             [
@@ -129,7 +131,7 @@ class StoreClient:
             drivers.append(Driver(scope, span))
         if len(drivers) < 2:
             return drivers[0] if drivers else None
-        # Doubling the limit compares two huge ranges without counting either.
+        # Doubling the limit compares two huge ranges without counting either completely.
         limit = 64
         while True:
             sizes = [self._size(driver, conjunction, limit) for driver in drivers]

@@ -1,9 +1,8 @@
 """Aggregations over a query's results: count, sum and average.
 
-Semantics as in the comments of query.proto: only numeric values count towards sums
-and averages; an empty sum is the integer 0, an empty average null; a sum of
-integers that leaves the 64-bit range becomes a double, and so does any sum with a
-double in it.
+Semantics as in the comments of query.proto. Only numeric values count towards sums and averages. An
+empty sum is the integer 0, an empty average null. A sum of integers that leaves the 64-bit range
+becomes a double, and so does any sum with a double in it.
 """
 
 import itertools
@@ -30,7 +29,7 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass
 class _Aggregation:
-    """One aggregation while the results stream by."""
+    """The state of one aggregation while results stream in."""
 
     operator: str
     name: str = ""
@@ -73,7 +72,7 @@ def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryR
     Args:
         builder: of the nested query.
 
-    Returns the range of the nested query that it depends on.
+    Returns the range of the nested query that the result depends on.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
@@ -99,13 +98,15 @@ def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryR
 
 
 def aggregated_properties(request: Message) -> list[str]:
-    """The properties of which an AggregationQuery wants sums or averages."""
+    """Return the properties that an AggregationQuery sums or averages."""
     operators = [(each, each.WhichOneof("operator")) for each in request.aggregations]
     return [getattr(each, name).property.name for each, name in operators if name in ("sum", "avg")]
 
 
 def _enough(aggregations: dict[str, _Aggregation]) -> int | None:
-    """After how many results nothing can change any more; None: never."""
+    """Return the number of results after which nothing can change, or None if there is no such
+    number.
+    """
     bounds = [a.up_to for a in aggregations.values() if a.up_to is not None]
     return max(bounds) if len(bounds) == len(aggregations) else None
 
@@ -157,7 +158,7 @@ def _total(numbers: list[int | float]) -> int | float:
 
 
 def _find(entity: EntityPb, name: str) -> ValuePb | None:
-    """A property by name, or by dotted path through embedded entities."""
+    """Return a property by name, or by dotted path through embedded entities."""
     if name in entity.properties:
         return entity.properties[name]
     head, dot, rest = name.partition(".")

@@ -1,45 +1,45 @@
-"""What a web page can make a browser send is refused.
+"""Refusal of requests that a web page makes a browser send.
 
-The emulator asks nobody for a password, and a developer's browser can reach it. So a page
-from anywhere could send it a form, or, by a name of its own that suddenly stands for the
-loopback address (DNS rebinding), read its answers as those of its own site:
+The emulator has no passwords, and a developer's browser can reach it. Without this check any page
+could send it a form. A page could also point its own host name at the loopback address (DNS
+rebinding) and read the emulator's responses as its own:
 
-    page of evil.example ──▶ POST http://127.0.0.1:8081/reset    Origin: http://evil.example
-    page of evil.example ──▶ evil.example is 127.0.0.1 by now    Host: evil.example:8081
+    page of evil.example ──▶ POST http://127.0.0.1:8081/reset      Origin: http://evil.example
+    page of evil.example ──▶ evil.example resolves to 127.0.0.1    Host: evil.example:8081
 
-Programs, and people who type the address, are not concerned. gRPC is not either: no browser
-begins a connection as HTTP/2 does without TLS.
+Programs, and addresses typed into a browser, are not affected. Neither is gRPC: no browser opens an
+HTTP/2 connection without TLS.
 """
 
 import ipaddress
 from email.message import Message
 from urllib.parse import urlsplit
 
-# What stands in Sec-Fetch-Site when no other page is behind a request.
+# The values of Sec-Fetch-Site for a request without another page behind it.
 _OWN = ("same-origin", "none")
 
 
 class Gate:
-    """Tells such requests by their headers.
+    """Recognises such requests by their headers.
 
     Args:
-        told: the name or the address that the emulator was told to listen on.
-        open_to_others: other machines can reach it. Then a name without a dot, as machines of
-            one network have for each other, is taken too; there are none in the public DNS.
+        host: the host name or address that the emulator was configured to listen on.
+        open_to_others: other machines can reach it. Then names without a dot, as used inside one
+            network, are accepted too; the public DNS has none.
     """
 
-    def __init__(self, told: str, *, open_to_others: bool) -> None:
-        self._told = _plain(told)
+    def __init__(self, host: str, *, open_to_others: bool) -> None:
+        self._host = _plain(host)
         self._open_to_others = open_to_others
 
     def refusal(self, headers: Message) -> str | None:
-        """Why a request with these headers is refused; None: it is not."""
+        """Return the reason to refuse a request with these headers, or None to accept it."""
         hosts = headers.get_all("Host", [])
         for host in hosts:
             if not self._is_here(host):
                 return (
                     f"the Host {host!r} may be the name of a web site: use an address, localhost,"
-                    " or the name that the emulator was told to listen on (--host)"
+                    " or the name that the emulator listens on (--host)"
                 )
         own = [f"http://{host}".lower() for host in hosts]
         for origin in headers.get_all("Origin", []):
@@ -55,10 +55,10 @@ class Gate:
             name = _plain(urlsplit(f"//{host}").hostname or "")
         except ValueError:
             return False
-        if name in ("localhost", self._told) or name.endswith(".localhost"):
+        if name in ("localhost", self._host) or name.endswith(".localhost"):
             return True
         try:
-            # Names can be made to stand for another machine; addresses cannot.
+            # A name can be made to resolve to another machine. An address cannot.
             ipaddress.ip_address(name)
         except ValueError:
             return self._open_to_others and "." not in name

@@ -1,7 +1,7 @@
-"""Small numbers for partitions and indexes, which would be long in each row.
+"""Small numbers for partitions and indexes, whose names would be long in each row.
 
-Numbers are handed out within the commit that first needs one. They are cached for
-all threads, and forgotten again if that commit is rolled back.
+The commit that first needs a number allocates it. Numbers are cached for all threads. If the commit
+is rolled back, they are removed from the cache.
 """
 
 import sqlite3
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Partition(NamedTuple):
-    """What keeps entities apart: project, database and namespace."""
+    """The scope of an entity's key: project, database and namespace."""
 
     project: str
     database: str
@@ -43,29 +43,29 @@ class Catalog:
             scopes[partition, kind, name] = number
             if has_several:
                 multi.add(number)
-        # Readers look things up meanwhile: show them only complete tables.
+        # Readers look up numbers at the same time, so they must only see complete tables.
         self._partitions, self._scopes, self._multi = partitions, scopes, multi
         self._fresh = False
 
     def committed(self) -> None:
-        """The numbers handed out are stored."""
+        """Keep the allocated numbers: their commit succeeded."""
         self._fresh = False
 
     def rolled_back(self) -> None:
-        """The commit in which numbers were handed out did not happen."""
+        """Drop the numbers that were allocated by a commit that failed."""
         if self._fresh:
             self._load()
 
     def find_partition(self, partition: Partition) -> int | None:
-        """The partition's number, or None if nothing was ever stored there."""
+        """Return the partition's number, or None if nothing was ever stored there."""
         return self._partitions.get(partition)
 
     def partitions(self) -> dict[Partition, int]:
-        """All known partitions with their numbers."""
+        """Return all known partitions with their numbers."""
         return dict(self._partitions)
 
     def scopes_of(self, partition: int) -> list[tuple[str, str, int]]:
-        """All indexes of a partition: kind, property and number. Some may be empty."""
+        """Return all indexes of a partition: kind, property and number. Some may be empty."""
         return [
             (kind, name, number)
             for (owner, kind, name), number in list(self._scopes.items())
@@ -73,15 +73,15 @@ class Catalog:
         ]
 
     def find_scope(self, partition: int, kind: str, name: str) -> int | None:
-        """The index's number, or None if it never had an entry."""
+        """Return the index's number, or None if it never had an entry."""
         return self._scopes.get((partition, kind, name))
 
     def is_multi(self, scope: int) -> bool:
-        """Whether an entity has, or had, several entries in this index."""
+        """Return whether any entity has, or had, several entries in this index."""
         return scope in self._multi
 
     def intern_partition(self, partition: Partition) -> int:
-        """The partition's number, handed out if it has none."""
+        """Return the partition's number, allocating one if needed."""
         number = self._partitions.get(partition)
         if number is None:
             number = self._insert(
@@ -92,7 +92,7 @@ class Catalog:
         return number
 
     def intern_scope(self, partition: int, kind: str, name: str) -> int:
-        """The index's number, handed out if it has none."""
+        """Return the index's number, allocating one if needed."""
         key = (partition, kind, name)
         number = self._scopes.get(key)
         if number is None:
@@ -109,7 +109,7 @@ class Catalog:
         return number
 
     def mark_multi(self, scope: int) -> None:
-        """An entity has several entries in this index."""
+        """Record that an entity has several entries in this index."""
         if scope not in self._multi:
             self._fresh = True
             self._connection.execute("UPDATE scopes SET multi = 1 WHERE id = ?", (scope,))

@@ -1,15 +1,15 @@
 """Versions: commit times in microseconds, strictly increasing.
 
-An entity's version is the time of the commit that wrote it, so that a version, an
-update time and a `read_time` are one and the same scale, as they seem to be in the
-service. The clock hands out two kinds of times:
+An entity's version is the time of the commit that wrote it. Versions, update times and `read_time`
+therefore share one scale, as they seem to do in the service. The clock hands out two kinds of
+times:
 
 * a commit's version, greater than every version and every read time before it;
-* a read time, at which everything that was acknowledged is visible and below
-  which nothing can change any more.
+* a read time, at which every acknowledged commit is visible and below which nothing can change any
+  more.
 
-The second needs care while a commit is under way: its version is known but its
-rows are not visible yet. Reads that start then are placed just before it:
+The second needs care while a commit is in progress: its version is known but its rows are not
+visible yet. Reads that start at that moment get a time just before it:
 
     commit    version 10 ─────────── rows visible ── finished
     reader A         reads at 9
@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 
 def wall_clock_microseconds() -> int:
-    """The time of day in microseconds since the epoch."""
+    """Return the time of day in microseconds since the epoch."""
     return time.time_ns() // 1000
 
 
@@ -47,16 +47,16 @@ class VersionClock:
         self._last_commit = self._high
 
     def now(self) -> int:
-        """The time of day in microseconds, unrelated to versions."""
+        """Return the time of day in microseconds, unrelated to versions."""
         return self._now()
 
     @property
     def last_commit(self) -> int:
-        """The version of the newest commit that is under way or finished."""
+        """Return the version of the newest commit, in progress or finished."""
         return self._last_commit
 
     def start_commit(self) -> int:
-        """The version for a commit that starts now."""
+        """Return the version for a commit that starts now."""
         with self._lock:
             if self._pending is not None:
                 raise AssertionError("one commit at a time: the writer lock is not held")
@@ -65,12 +65,12 @@ class VersionClock:
             return self._high
 
     def finish_commit(self) -> None:
-        """The commit's rows are visible, or it was given up."""
+        """Record that the commit's rows are visible, or that the commit was given up."""
         with self._lock:
             self._pending = None
 
     def read_time(self) -> int:
-        """The latest time at which a read is repeatable."""
+        """Return the latest time at which a read is repeatable."""
         with self._lock:
             if self._pending is not None:
                 return self._pending - 1

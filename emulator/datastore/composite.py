@@ -1,11 +1,10 @@
-"""Which indexes the service would need for a query.
+"""The composite indexes that the service would need for a query.
 
-The emulator answers each query without composite indexes. Here is what the service
-would ask for, by "Indexes, index definition and structure": the built-in indexes
-answer queries with nothing but equalities and ancestors, with inequalities on one
-property, or with one order; everything else needs a composite index, whose
-properties are those with equalities first and then the ones that are ordered. An
-equality may also be answered by another index with the same orders (merge join).
+The emulator answers each query without composite indexes. This module works out the service's
+requirements, by "Indexes, index definition and structure". The built-in indexes answer queries with
+only equalities and ancestors, with inequalities on one property, or with one order. Every other
+query needs a composite index. Its properties are those with equalities first, then the ordered
+ones. An equality may also be answered by another index with the same orders (merge join).
 """
 
 import json
@@ -24,7 +23,7 @@ class CompositeIndex:
     properties: tuple[Order, ...]
 
     def __str__(self) -> str:
-        """The definition as it stands in index.yaml."""
+        """Return the definition as index.yaml has it."""
         lines = [f"- kind: {_quoted(self.kind)}"]
         if self.ancestor:
             lines.append("  ancestor: yes")
@@ -38,10 +37,10 @@ class CompositeIndex:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What one conjunction of a query needs.
+    """The index requirement of one conjunction of a query.
 
-    `equal` are the properties with equalities, which may stand in any order before
-    the others. `orders` must follow as they are; `free` in any order and direction.
+    `equal` are the properties with equalities, which may come first in any order. `orders` must
+    follow as given, `free` in any order and direction.
     """
 
     kind: str | None
@@ -52,7 +51,7 @@ class Requirement:
 
     @property
     def composite(self) -> CompositeIndex | None:
-        """The recommended index; None if the built-in ones do."""
+        """Return the recommended index, or None if the built-in ones suffice."""
         ordered = (*self.orders, *(Order(name) for name in self.free))
         if self.kind is None or not ordered:
             return None
@@ -63,7 +62,7 @@ class Requirement:
         return CompositeIndex(self.kind, self.ancestor, (*equal, *ordered))
 
     def met_by(self, indexes: Iterable[CompositeIndex]) -> bool:
-        """Whether some of these indexes answer the conjunction together."""
+        """Return whether some of these indexes together answer the conjunction."""
         covered: set[str] = set()
         found = False
         for index in indexes:
@@ -74,7 +73,7 @@ class Requirement:
         return found and covered.issuperset(self.equal)
 
     def _prefix(self, index: CompositeIndex) -> set[str] | None:
-        """The equalities that an index answers; None if it is of no use."""
+        """Return the equalities that an index answers, or None if the index is of no use."""
         if (index.kind, index.ancestor) != (self.kind, self.ancestor):
             return None
         behind = len(self.orders) + len(self.free)
@@ -90,10 +89,10 @@ class Requirement:
 
 
 def requirements(query: ParsedQuery, aggregated: Sequence[str] = ()) -> list[Requirement]:
-    """What a query needs, each only once.
+    """Return the index requirements of a query, each once.
 
     Args:
-        aggregated: the properties of which sums or averages are wanted.
+        aggregated: the properties that the query sums or averages.
     """
     return list(dict.fromkeys(_requirement(query, each, aggregated) for each in query.disjunction))
 
@@ -107,7 +106,7 @@ def _requirement(
         orders.append(Order(KEY, descending=True))
     free = [order.name for order in open_orders if order.name in query.implied]
     shown = {order.name for order in open_orders} | set(conjunction.equal)
-    # The key comes before them in the order, so that they are none of it.
+    # The key comes before them in the order, so it is not one of them.
     further = dict.fromkeys([*query.projection, *aggregated])
     free += [name for name in further if name not in shown]
     return Requirement(
@@ -116,7 +115,7 @@ def _requirement(
 
 
 def _quoted(name: str) -> str:
-    """A name as YAML reads it back."""
+    """Return a name so quoted that YAML reads it back unchanged."""
     plain = name.replace("_", "a").replace(".", "a").isalnum() and not name[0].isdigit()
     if plain and name.isascii() and name.lower() not in _YAML_WORDS:
         return name

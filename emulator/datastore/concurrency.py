@@ -1,17 +1,16 @@
-"""Concurrency control: what happens between transactions on the same data.
+"""Concurrency control between transactions on the same data.
 
-The engine calls a `ConcurrencyControl` at each point where a mode may have to act.
-Storage and RPCs know nothing of modes:
+The engine calls a `ConcurrencyControl` at each point where a mode may have to act. Storage and RPCs
+do not depend on the mode:
 
     mode          reading              querying            writing           validate
-    optimistic    at the beginning     at the beginning    -                 all reads
+    optimistic    at start             at start            -                 all reads
     pessimistic   now, shared locks    now, shared locks   exclusive locks   queries
-    entity groups at the beginning     with ancestor       -                 groups
+    entity groups at start             with ancestor       -                 groups
 
-`Optimistic` gives serializability by validation at commit: a commit is refused if
-anything the transaction has read, be it an entity, the absence of one, or a
-query's result including what would have been in it, was changed by a commit after
-it was read.
+`Optimistic` gives serializability by validation at commit. A commit is refused if another commit
+has changed anything that the transaction had read. That includes entities, missing entities, and
+query results (also entities that would now be part of a result).
 """
 
 import threading
@@ -30,52 +29,52 @@ from emulator.datastore.transactions import (
     TransactionTable,
 )
 
-# Beyond this many remembered changes the oldest are dropped, and with them the
-# transactions that would need them: an abandoned transaction must not eat memory.
+# Beyond this many remembered changes the oldest are dropped, and transactions that would need them
+# are aborted. This bounds the memory that an abandoned transaction can take.
 MAX_REMEMBERED_CHANGES = 100_000
 
 
 class ConcurrencyControl(Protocol):
-    """A concurrency mode. All methods are called by several threads.
+    """A concurrency mode. Several threads call each method.
 
-    Read-only transactions never come here. `validate` and `committed` are called
-    under the writer lock, the others without any lock: they may wait. Each may raise
-    `DatastoreError` ABORTED, but for `committed`, `finished` and `clear`.
+    Read-only transactions never call it. `validate` and `committed` are called under the writer
+    lock, the others without any lock, so that they may wait. All except `committed`, `finished` and
+    `clear` may raise `DatastoreError` ABORTED.
     """
 
     name: ClassVar[str]
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for transactions of others."""
+        """Return the number of requests that wait for other transactions."""
 
     def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
-        """The transaction looks up entities next: at which time?"""
+        """Return the time at which the transaction's next lookup reads."""
 
     def query_time(self, transaction: Transaction) -> int:
-        """The transaction runs a query next: at which time?"""
+        """Return the time at which the transaction's next query reads."""
 
     def querying(
         self, transaction: Transaction, seen: QueryRange, results: Iterable[EntityId]
     ) -> bool:
-        """The transaction has run a query. False: the result is out of date, run it again."""
+        """Record a query of the transaction. False: the result is out of date, repeat the query."""
 
     def writing(
         self, transaction: Transaction | None, entities: Iterable[EntityId]
     ) -> AbstractContextManager[None]:
-        """Surrounds a commit that changes entities; None: outside any transaction."""
+        """Surround a commit that changes entities. `transaction` is None outside transactions."""
 
     def validate(self, transaction: Transaction, *, writes: bool) -> None:
-        """The transaction's commit is next: may it be?"""
+        """Check that the transaction may commit now."""
 
     def committed(self, version: int, changes: list[EntityChange]) -> None:
-        """A commit, transactional or not, has been stored and becomes visible next."""
+        """Record a stored commit, transactional or not, just before it becomes visible."""
 
     def finished(self, transaction: Transaction) -> None:
-        """The transaction is over, however it ended."""
+        """Record the end of a transaction, with whatever outcome."""
 
     def clear(self) -> None:
-        """All data and all transactions are gone."""
+        """Forget all data and all transactions."""
 
 
 class _Commit(NamedTuple):
@@ -84,9 +83,9 @@ class _Commit(NamedTuple):
 
 
 class RecentChanges:
-    """The changes of the last commits, as far back as a transaction may have read.
+    """The changes of recent commits, back to the oldest time that a transaction may have read.
 
-    Thread-safe. Whoever needs an answer that stays true asks under the writer lock.
+    Thread-safe. An answer stays true only while the caller holds the writer lock.
     """
 
     def __init__(self, table: TransactionTable) -> None:
@@ -99,7 +98,7 @@ class RecentChanges:
         self._dropped_until = 0
 
     def add(self, version: int, changes: list[EntityChange]) -> None:
-        """Remember a commit, and forget what no transaction can need."""
+        """Add a commit, and drop the commits that no transaction can need."""
         floor = self._table.floor()
         with self._lock:
             self._commits.append(_Commit(version, changes))
@@ -115,7 +114,7 @@ class RecentChanges:
                 self._commits.popleft()
 
     def any_since(self, time: int, matches: Callable[[EntityChange], bool]) -> bool:
-        """Whether something that `matches` was changed after `time`, or may have been."""
+        """Return whether a matching entity was changed after `time`, or may have been."""
         with self._lock:
             if time < self._dropped_until:
                 return True
@@ -127,7 +126,7 @@ class RecentChanges:
             return False
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all commits."""
         with self._lock:
             self._commits.clear()
             self._remembered = 0
@@ -143,39 +142,40 @@ class Optimistic:
 
     @property
     def waiting(self) -> int:
-        """Nobody ever waits."""
+        """Return 0: no request ever waits."""
         return 0
 
     def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
-        """All reads see the state at the transaction's beginning."""
+        """Return the time at which the transaction began."""
         transaction.keys_read.update(entities)
         return transaction.snapshot
 
     def query_time(self, transaction: Transaction) -> int:
-        """All reads see the state at the transaction's beginning."""
+        """Return the time at which the transaction began."""
         return transaction.snapshot
 
     def querying(
         self, transaction: Transaction, seen: QueryRange, results: Iterable[EntityId]
     ) -> bool:
-        """Remember what was seen, for validation."""
+        """Remember the query for validation."""
         transaction.queries.append(seen)
         return True
 
     def writing(
         self, transaction: Transaction | None, entities: Iterable[EntityId]
     ) -> AbstractContextManager[None]:
-        """Writers never wait."""
+        """Return a context that does nothing: writers never wait."""
         return nullcontext()
 
     def validate(self, transaction: Transaction, *, writes: bool) -> None:
-        """Abort a transaction that writes if what it has read is no longer true.
+        """Abort a transaction that writes if its reads are out of date.
 
         Raises:
             DatastoreError: ABORTED.
         """
         if not writes or not (transaction.keys_read or transaction.queries):
-            # What only reads is serializable at its snapshot, what only writes now.
+            # A transaction that only reads is serializable at its snapshot, one that only writes at
+            # present.
             return
 
         def outdates(change: EntityChange) -> bool:
@@ -191,7 +191,7 @@ class Optimistic:
         self._recent.add(version, changes)
 
     def finished(self, transaction: Transaction) -> None:
-        """Nothing is held."""
+        """Do nothing: no lock is held."""
 
     def clear(self) -> None:
         """Forget all changes."""
@@ -199,10 +199,9 @@ class Optimistic:
 
 
 class Unvalidated(Optimistic):
-    """Optimistic without validation: loses updates.
+    """Optimistic concurrency without validation: loses updates.
 
-    Not a mode to run: tests of serializability use it to show that they would
-    notice.
+    Not a mode for use. Tests of serializability use it as their negative control.
     """
 
     name: ClassVar[str] = "unvalidated"

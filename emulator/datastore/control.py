@@ -1,17 +1,16 @@
-"""What an emulator can be asked over HTTP beside its RPCs; JSON in and out.
+"""The emulator's HTTP requests beside its RPCs; JSON in and out.
 
-    GET    /             "Ok", when it serves
-    POST   /reset        forget everything
+    GET    /             "Ok" while the emulator serves
+    POST   /reset        delete all data
     GET    /export       all entities, a line of JSON each
     POST   /import       store the entities of such lines: {"entities": 3}
-    GET    /faults       the faults that are planted
-    POST   /faults       plant one: {"fault": "abort", "count": 2, "kind": "Learner"}
+    GET    /faults       the active faults
+    POST   /faults       add one: {"fault": "abort", "count": 2, "kind": "Learner"}
     DELETE /faults       remove all
     DELETE /faults/ID    remove one
 
-The other members of a POST to /faults are the arguments of the method of `Faults` that
-has the fault's name. Errors are answered with {"error": "..."} and status 400, 404 or
-405. Nothing here knows of sockets.
+The other members of a POST to /faults are the arguments of the method of `Faults` with the fault's
+name. Error responses are {"error": "..."} with status 400, 404 or 405. This module does no I/O.
 """
 
 import json
@@ -45,12 +44,12 @@ class _RefusedError(Exception):
 
 
 class Control:
-    """Answers such requests.
+    """Handler of these requests.
 
     Args:
-        faults: what is planted here.
-        transfer: what is exported and imported here.
-        reset: forgets everything.
+        faults: the faults to list, add and remove.
+        transfer: exports and imports entities.
+        reset: deletes all data.
     """
 
     def __init__(self, faults: Faults, transfer: Transfer, reset: Callable[[], None]) -> None:
@@ -59,7 +58,7 @@ class Control:
         self._reset = reset
 
     def answer(self, method: str, path: str, body: bytes) -> Reply:
-        """The reply to a request."""
+        """Return the reply to a request."""
         path = path.partition("?")[0].rstrip("/")
         if not path and method == "GET":
             return Reply(HTTPStatus.OK, "text/plain", b"Ok\n")
@@ -90,7 +89,7 @@ class Control:
         number = path.removeprefix("/faults/")
         fault = next((each for each in self._faults.planted if str(each.id) == number), None)
         if fault is None:
-            raise _RefusedError(HTTPStatus.NOT_FOUND, f"there is nothing at {path or '/'}")
+            raise _RefusedError(HTTPStatus.NOT_FOUND, f"there is no {path or '/'}")
         if method == "DELETE":
             fault.remove()
         elif method != "GET":

@@ -1,10 +1,9 @@
-"""Cursors: the place after a result, as opaque bytes.
+"""Cursors: the position after a result, as opaque bytes.
 
-A cursor holds the order values and the key of the result it stands behind, not a
-count, so that it keeps its meaning when entities are inserted or removed before
-it. It also holds a fingerprint of the query: the documentation allows a cursor only
-with the query it came from, or with that query in reversed order, where it stands
-*before* the same result.
+A cursor holds the order values and the key of the preceding result, not a count. It therefore keeps
+its meaning when entities are inserted or removed before it. It also holds a fingerprint of the
+query. The documentation allows a cursor only with its own query, or with that query in reverse
+order, where the cursor is *before* the same result.
 """
 
 import hashlib
@@ -23,8 +22,8 @@ _LENGTH = struct.Struct(">I")
 class Place:
     """A gap in the order of results.
 
-    It lies just after `position`, or just before it if not `inclusive`.
-    `components` are what the position was made of; none at the very start.
+    It lies just after `position`, or just before it if not `inclusive`. `components` are the parts
+    of the position; empty at the very start.
     """
 
     position: bytes
@@ -32,14 +31,14 @@ class Place:
     components: tuple[bytes, ...] = ()
 
     def is_before(self, row_position: bytes) -> bool:
-        """Whether this place comes before a row."""
+        """Return whether this place comes before a row."""
         if self.inclusive:
             return row_position > self.position
         return row_position >= self.position
 
 
 def fingerprint(query: ParsedQuery) -> bytes:
-    """What must be the same in two queries that share a cursor."""
+    """Return a hash of the parts that two queries must share to share a cursor."""
     # Filters are a set: clients send alternatives in any order.
     filters = sorted(
         (
@@ -57,7 +56,9 @@ def fingerprint(query: ParsedQuery) -> bytes:
 def encode_cursor(
     query_fingerprint: bytes, query: ParsedQuery, components: tuple[bytes, ...]
 ) -> bytes:
-    """The cursor after the row with these components; no components: the very start."""
+    """Return the cursor after the row with these components, or at the very start if there are
+    none.
+    """
     directions = bytes(query.directions[: len(components)])
     parts = [_FORMAT, query_fingerprint, bytes([len(components)]), directions]
     for component in components:
@@ -66,7 +67,7 @@ def encode_cursor(
 
 
 def decode_cursor(cursor: bytes, query_fingerprint: bytes, query: ParsedQuery) -> Place:
-    """The place a cursor stands for in this query.
+    """Return the place of a cursor in this query.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT if the cursor is damaged or belongs to

@@ -1,24 +1,21 @@
 """Keys and values as byte strings whose byte order is the documented order.
 
-With these encodings SQLite's memcmp of two BLOBs answers every comparison that
-the query engine needs: index rows are stored, scanned and merged without ever
-looking at a decoded value.
+With these encodings SQLite's memcmp of two BLOBs gives every comparison that the query engine
+needs. Index rows are stored, scanned and merged without decoding a value.
 
-Values sort across types as documented in "Entity property reference, Properties
-and value types": null; fixed-point numbers (integers and dates share one scale,
-dates counting microseconds); booleans; byte sequences (blobs and strings share
-one order, strings by their UTF-8 bytes); floating-point numbers; geographical
-points (latitude, then longitude); keys. NaN sorts below every other number and
--0.0 equals 0.0. Where two types share a scale, a final type byte keeps an integer
+Values sort across types as documented in "Entity property reference, Properties and value types":
+null; fixed-point numbers (integers and dates share one scale, dates counting microseconds);
+booleans; byte sequences (blobs and strings share one order, strings by their UTF-8 bytes);
+floating-point numbers; geographical points (latitude, then longitude); keys. NaN sorts below every
+other number and -0.0 equals 0.0. Where two types share a scale, a final type byte keeps an integer
 from being equal to a date.
 
-Keys sort by path: kind, then identifier, numeric ones before names, an ancestor
-before its descendants.
+Keys sort by path: kind, then identifier, numeric ones before names, an ancestor before its
+descendants.
 
-Guarantees: an encoded value, and an encoded path element, is never a proper
-prefix of another one, so that concatenations sort component by component. An
-encoded path is a prefix of exactly its descendants' paths, so that "has
-ancestor" is a range.
+Guarantees: an encoded value or path element is never a proper prefix of another one. Concatenations
+therefore sort component by component. An encoded path is a prefix of exactly its descendants'
+paths, which makes "has ancestor" a range.
 """
 
 import struct
@@ -42,8 +39,8 @@ _KEY = b"\x60"
 _INTEGER_TYPE, _TIMESTAMP_TYPE = b"\x00", b"\x01"
 _BLOB_TYPE, _STRING_TYPE = b"\x00", b"\x01"
 
-# Meaning 18 marks a projected integer that stands for a date, as the service
-# sends it: an index row holds a number of microseconds and not a Timestamp.
+# Meaning 18 marks a projected integer that represents a date, as the service sends it. An index row
+# holds a number of microseconds, not a Timestamp.
 _MEANING_TIMESTAMP = 18
 
 _INT64 = struct.Struct(">Q")
@@ -54,7 +51,7 @@ _COMPLEMENT = bytes(range(255, -1, -1))
 
 
 def escape(raw: bytes) -> bytes:
-    """`raw` made self-delimiting; shorter strings sort before their extensions."""
+    """Return `raw` in a self-delimiting form; shorter strings sort before their extensions."""
     return raw.replace(b"\x00", _ESCAPED_ZERO) + _TERMINATOR
 
 
@@ -68,12 +65,12 @@ def _unescape(data: bytes, start: int) -> tuple[bytes, int]:
 
 
 def complement(encoded: bytes) -> bytes:
-    """The bytes that sort in the opposite order (for self-delimiting encodings)."""
+    """Return the bytes that sort in the opposite order (for self-delimiting encodings)."""
     return encoded.translate(_COMPLEMENT)
 
 
 def encode_path(path: Iterable[KeyPb]) -> bytes:
-    """A complete key path; the caller has checked that it is complete."""
+    """Return a complete key path. The caller has checked that it is complete."""
     parts = []
     for element in path:
         parts.append(escape(element.kind.encode()))
@@ -85,7 +82,7 @@ def encode_path(path: Iterable[KeyPb]) -> bytes:
 
 
 def encode_key(key: KeyPb) -> bytes:
-    """The path of `key`, without its partition."""
+    """Return the path of `key`, without its partition."""
     return encode_path(key.path)
 
 
@@ -107,7 +104,7 @@ def decode_path(encoded: bytes, key: KeyPb) -> KeyPb:
 
 
 def root_of(encoded: bytes) -> bytes:
-    """The encoded path of the root entity of an encoded path (its entity group)."""
+    """Return the encoded path of the root entity of an encoded path (its entity group)."""
     _, position = _unescape(encoded, 0)
     if encoded[position : position + 1] == _NAME:
         _, position = _unescape(encoded, position + 1)
@@ -117,17 +114,17 @@ def root_of(encoded: bytes) -> bytes:
 
 
 def after_descendants(encoded: bytes) -> bytes:
-    """The smallest byte string above `encoded` and all its descendants' paths."""
+    """Return the smallest byte string above `encoded` and all its descendants' paths."""
     return encoded + b"\xff"
 
 
 def successor(encoded: bytes) -> bytes:
-    """The smallest byte string above `encoded`."""
+    """Return the smallest byte string above `encoded`."""
     return encoded + b"\x00"
 
 
 def delimited(encoded_path: bytes) -> bytes:
-    """An encoded path made self-delimiting, so that it can be complemented."""
+    """Return an encoded path in a self-delimiting form, which can be complemented."""
     return encoded_path + _TERMINATOR
 
 
@@ -150,11 +147,11 @@ def _decode_double(data: bytes) -> float:
 
 
 def encode_value(value: ValuePb) -> bytes:
-    """A value as it stands in index rows.
+    """Return a value as index rows store it.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT for arrays, embedded entities and unset
-            values, which are not indexed as one value.
+            values, which have no single index value.
     """
     kind = value.WhichOneof("value_type")
     encoder = _ENCODERS.get(kind)
@@ -201,9 +198,9 @@ _ENCODERS = {
 
 
 def decode_value(encoded: bytes) -> ValuePb:
-    """The value an index row stands for, as a projection query returns it.
+    """Return the value of an index row, as a projection query returns it.
 
-    A date comes back as its microseconds with meaning 18, as from the service.
+    A date becomes its microseconds with meaning 18, as in the service.
     """
     value = Value()
     tag, body = encoded[:1], encoded[1:]
@@ -241,7 +238,7 @@ def _decode_key_value(body: bytes, key: KeyPb) -> None:
     decode_path(body[position : -len(_TERMINATOR)], key)
 
 
-# The ranges of encoded values that metadata queries tell apart, and what they call them.
+# The ranges of encoded values that metadata queries distinguish, with their names.
 REPRESENTATIONS = [
     ((tag, bytes([tag[0] + 1])), name)
     for tag, name in (

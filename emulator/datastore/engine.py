@@ -1,7 +1,7 @@
-"""What each RPC means, without any transport.
+"""The RPCs, without transport.
 
-Each RPC takes a request message and returns the response message, or raises
-`DatastoreError`. All may be called by any number of threads.
+Each RPC takes a request message and returns the response message, or raises `DatastoreError`. All
+are thread-safe.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,12 @@ ControlFactory = Callable[[TransactionTable, VersionClock], ConcurrencyControl]
 class Engine:
     """The Datastore service on one storage.
 
-    The RPCs are attributes, named as in the proto: `lookup`, `run_query`,
-    `run_aggregation_query`, `commit`, `allocate_ids`, `reserve_ids` and the methods
-    below.
+    The RPCs are attributes, named as in the proto: `lookup`, `run_query`, `run_aggregation_query`,
+    `commit`, `allocate_ids`, `reserve_ids` and the methods below.
 
     Args:
         control: makes the concurrency control for the transactions.
-        indexes: which composite indexes queries need; None for none.
+        indexes: the composite indexes that queries need; None for none.
     """
 
     def __init__(
@@ -56,17 +55,17 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for transactions of others."""
+        """Return the number of requests that wait for other transactions."""
         return self._control.waiting
 
     def begin_transaction(self, request: Message) -> Message:
-        """BeginTransaction."""
+        """Begin a transaction (RPC BeginTransaction)."""
         database = database_of(request)
         transaction = self._sessions.begin(request.transaction_options, database)
         return BeginTransactionResponse(transaction=transaction.id)
 
     def rollback(self, request: Message) -> Message:
-        """Rollback."""
+        """Roll back a transaction (RPC Rollback)."""
         database = database_of(request)
         if not request.transaction:
             raise invalid("A rollback needs a transaction.")
@@ -74,7 +73,7 @@ class Engine:
         return RollbackResponse()
 
     def reset(self) -> None:
-        """Forget all entities; abort all transactions. Ids and versions go on growing."""
+        """Delete all entities and abort all transactions. Ids and versions continue to grow."""
         with self._storage.writer_lock:
             self._storage.reset()
             self._transactions.clear()

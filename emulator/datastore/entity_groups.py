@@ -1,9 +1,8 @@
 """The legacy mode: optimistic, with entity groups as the unit of contention.
 
-An entity group is a root entity and its descendants. As documented for "Optimistic
-With Entity Groups", a transaction touches at most 25 groups, its queries need an
-ancestor, and it is aborted if a group that it has read or writes was changed by
-anybody since the transaction began, whichever entity of the group that was.
+An entity group is a root entity and its descendants. As documented for "Optimistic With Entity
+Groups", a transaction touches at most 25 groups, its queries need an ancestor, and it is aborted if
+any entity of a group that it has read or writes was changed since the transaction began.
 """
 
 from collections.abc import Iterable
@@ -24,7 +23,7 @@ _Group = tuple[Partition, bytes]
 
 
 class OptimisticWithEntityGroups(Optimistic):
-    """First commit to a group wins."""
+    """The legacy mode: the first commit to a group wins."""
 
     name: ClassVar[str] = "optimistic-with-entity-groups"
 
@@ -52,13 +51,13 @@ class OptimisticWithEntityGroups(Optimistic):
     def writing(
         self, transaction: Transaction | None, entities: Iterable[EntityId]
     ) -> AbstractContextManager[None]:
-        """Remember the groups. Writers never wait."""
+        """Remember the groups and return a context that does nothing: writers never wait."""
         if transaction is not None:
             self._touch(transaction, entities)
         return nullcontext()
 
     def validate(self, transaction: Transaction, *, writes: bool) -> None:
-        """Abort a transaction that writes if one of its groups has moved on.
+        """Abort a transaction that writes if one of its groups has changed.
 
         Raises:
             DatastoreError: ABORTED.
@@ -73,7 +72,7 @@ class OptimisticWithEntityGroups(Optimistic):
             raise contention()
 
     def _touch(self, transaction: Transaction, entities: Iterable[EntityId]) -> None:
-        """Add to the transaction's groups, which are remembered as their roots."""
+        """Add to the transaction's groups, which are identified by their roots."""
         transaction.keys_read.update(_group(*entity) for entity in entities)
         if len(transaction.keys_read) > MAX_GROUPS:
             raise invalid("operating on too many entity groups in a single transaction.")
@@ -84,7 +83,7 @@ def _group(partition: Partition, key: bytes) -> _Group:
 
 
 def _root_of_span(keys: Span) -> bytes:
-    """The root of the one group in which a range of keys lies."""
+    """Return the root of the one group that contains a range of keys."""
     if keys.low:
         root = root_of(keys.low)
         if keys.high <= after_descendants(root):

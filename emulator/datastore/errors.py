@@ -1,9 +1,8 @@
-"""The errors an RPC can end with.
+"""The errors of the RPCs.
 
-`DatastoreError` is the only exception that leaves the engine on purpose. It
-carries one of the canonical status codes, which each transport translates (gRPC
-status, HTTP status), and a message in the service's own words where these are
-documented.
+`DatastoreError` is the only exception that the engine raises on purpose. It carries one of the
+canonical status codes, which each transport translates (gRPC status, HTTP status). Its message is
+in the service's own words where these are documented.
 """
 
 from enum import IntEnum
@@ -35,7 +34,7 @@ class DatastoreError(Exception):
 class StorageError(Exception):
     """The data file cannot be used: unreadable, damaged, or from a newer version.
 
-    The text is one line, meant for the person at the command line.
+    The text is one line, meant for the command line.
     """
 
 
@@ -48,20 +47,22 @@ EXPIRED = "The referenced transaction has expired or is no longer valid."
 
 
 def invalid(message: str) -> DatastoreError:
-    """The request is malformed, whatever the state of the database."""
+    """Return the error for a request that is malformed in every state of the database."""
     return DatastoreError(Code.INVALID_ARGUMENT, message)
 
 
 def unimplemented(feature: str) -> DatastoreError:
-    """The request asks for something this emulator does not do (yet)."""
+    """Return the error for a feature that the emulator does not have (yet)."""
     return DatastoreError(Code.UNIMPLEMENTED, f"The emulator does not support {feature}.")
 
 
 def contention() -> DatastoreError:
-    """The transaction lost against another one and should be tried again."""
+    """Return the error for a transaction that lost against another one and should be retried."""
     return DatastoreError(Code.ABORTED, CONTENTION)
 
 
 def expired_transaction() -> DatastoreError:
-    """The transaction id is unknown, finished, expired or of another database."""
+    """Return the error for a transaction id that is unknown, finished, expired or of another
+    database.
+    """
     return invalid(EXPIRED)

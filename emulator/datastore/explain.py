@@ -1,8 +1,7 @@
 """Query explain: the plan and the statistics of a query.
 
-Both are what the service would report, as its documentation describes them: the
-indexes are those that it would use, and the operations those that it would bill. The
-time is the emulator's own.
+Both follow the service's documentation: the indexes that the service would use and the operations
+that it would bill. The time is the emulator's own.
 """
 
 from collections.abc import Sequence
@@ -11,9 +10,9 @@ from emulator.datastore.composite import Requirement, requirements
 from emulator.datastore.protos import Message
 from emulator.datastore.query import KEY, Order, ParsedQuery
 
-# What the service calls the key.
+# The service's name for the key.
 _NAME = "__name__"
-# "Aggregation queries: pricing". So many index entries are billed as one read.
+# "Aggregation queries: pricing". This many index entries are billed as one read.
 _ENTRIES_PER_READ = 1000
 _NANOSECONDS = 1_000_000_000
 
@@ -22,7 +21,7 @@ def explain_plan(query: ParsedQuery, aggregated: Sequence[str], metrics: Message
     """Fill the plan into an ExplainMetrics.
 
     Args:
-        aggregated: the properties of which sums or averages are wanted.
+        aggregated: the properties that the query sums or averages.
     """
     used = dict.fromkeys(
         (requirement.ancestor, properties)
@@ -42,10 +41,10 @@ def explain_execution(
     """Fill the statistics into an ExplainMetrics.
 
     Args:
-        results: how many were returned.
-        documents: how many entities were read.
-        entries: how many index entries were read.
-        nanoseconds: how long it took.
+        results: number of returned results.
+        documents: number of entities read.
+        entries: number of index entries read.
+        nanoseconds: duration.
     """
     stats = metrics.execution_stats
     stats.results_returned = results
@@ -62,7 +61,7 @@ def explain_execution(
 
 
 def _indexes(requirement: Requirement) -> list[tuple[str, ...]]:
-    """The properties of each index that is used, the key included."""
+    """Return the properties of each index in use, the key included."""
     composite = requirement.composite
     if composite is not None:
         return [_named(composite.properties)]

@@ -1,16 +1,15 @@
-"""Faults on demand: does an application stand what Datastore may do to it?
+"""Faults on demand, to test an application's handling of Datastore errors.
 
     with emulator.start() as datastore:
         datastore.faults.abort(2, kind="Learner")  # the next two commits of that kind
-        datastore.faults.drop_reply()              # the next commit lands, and nobody hears of it
+        datastore.faults.drop_reply()              # the next commit lands without a reply
         with datastore.faults.hold(rpc="Lookup") as held:
-            ...                                    # start something that looks up
-            held.wait()                            # its request is here, and stays
-            ...                                    # somebody else writes
+            ...                                    # start a thread that does a lookup
+            held.wait()                            # its request has arrived and is held
+            ...                                    # write from elsewhere
 
-Each request meets at most one fault: the first one planted that matches it. A fault
-is spent after `count` requests. What is not matched is served as always, at no cost
-while nothing is planted.
+Each request meets at most one fault: the oldest one that matches it. A fault is used up after
+`count` requests. Other requests are served as usual, at no cost while there are no faults.
 """
 
 import contextlib
@@ -36,19 +35,19 @@ Run = Callable[[Message], Message]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Which requests meet a fault, and what becomes of them.
+    """The requests that meet a fault, and the fault's effect on them.
 
     Attributes:
-        name: what it is called.
-        code: what the RPC ends with; None: with its reply.
+        name: name of the kind of fault.
+        code: status code of the RPC; None: the normal reply.
         message: the text that goes with the code.
-        applied: whether the RPC is carried out before it ends so, or before it is delayed.
-        seconds: how long it is delayed; None: until the fault is removed.
-        rpc: the RPC it is for, as in the proto; None: any.
-        kind: what the request must be about (a key, a mutation or a query of that kind);
-            None: anything.
-        count: how many requests meet it; None: all, until it is removed.
-        skip: how many that match are let through before.
+        applied: the RPC is executed before it fails or is delayed.
+        seconds: length of the delay; None: until the fault is removed.
+        rpc: only requests of this RPC, named as in the proto; None: any.
+        kind: only requests with a key, a mutation or a query of this kind;
+            None: any.
+        count: number of requests that meet the fault; None: all, until it is removed.
+        skip: number of matching requests that pass first.
     """
 
     name: str
@@ -72,14 +71,14 @@ class Rule:
             raise ValueError(f"a request cannot be delayed by {self.seconds} seconds")
 
     def matches(self, rpc: str, request: Message) -> bool:
-        """Whether the fault is for this request."""
+        """Return whether the fault applies to this request."""
         if self.rpc is not None and self.rpc != rpc:
             return False
         return self.kind is None or self.kind in kinds_in(rpc, request)
 
 
 def kinds_in(rpc: str, request: Message) -> set[str]:
-    """The kinds that a request is about. None for what names no kind."""
+    """Return the kinds that a request names. Empty if it names none."""
     if rpc == "Commit":
         return {_kind_of_mutation(mutation) for mutation in request.mutations}
     if rpc in ("Lookup", "AllocateIds", "ReserveIds"):
@@ -98,7 +97,7 @@ def kinds_in(rpc: str, request: Message) -> set[str]:
 
 
 def _parsed(parse: Callable[[Message, Partition], Message], request: Message) -> Message | None:
-    """A request's GQL query; None if it is none, as its sender will be told."""
+    """Return a request's GQL query, or None if it is malformed, which the RPC itself reports."""
     with contextlib.suppress(DatastoreError):
         return parse(request.gql_query, Partition(request.project_id, request.database_id, ""))
     return None
@@ -117,11 +116,11 @@ def _kind_of_key(key: Message) -> str:
 
 
 class Fault:
-    """A fault that was planted. As a context manager it is removed at the block's end.
+    """An active fault. As a context manager it is removed at the block's end.
 
     Attributes:
-        id: its number, never used twice.
-        rule: what was asked for.
+        id: a number, never used twice.
+        rule: the requests that meet it, and its effect.
     """
 
     def __init__(self, number: int, rule: Rule, faults: "Faults") -> None:
@@ -135,14 +134,14 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """How many requests have met it."""
+        """Return the number of requests that have met the fault."""
         return self._hits
 
     def wait(self, hits: int = 1, timeout_seconds: float = 10.0) -> None:
-        """Wait until that many requests have met it.
+        """Wait until that many requests have met the fault.
 
         Raises:
-            TimeoutError: they have not.
+            TimeoutError: fewer requests have met it.
         """
         changed = self._faults._changed
         with changed:
@@ -150,7 +149,7 @@ class Fault:
                 raise TimeoutError(f"the fault {self.rule} was met {self._hits} of {hits} times")
 
     def remove(self) -> None:
-        """Let requests pass from now on; those that are being delayed go on at once."""
+        """Remove the fault. Requests that it is delaying continue at once."""
         self._removed.set()
         self._faults._tidy()
 
@@ -191,7 +190,7 @@ class Fault:
 
 
 class Matching(TypedDict, total=False):
-    """Which requests meet a fault: see `Rule`."""
+    """The requests that meet a fault: see `Rule`."""
 
     rpc: str | None
     kind: str | None
@@ -201,14 +200,14 @@ class Matching(TypedDict, total=False):
 class Faults:
     """The faults of one emulator. Thread-safe.
 
-    The methods that plant one take the `count` of requests that are to meet it (None: all,
-    until it is removed), and
+    The methods that add a fault take the `count` of requests that meet it (None: all, until it is
+    removed), and
 
-        rpc: the RPC it is for, as in the proto ("Lookup"); None: any.
+        rpc: only requests of this RPC, named as in the proto ("Lookup"); None: any.
         kind: only requests about keys, entities or queries of this kind.
-        skip: how many requests that match are let through before.
+        skip: number of matching requests that pass first.
 
-    and raise ValueError for what cannot be.
+    and raise ValueError for impossible arguments.
 
     Args:
         roll_back: the RPC Rollback.
@@ -221,16 +220,16 @@ class Faults:
         self._numbers = itertools.count(1)
 
     def abort(self, count: int | None = 1, **matching: Unpack[Matching]) -> Fault:
-        """ABORTED, for contention: nothing is applied, and the transaction is over.
+        """Fail requests with ABORTED, as for contention: nothing is applied, the transaction ends.
 
-        For commits, unless another RPC is named.
+        Applies to commits, unless another RPC is named.
         """
         matching.setdefault("rpc", "Commit")
         rule = Rule(name="abort", code=Code.ABORTED, message=CONTENTION, count=count, **matching)
         return self.plant(rule)
 
     def unavailable(self, count: int | None = 1, **matching: Unpack[Matching]) -> Fault:
-        """UNAVAILABLE, and nothing is applied: the request never arrived."""
+        """Fail requests with UNAVAILABLE, as if they had never arrived: nothing is applied."""
         message = "The service is currently unavailable."
         rule = Rule(
             name="unavailable", code=Code.UNAVAILABLE, message=message, count=count, **matching
@@ -240,7 +239,7 @@ class Faults:
     def deadline_exceeded(
         self, count: int | None = 1, *, applied: bool = False, **matching: Unpack[Matching]
     ) -> Fault:
-        """DEADLINE_EXCEEDED; with `applied` after the request was carried out all the same."""
+        """Fail requests with DEADLINE_EXCEEDED; with `applied` after they were executed."""
         rule = Rule(
             name="deadline_exceeded",
             code=Code.DEADLINE_EXCEEDED,
@@ -252,9 +251,9 @@ class Faults:
         return self.plant(rule)
 
     def drop_reply(self, count: int | None = 1, **matching: Unpack[Matching]) -> Fault:
-        """The request is carried out; the client sees a broken connection (UNAVAILABLE).
+        """Execute requests, but end them as a broken connection (UNAVAILABLE).
 
-        For commits, unless another RPC is named.
+        Applies to commits, unless another RPC is named.
         """
         matching.setdefault("rpc", "Commit")
         rule = Rule(
@@ -275,20 +274,22 @@ class Faults:
         applied: bool = False,
         **matching: Unpack[Matching],
     ) -> Fault:
-        """The request is carried out late; with `applied` it is the reply that is late."""
+        """Execute requests late; with `applied` it is the reply that is late."""
         rule = Rule(name="delay", seconds=seconds, applied=applied, count=count, **matching)
         return self.plant(rule)
 
     def hold(
         self, count: int | None = 1, *, applied: bool = False, **matching: Unpack[Matching]
     ) -> Fault:
-        """As `delay`, until the fault is removed. For commits, unless another RPC is named."""
+        """Delay requests until the fault is removed. Applies to commits, unless another RPC is
+        named.
+        """
         matching.setdefault("rpc", "Commit")
         rule = Rule(name="hold", seconds=None, applied=applied, count=count, **matching)
         return self.plant(rule)
 
     def plant(self, rule: Rule) -> Fault:
-        """Plant a fault of any make."""
+        """Add a fault with any rule."""
         with self._changed:
             fault = Fault(next(self._numbers), rule, self)
             self._planted = (*self._planted, fault)
@@ -296,16 +297,16 @@ class Faults:
 
     @property
     def planted(self) -> tuple[Fault, ...]:
-        """The faults that are not over yet, in the order in which they were planted."""
+        """Return the active faults, oldest first."""
         return self._planted
 
     def clear(self) -> None:
-        """Remove all of them; requests that are being delayed go on at once."""
+        """Remove all faults. Requests that are being delayed continue at once."""
         for fault in self._planted:
             fault.remove()
 
     def around(self, rpc: str, run: Run) -> Run:
-        """`run`, an RPC of that name, with the faults that are planted for it."""
+        """Return `run`, an RPC of that name, wrapped with the faults for it."""
 
         def run_or_fail(request: Message) -> Message:
             if not self._planted:
@@ -338,14 +339,14 @@ class Faults:
             self._planted = tuple(fault for fault in self._planted if not fault._over)
 
     def _end_transaction(self, request: Message) -> None:
-        """Datastore ends a transaction that it aborts."""
+        """End a transaction, as Datastore does when it aborts one."""
         for transaction in _transactions_of(request):
             rollback = RollbackRequest(
                 project_id=request.project_id,
                 database_id=request.database_id,
                 transaction=transaction,
             )
-            # There may be none of that name; the client learns of it later.
+            # There may be no such transaction; a later request reports that to the client.
             with contextlib.suppress(DatastoreError):
                 self._roll_back(rollback)
 

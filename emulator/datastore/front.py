@@ -1,4 +1,4 @@
-"""The port that clients know, held by a process of its own: see `relay`."""
+"""The public port, held by a process of its own: see `relay`."""
 
 import atexit
 import contextlib
@@ -15,14 +15,15 @@ from emulator.datastore import relay
 
 _log = logging.getLogger(__name__)
 
-# A relay that was killed is replaced; one that cannot even start is not, for ever.
+# A relay that was killed is replaced. If the relay cannot even start, the retries stop after this
+# many.
 _MAX_RESTARTS = 10
 
 _fronts: "weakref.WeakSet[Front]" = weakref.WeakSet()
 
 
 def _forget_fronts() -> None:
-    """In a process that was forked: it does not serve, and keeps no relay alive."""
+    """Forget the fronts in a forked process: it does not serve and keeps no relay alive."""
     for front in _fronts:
         front._ours.close()
         front._listener.close()
@@ -32,16 +33,16 @@ os.register_at_fork(after_in_child=_forget_fronts)
 
 
 class Front:
-    """Passes gRPC on to its server, and hands over connections that speak HTTP/1.1.
+    """The public port: forwards gRPC to its server and hands over HTTP/1.1 connections.
 
-    It serves from the beginning, and until `stop()` or the end of this process. If the
-    relay dies, the connections to gRPC are lost; another one takes its place, and serves
-    those who connect meanwhile, too.
+    It serves from construction until `stop()` or the end of this process. If the relay dies, the
+    gRPC connections are lost. Another relay takes its place and also serves clients that connected
+    in between.
 
     Args:
-        listener: where clients connect; closed by `stop()`.
-        grpc_port: where gRPC's server listens on the loopback interface.
-        take: is given each connection of the other kind, in a thread of this class.
+        listener: the socket that clients connect to; closed by `stop()`.
+        grpc_port: port of the gRPC server on the loopback interface.
+        take: called with each HTTP/1.1 connection, in a thread of this class.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Front:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                # Ctrl-C is for the emulator, which ends the relay when it is done.
+                # Ctrl-C is for the emulator, which stops the relay at the end.
                 start_new_session=True,
             )
 
@@ -85,15 +86,15 @@ class Front:
                     return
                 self._process.wait()
                 self._ours.close()
-                _log.warning("the relay in front has ended (%s): starting it again", self._ended)
+                _log.warning("the relay has ended (%s): restarting it", self._ended)
                 try:
                     self._launch()
                 except OSError as error:
                     _log.warning("the relay could not be started: %s", error)
         self._receive()
         if not self._stopping:
-            _log.error("the relay in front ends again and again: no client can connect any more")
-            # They are to see it at once, and not to wait for an answer.
+            _log.error("the relay keeps ending: clients can no longer connect")
+            # Clients see the closed port at once, instead of waiting for a reply.
             self._listener.close()
 
     @property
@@ -116,7 +117,7 @@ class Front:
     def stop(self) -> None:
         """Close the port and every connection to gRPC. A second call does nothing.
 
-        Nor does one in a process that was forked from the one that serves.
+        In a process forked from the serving one it does nothing, either.
         """
         if os.getpid() != self._pid:
             return

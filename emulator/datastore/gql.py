@@ -1,7 +1,7 @@
 """GQL: the query language of the API, turned into Query messages.
 
-The grammar is that of the GQL reference for the v1 API, with `!=`, `NOT IN`, `OR`,
-parentheses, `ARRAY(…)` and aggregations:
+The grammar is that of the GQL reference for the v1 API, with `!=`, `NOT IN`, `OR`, parentheses,
+`ARRAY(…)` and aggregations:
 
     SELECT * | names | DISTINCT names | DISTINCT ON (names) * | DISTINCT ON (names) names
     [FROM kind] [WHERE conditions] [ORDER BY name [ASC | DESC], …]
@@ -10,8 +10,8 @@ parentheses, `ARRAY(…)` and aggregations:
     AGGREGATE aggregation [AS name], … OVER (query)
     SELECT aggregation [AS name], … [FROM kind] [WHERE conditions]
 
-Keywords are recognised by their place, in upper or lower case, so that names that
-look like one need no backquotes where only a name can stand.
+Keywords are recognised by their position, in upper or lower case. A name that looks like a keyword
+needs no backquotes in a position where only a name is possible.
 """
 
 from collections.abc import Callable
@@ -50,10 +50,10 @@ _LITERALS = (Sort.INTEGER, Sort.DOUBLE, Sort.STRING)
 
 
 def parse_query(gql: Message, partition: Partition) -> QueryPb:
-    """The Query that a GqlQuery stands for.
+    """Return the Query of a GqlQuery.
 
     Args:
-        partition: where the keys in the query are, if they do not say.
+        partition: the partition of keys in the query that name none.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
@@ -62,7 +62,7 @@ def parse_query(gql: Message, partition: Partition) -> QueryPb:
 
 
 def parse_aggregation_query(gql: Message, partition: Partition) -> Message:
-    """The AggregationQuery that a GqlQuery stands for; otherwise as `parse_query`."""
+    """Return the AggregationQuery of a GqlQuery; otherwise as `parse_query`."""
     return _parse(gql, partition, _Parser.aggregation_query)
 
 
@@ -90,7 +90,7 @@ class _Parser(Words):
     def query(self) -> QueryPb:
         self.keyword("SELECT")
         if self.at_function(*_AGGREGATORS):
-            raise self.unexpected("a name, as an aggregation is none of RunQuery's queries,")
+            raise self.unexpected("a name, as RunQuery takes no aggregations,")
         query = Query()
         self._selection(query)
         self._source(query)
@@ -127,7 +127,7 @@ class _Parser(Words):
                 distinct = self.parenthesized(lambda: self.several(self.dotted_name))
         if self.accept("*"):
             if distinct == []:
-                raise self.unexpected("names, as DISTINCT needs some,")
+                raise self.unexpected("names, which DISTINCT needs,")
             names = []
         else:
             names = self.several(self.dotted_name)
@@ -184,11 +184,11 @@ class _Parser(Words):
         if self.accept("+") or (self.next.sort is Sort.INTEGER and self.next.text.startswith("+")):
             further = self._result_position()
         if not isinstance(further, int):
-            raise gql_error("what is added to an offset must be a number.")
+            raise gql_error("the addend of an offset must be a number.")
         query.offset = further
 
     def _result_position(self) -> int | bytes:
-        """A number of results, or a cursor."""
+        """Parse a number of results, or a cursor."""
         if self.next.sort is Sort.BINDING:
             parameter = self._bindings.find(self.advance().text)
             if parameter.WhichOneof("parameter_type") == "cursor":
@@ -276,7 +276,7 @@ class _Parser(Words):
     def _backward(self, leaf: Message) -> None:
         leaf.value.CopyFrom(self._value())
         if self.word("IN"):
-            # The other way round it says that the property has the value.
+            # With the operands swapped it says that the property has the value.
             leaf.op = PropertyFilter.EQUAL
         elif self.word("HAS"):
             self.keyword("DESCENDANT")
@@ -328,7 +328,7 @@ class _Parser(Words):
 
     def _element(self) -> ValuePb:
         if self.at_function("ARRAY"):
-            raise self.unexpected("a value that is no array")
+            raise self.unexpected("a value that is not an array")
         return self._value()
 
     def _named_value(self, name: str) -> ValuePb:

@@ -24,7 +24,7 @@ _SELF_ESCAPES = "\\'\"`%_"
 
 
 class Sort(Enum):
-    """What a token is."""
+    """The type of a token."""
 
     DOUBLE = auto()
     INTEGER = auto()
@@ -37,9 +37,9 @@ class Sort(Enum):
 
 
 class Token(NamedTuple):
-    """A word. `text` is what it stands for: without quotes and escapes.
+    """A word. `text` is its meaning, without quotes and escapes.
 
-    `start` and `end` are where it stands in the query, in characters.
+    `start` and `end` are its position in the query, in characters.
     """
 
     sort: Sort
@@ -49,12 +49,12 @@ class Token(NamedTuple):
 
 
 def gql_error(what: str) -> DatastoreError:
-    """The query is not GQL, or not what its bindings are for."""
+    """Return the error for a query that is not GQL, or does not match its bindings."""
     return invalid(f"GQL query error: {what}")
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of a query, the end included.
+    """Return the words of a query, the end included.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
@@ -77,7 +77,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def unexpected(query: str, token: Token, expected: str) -> DatastoreError:
-    """A word that should not stand where it stands."""
+    """Return the error for a word in the wrong place."""
     found = f'"{query[token.start : token.end]}"' if token.sort is not Sort.END else "the end"
     return gql_error(f"expected {expected} instead of {found} at {_place(query, token.start)}.")
 
@@ -92,7 +92,7 @@ def _unescape(quote: str, text: str) -> str:
     def replace(match: re.Match[str]) -> str:
         escaped = match[1]
         if escaped is None:
-            # Another quote than the surrounding one means itself, however often.
+            # A quote of the other sort means itself, however often it occurs.
             return match[2] if match[2] == quote else match[0]
         if escaped in _SELF_ESCAPES:
             return escaped

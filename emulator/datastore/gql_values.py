@@ -1,4 +1,4 @@
-"""The values in a GQL query: literals, and what is bound to its binding sites."""
+"""The values in a GQL query: literals, and parameters bound to its binding sites."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Bindings:
-    """The parameters of a query, each of which knows whether it was used."""
+    """The parameters of a query, each with a flag that records its use."""
 
     def __init__(self, gql: Message) -> None:
         for name in gql.named_bindings:
@@ -32,7 +32,7 @@ class Bindings:
         self._used: set[int] = set()
 
     def find(self, site: str) -> Message:
-        """The GqlQueryParameter for a binding site.
+        """Return the GqlQueryParameter for a binding site.
 
         Raises:
             DatastoreError: INVALID_ARGUMENT.
@@ -48,7 +48,7 @@ class Bindings:
         return _checked(site, self._numbered[number - 1])
 
     def check_used(self) -> None:
-        """Each numbered parameter must have a site. Named ones need none.
+        """Check that each numbered parameter has a site. Named ones need none.
 
         Raises:
             DatastoreError: INVALID_ARGUMENT.
@@ -65,7 +65,7 @@ def _checked(site: str, parameter: Message) -> Message:
 
 
 def integer(text: str) -> int:
-    """An integer literal.
+    """Parse an integer literal.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT if it does not fit into 64 bits.
@@ -77,7 +77,7 @@ def integer(text: str) -> int:
 
 
 def blob(text: str) -> ValuePb:
-    """`BLOB(…)`: web-safe base64, the padding of which may be missing."""
+    """Parse a `BLOB(…)`: web-safe base64, whose padding may be missing."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -86,7 +86,7 @@ def blob(text: str) -> ValuePb:
 
 
 def date(text: str) -> ValuePb:
-    """`DATETIME(…)`: a time as in RFC 3339, to the microsecond."""
+    """Parse a `DATETIME(…)`: a time as in RFC 3339, to the microsecond."""
     match = _DATETIME.fullmatch(text)
     if match is None:
         raise _malformed("date", text)
@@ -101,7 +101,7 @@ def date(text: str) -> ValuePb:
 
 
 def new_key(partition: Partition, project: str | None, namespace: str | None) -> KeyPb:
-    """The message for a `KEY(…)`, still without a path."""
+    """Return the message for a `KEY(…)`, still without a path."""
     key = Value().key_value
     key.partition_id.project_id = partition.project if project is None else project
     key.partition_id.database_id = partition.database

@@ -1,4 +1,4 @@
-"""Walking along the words of a GQL query."""
+"""A reader of the words of a GQL query."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 class Words:
-    """A query's words, and a place among them. What must be there and is not raises."""
+    """A query's words, and a position among them. A missing mandatory word raises."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -19,28 +19,28 @@ class Words:
 
     @property
     def next(self) -> Token:
-        """The word that comes next."""
+        """Return the next word."""
         return self._tokens[self._position]
 
     def advance(self) -> Token:
-        """Take the next word, whatever it is."""
+        """Take the next word, whichever it is."""
         token = self.next
         self._position += 1
         return token
 
     def peek(self, *words: str) -> bool:
-        """Whether one of these keywords comes next."""
+        """Return whether one of these keywords comes next."""
         return self.next.sort is Sort.NAME and self.next.text.upper() in words
 
     def follows(self, *symbols: str) -> bool:
-        """Whether the word after the next is one of these symbols."""
+        """Return whether the word after the next is one of these symbols."""
         if self.next.sort is Sort.END:
             return False
         token = self._tokens[self._position + 1]
         return token.sort is Sort.SYMBOL and token.text in symbols
 
     def at_function(self, *names: str) -> bool:
-        """Whether one of these names comes next, with a parenthesis behind it."""
+        """Return whether one of these names comes next, with a parenthesis behind it."""
         return self.peek(*names) and self.follows("(")
 
     def word(self, word: str) -> bool:
@@ -66,14 +66,14 @@ class Words:
             raise self.unexpected(f'"{symbol}"')
 
     def several(self, rule: Callable[[], _T]) -> list[_T]:
-        """What a rule finds, once or more often, with commas between."""
+        """Apply a rule once or more often, with commas between; return the results."""
         found = [rule()]
         while self.accept(","):
             found.append(rule())
         return found
 
     def parenthesized(self, rule: Callable[[], _T]) -> _T:
-        """What a rule finds between parentheses."""
+        """Apply a rule between parentheses; return its result."""
         self.symbol("(")
         found = rule()
         self.symbol(")")
@@ -93,5 +93,5 @@ class Words:
         return ".".join(names)
 
     def unexpected(self, expected: str) -> DatastoreError:
-        """The error that something else was expected here."""
+        """Return the error for an unexpected next word."""
         return unexpected(self.text, self.next, expected)

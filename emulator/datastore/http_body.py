@@ -2,28 +2,28 @@
 
 from io import BufferedIOBase
 
-# A chunk's size, or a line of what follows the last one; nobody sends so much.
+# The limit for the line with a chunk's size, and for a trailing header. Real clients send far less.
 _MAX_LINE_BYTES = 1024
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
 class BodyError(Exception):
-    """The body is not what HTTP allows, or too long. What follows it cannot be found."""
+    """The body is malformed or too long. The position of the next request is unknown."""
 
 
 def read_body(
     stream: BufferedIOBase, limit: int, *, coding: str | None, length: str | None
 ) -> bytes:
-    """Read a request's body, of at most `limit` bytes; all of it.
+    """Read a request's whole body, of at most `limit` bytes.
 
     Args:
         coding: the header Transfer-Encoding.
         length: the header Content-Length.
 
     Raises:
-        BodyError: it is too long, or its form is unknown.
-        ConnectionError: the client has gone in the middle of it. The half that came
-            could be a whole request by its looks, and must not be carried out.
+        BodyError: the body is too long, or its coding is unknown.
+        ConnectionError: the client disconnected in the middle. The received half
+            could look like a whole request, and must not be executed.
     """
     if coding is not None:
         if coding.strip().lower() != "chunked":
@@ -31,7 +31,7 @@ def read_body(
         return _read_chunks(stream, limit)
     length = length or "0"
     if not (length.isascii() and length.isdecimal()):
-        raise BodyError(f"the Content-Length {length} is no number")
+        raise BodyError(f"the Content-Length {length} is not a number")
     return _read(stream, _checked(int(length), limit))
 
 
@@ -40,8 +40,8 @@ def _read_chunks(stream: BufferedIOBase, limit: int) -> bytes:
     while size := _chunk_size(_read_line(stream)):
         body += _read(stream, _checked(len(body) + size, limit) - len(body))
         if _read_line(stream):
-            raise BodyError("a chunk is longer than it says")
-    # Headers may follow, none of which is of interest here.
+            raise BodyError("a chunk is longer than its announced size")
+    # Trailing headers may follow; they are ignored.
     while _read_line(stream):
         pass
     return bytes(body)
@@ -66,12 +66,12 @@ def _read_line(stream: BufferedIOBase) -> bytes:
     if len(line) == _MAX_LINE_BYTES:
         raise BodyError("a line between the chunks is too long")
     if not line.endswith(b"\n"):
-        raise ConnectionError("the client has gone in the middle of a request")
+        raise ConnectionError("the client disconnected in the middle of a request")
     return line.rstrip(b"\r\n")
 
 
 def _read(stream: BufferedIOBase, length: int) -> bytes:
     data = stream.read(length)
     if len(data) < length:
-        raise ConnectionError("the client has gone in the middle of a request")
+        raise ConnectionError("the client disconnected in the middle of a request")
     return data

@@ -1,8 +1,8 @@
 """The HTTP side of the service: `POST /v1/projects/PROJECT:RPC`, without sockets.
 
-Bodies are protobuf (`Content-Type: application/x-protobuf`) or otherwise JSON, as the
-proto3 mapping has it, and so are the replies. An error is a google.rpc.Status with its
-HTTP status; in JSON {"error": {"code": …, "message": …, "status": …}}.
+Request and reply bodies are protobuf (`Content-Type: application/x-protobuf`) or otherwise JSON in
+the proto3 mapping. An error is a google.rpc.Status with its HTTP status; in JSON {"error": {"code":
+…, "message": …, "status": …}}.
 """
 
 import json
@@ -22,7 +22,7 @@ from emulator.datastore.rpcs import Rpcs
 PREFIX = "/v1/projects/"
 _PROTOBUF = "application/x-protobuf"
 _JSON = "application/json"
-# As google.rpc.Code says.
+# As in google.rpc.Code.
 _HTTP_STATUS = {
     Code.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
     Code.DEADLINE_EXCEEDED: HTTPStatus.GATEWAY_TIMEOUT,
@@ -37,7 +37,7 @@ _HTTP_STATUS = {
 
 
 class Reply(NamedTuple):
-    """What a request is answered. A body in pieces is sent as they come."""
+    """The reply to a request. A body in pieces is sent piece by piece."""
 
     status: HTTPStatus
     content_type: str
@@ -45,14 +45,14 @@ class Reply(NamedTuple):
 
 
 class HttpRpcs:
-    """Answers HTTP requests for RPCs."""
+    """The handler of HTTP requests for RPCs."""
 
     def __init__(self, rpcs: Rpcs) -> None:
-        # "RunQuery" is "runQuery" in an address.
+        # "RunQuery" is "runQuery" in a URL.
         self._rpcs = {name[0].lower() + name[1:]: rpc for name, rpc in rpcs.items()}
 
     def answer(self, method: str, path: str, content_type: str, body: bytes) -> Reply:
-        """The reply to a request whose path begins with `PREFIX`."""
+        """Return the reply to a request whose path begins with `PREFIX`."""
         in_json = content_type.partition(";")[0].strip().lower() != _PROTOBUF
         try:
             response = self._run(method, path, body, in_json)
@@ -63,7 +63,7 @@ class HttpRpcs:
         return Reply(HTTPStatus.OK, _PROTOBUF, response.SerializeToString())
 
     def _run(self, method: str, path: str, body: bytes, in_json: bool) -> Message:
-        # Projects of a domain have a colon in their names, too.
+        # Domain-scoped project ids contain a colon, too.
         project, _, name = path.partition("?")[0].removeprefix(PREFIX).rpartition(":")
         if method != "POST" or name not in self._rpcs:
             names = ", ".join(self._rpcs)

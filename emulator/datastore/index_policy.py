@@ -1,4 +1,4 @@
-"""What happens when a query needs a composite index that is not defined."""
+"""The policy for queries whose composite index is not defined."""
 
 import threading
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ MODES = (OFF, ENFORCED, AUTO)
 
 
 class IndexPolicy:
-    """Composite indexes are off (none is needed), enforced, or written down as needed.
+    """A policy for composite indexes: off, enforced, or added to the file as needed.
 
-    Thread-safe. The file is read again when it has changed.
+    Thread-safe. A changed file is read again.
 
     Args:
-        mode: "off", "enforced" (a query without its index is refused, as by the
-            service) or "auto" (its index is added to the file).
+        mode: "off" (no index is needed), "enforced" (a query without its index is refused, as by
+            the service) or "auto" (its index is added to the file).
         path: the index.yaml; needed unless `mode` is "off".
 
     Raises:
-        StorageError: there is no path, or the file cannot be used.
+        StorageError: the path is missing, or the file cannot be used.
         ValueError: the mode is unknown.
     """
 
@@ -32,7 +32,7 @@ class IndexPolicy:
         if mode not in MODES:
             raise ValueError(f"unknown mode of indexes {mode!r}; available: {', '.join(MODES)}")
         if mode != OFF and path is None:
-            raise StorageError(f"indexes that are {mode} need an index file")
+            raise StorageError(f"the mode of indexes {mode!r} needs an index file")
         self._mode = mode
         self._path = path
         self._lock = threading.Lock()
@@ -42,14 +42,13 @@ class IndexPolicy:
             self._read()
 
     def require(self, query: ParsedQuery, aggregated: Sequence[str] = ()) -> None:
-        """Refuse a query without its indexes, or write them down.
+        """Refuse a query without its indexes, or add them to the file.
 
         Args:
-            aggregated: the properties of which sums or averages are wanted.
+            aggregated: the properties that the query sums or averages.
 
         Raises:
-            DatastoreError: FAILED_PRECONDITION with the recommended index, or with what
-                is wrong with the file.
+            DatastoreError: FAILED_PRECONDITION with the recommended index, or the file's error.
         """
         if self._mode == OFF or query.on_metadata:
             return
@@ -70,7 +69,7 @@ class IndexPolicy:
             )
 
     def _undefined(self, query: ParsedQuery, aggregated: Sequence[str]) -> list[CompositeIndex]:
-        """What a query needs and the file, as it is now, does not define."""
+        """Return the indexes that a query needs and the current file does not define."""
         missing = self._missing(query, aggregated)
         if missing and self._is_changed():
             self._read()
@@ -88,7 +87,7 @@ class IndexPolicy:
         return self._stamp != self._current_stamp()
 
     def _current_stamp(self) -> tuple[int, int] | None:
-        """What tells one content of the file from another."""
+        """Return a value that changes with the content of the file."""
         assert self._path is not None
         try:
             status = self._path.stat()
@@ -104,7 +103,7 @@ class IndexPolicy:
 
 
 def _files() -> ModuleType:
-    # PyYAML takes 15 ms to import, for which a start without an index file need not wait.
+    # PyYAML takes 15 ms to import. A start without an index file need not pay for it.
     from emulator.datastore import index_file
 
     return index_file

@@ -1,10 +1,9 @@
-"""Which index entries an entity has.
+"""The index entries of an entity.
 
-Every indexed property is indexed on its own: one entry per distinct value, so an
-array contributes each of its elements and an empty array none. The properties of
-an embedded entity appear under dotted names (`address.city`), which is also how
-ndb's flattened structured properties are called: both are found by one query.
-Values, arrays' elements and embedded entities marked `exclude_from_indexes` are
+Every indexed property is indexed on its own, with one entry per distinct value. An array
+contributes each of its elements, an empty array none. The properties of an embedded entity appear
+under dotted names (`address.city`). ndb's flattened structured properties have the same names, so
+one query finds both. Values, array elements and embedded entities marked `exclude_from_indexes` are
 invisible to queries.
 """
 
@@ -16,7 +15,7 @@ IndexedValues = dict[str, tuple[bytes, ...]]
 
 
 def indexed_values(entity: EntityPb) -> IndexedValues:
-    """The indexed properties of `entity` with their encoded values, ascending."""
+    """Return the indexed properties of `entity` with their encoded values, ascending."""
     collected: dict[str, set[bytes]] = {}
     for name, value in entity.properties.items():
         _collect(collected, name, value)

@@ -1,21 +1,21 @@
 """Reader/writer locks on entities: queueing, deadlock resolution, timeouts.
 
 * Any number of owners may share an entity; one may have it exclusively.
-* Requests are granted in order of arrival, so that a stream of readers cannot
-  starve a writer. But who shares an entity and wants it exclusively goes before all
-  who have nothing yet, and who already shares what an earlier request waits for
-  does not wait for that: it could not be granted before anyway.
-* A request for several entities is granted as a whole. Nobody holds an exclusive
-  lock while waiting for another one.
-* When waiting would close a cycle, the youngest transaction in it is aborted, at once:
+* Requests are granted in order of arrival, so that a stream of readers cannot starve a writer.
+  There are two exceptions. An owner that shares an entity and wants it exclusively goes before all
+  owners that have nothing yet. An owner does not queue behind a request that waits for an entity
+  which this owner shares: the earlier request could not be granted first anyway.
+* A request for several entities is granted as a whole. No owner holds an exclusive lock while it
+  waits for another one.
+* If waiting would close a cycle, its youngest transaction is aborted at once:
 
       A shares K        B shares K
       A wants K alone   waits for B
                         B wants K alone   would wait for A: B is aborted
       A gets K alone
 
-  The oldest owner is never aborted by a younger one, so somebody always gets on.
-* Nobody waits longer than `LOCK_TIMEOUT_SECONDS`.
+  A younger owner never causes the oldest one to be aborted, so there is always progress.
+* No request waits longer than `LOCK_TIMEOUT_SECONDS`.
 """
 
 import itertools
@@ -30,7 +30,7 @@ from emulator.datastore.transactions import EntityId
 # "Transactions: lock deadline" is 20 seconds, well below a client's own 60.
 LOCK_TIMEOUT_SECONDS = 20.0
 
-# How often a waiting request looks for owners that have expired.
+# Interval at which a waiting request checks for expired owners.
 _SWEEP_SECONDS = 1.0
 
 _ages = itertools.count()
@@ -38,10 +38,10 @@ _ages = itertools.count()
 
 @dataclass(eq=False)
 class Owner:
-    """Somebody who holds locks, or waits for some. A lower age came earlier.
+    """A holder of locks, or a waiter for some. A lower age came earlier.
 
-    A plain commit, outside any transaction, is `ageless()`: it has read nothing,
-    and is not aborted in favour of a transaction.
+    A plain commit, outside any transaction, is `ageless()`. It has read nothing and is never
+    aborted in favour of a transaction.
     """
 
     age: int = field(default_factory=lambda: next(_ages))
@@ -51,7 +51,7 @@ class Owner:
 
     @classmethod
     def ageless(cls) -> "Owner":
-        """An owner that is older than all others."""
+        """Return an owner that is older than all others."""
         return cls(age=-1)
 
 
@@ -88,8 +88,8 @@ class LockTable:
         """Wait until the owner shares the entities.
 
         Raises:
-            DatastoreError: ABORTED, after a deadlock or the timeout. The owner has
-                no locks any more.
+            DatastoreError: ABORTED, after a deadlock or the timeout. The owner then has
+                no locks.
         """
         wanted = frozenset(entities) - owner.shared - owner.exclusive
         self._acquire(_Request(owner, wanted, exclusive=False))
@@ -99,13 +99,13 @@ class LockTable:
         self._acquire(_Request(owner, frozenset(entities) - owner.exclusive, exclusive=True))
 
     def release(self, owner: Owner) -> None:
-        """Give up all the owner's locks."""
+        """Release all the owner's locks."""
         with self._condition:
             self._drop(owner)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Return the number of waiting requests."""
         with self._condition:
             return len(self._queue)
 
@@ -164,7 +164,7 @@ class LockTable:
             owner.shared |= request.entities
             for entity in request.entities:
                 self._readers.setdefault(entity, set()).add(owner)
-        # Those behind may be readers that can now be granted as well.
+        # The requests behind may be readers that can now be granted as well.
         self._condition.notify_all()
 
     def _drop(self, owner: Owner) -> None:
@@ -180,7 +180,7 @@ class LockTable:
         self._condition.notify_all()
 
     def _blockers(self, request: _Request) -> set[Owner]:
-        """Whom a queued request waits for."""
+        """Return the owners that a queued request waits for."""
         owner = request.owner
         blockers: set[Owner] = set()
         for entity in request.entities:
@@ -202,7 +202,7 @@ class LockTable:
         return blockers
 
     def _cycle(self, start: Owner) -> list[Owner]:
-        """Owners that wait for each other in a circle through `start`, if any."""
+        """Return owners that wait for each other in a cycle through `start`, if any."""
         path = [start]
         visited: set[Owner] = set()
 

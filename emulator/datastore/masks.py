@@ -1,8 +1,7 @@
 r"""Property paths, and masks made of them.
 
-A path names a property, or a property of an embedded entity: "address.city". A dot or
-a backslash that belongs to a name stands behind a backslash: r"a\.b". A path does not
-reach into arrays.
+A path names a property, or a property of an embedded entity: "address.city". A dot or a backslash
+that belongs to a name is escaped with a backslash: r"a\.b". Paths do not reach into arrays.
 """
 
 import re
@@ -24,7 +23,7 @@ _ESCAPE = re.compile(r"\\([.\\])")
 
 
 def parse_path(text: str) -> PropertyPath:
-    """The names in a property path, outermost first.
+    """Return the names in a property path, outermost first.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
@@ -43,7 +42,7 @@ def parse_path(text: str) -> PropertyPath:
 
 
 class Mask:
-    """A part of the properties of entities. The key is always in it."""
+    """A subset of the properties of entities. The key is always included."""
 
     def __init__(self, paths: Iterable[PropertyPath]) -> None:
         self._tree: _Tree = {}
@@ -51,19 +50,19 @@ class Mask:
             _cover(self._tree, path)
 
     def cut(self, entity: EntityPb) -> None:
-        """Remove from `entity` what the mask does not cover."""
+        """Remove from `entity` everything that the mask does not cover."""
         _cut(self._tree, entity)
 
     def overwrite(self, entity: EntityPb, source: EntityPb) -> None:
-        """Make `entity` as `source` is where the mask covers it.
+        """Copy the properties that the mask covers from `source` to `entity`.
 
-        What `source` lacks is removed; what the mask does not cover stays.
+        Covered properties that `source` lacks are removed; properties outside the mask stay.
         """
         _overwrite(self._tree, entity, source)
 
 
 def read_mask(request: Message) -> Mask | None:
-    """The mask of a request that reads; None: everything.
+    """Return the mask of a read request; None: everything.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
@@ -74,7 +73,7 @@ def read_mask(request: Message) -> Mask | None:
 
 
 def write_mask(mutation: Message) -> Mask | None:
-    """The mask of a mutation; None: everything.
+    """Return the mask of a mutation; None: everything.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT, also for a path with a reserved name.
@@ -133,7 +132,7 @@ def _overwrite(tree: _Tree, entity: EntityPb, source: EntityPb) -> None:
 
 
 def _cut_out(tree: _Tree, entity: EntityPb) -> None:
-    """Remove what a mask covers."""
+    """Remove the covered properties."""
     for name, part in tree.items():
         if name not in entity.properties:
             continue
@@ -144,9 +143,9 @@ def _cut_out(tree: _Tree, entity: EntityPb) -> None:
 
 
 def embedded_entity(entity: EntityPb, name: str, like: ValuePb | None = None) -> EntityPb:
-    """The entity in a property, which is made an empty one if it is anything else.
+    """Return the entity in a property. Any other value is replaced by an empty entity.
 
-    Whether that is indexed is decided by `like`.
+    The new entity is indexed as `like` is.
     """
     value = entity.properties[name]
     if not _is_entity(value):

@@ -1,13 +1,13 @@
 """Queries on the metadata kinds: `__namespace__`, `__kind__` and `__property__`.
 
-Their entities are made up for each query from the indexes that have entries at its
-time, and then treated like any others. So a property is known by its indexed values
-alone, as documented.
+Their entities are virtual: each query derives them from the indexes that have entries at its time,
+then treats them like any others. A property is therefore known by its indexed values alone, as
+documented.
 
     __namespace__   key: the namespace's name, or the id 1 for the default namespace
     __kind__        key: the kind's name
     __property__    key: the property's name, below that of its kind;
-                    property_representation: how its values are represented
+                    property_representation: the types of its values
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _DEFAULT_NAMESPACE_ID = 1
 
 
 class MetadataRunner(QueryRunner):
-    """Runs a query on a metadata kind."""
+    """The runner of queries on a metadata kind."""
 
     def __init__(self, reader: Reader, query: ParsedQuery, partition: Partition) -> None:
         super().__init__(reader, query)
@@ -39,13 +39,13 @@ class MetadataRunner(QueryRunner):
         self._entities = {encode_key(entity.key): entity for entity in self._all()}
 
     def load(self, key: bytes) -> StoredEntity:
-        """The made-up entity at `key`, which is always as new as the query."""
+        """Return the virtual entity at `key`, which is always as new as the query."""
         properties = Entity(properties=self._entities[key].properties)
         time = self._reader.time
         return StoredEntity(time, time, properties.SerializeToString())
 
     def count(self, limit: int) -> int | None:
-        """Made-up entities have no entries that could be counted."""
+        """Return None: virtual entities have no entries that could be counted."""
         return None
 
     def _streams(self, start: Place | None, wanted: int | None) -> list[Iterator[Row]]:
@@ -111,7 +111,7 @@ def _kind(name: str) -> EntityPb:
 
 
 def runner(reader: Reader, query: ParsedQuery, partition: Partition) -> QueryRunner:
-    """What runs a query on this view of the database."""
+    """Return the runner for a query on this view of the database."""
     if query.on_metadata:
         return MetadataRunner(reader, query, partition)
     return QueryRunner(reader, query)

@@ -1,4 +1,4 @@
-"""Mutations: checked before a commit takes the writer lock, applied under it."""
+"""Mutations: checked before a commit takes the writer lock, then applied under it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _FORBIDDEN = {
 
 @dataclass(frozen=True)
 class Content:
-    """What is to be stored: an entity without its key, and its index values."""
+    """The content to store: an entity without its key, and its index values."""
 
     data: bytes
     values: IndexedValues
@@ -43,7 +43,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Revision:
-    """What is to be stored depends on what is stored."""
+    """Content that depends on the stored entity (masks, transforms)."""
 
     entity: EntityPb
     mask: Mask | None
@@ -52,10 +52,10 @@ class Revision:
     def apply(
         self, old: StoredEntity | None, partition: Partition, time: int, result: Message
     ) -> Content:
-        """The revised entity; the results of transforms go into `result`.
+        """Return the revised entity. The results of transforms go into `result`.
 
         Raises:
-            DatastoreError: INVALID_ARGUMENT if it is more than an entity may be.
+            DatastoreError: INVALID_ARGUMENT if the entity exceeds a limit.
         """
         entity = Entity()
         if self.mask is None:
@@ -169,7 +169,7 @@ def _content(entity: EntityPb) -> Content:
 
 
 def _base_version(mutation: MutationPb) -> int | None:
-    """The version a mutation expects. Update times are versions here."""
+    """Return the version that a mutation expects. Update times are versions here."""
     detection = mutation.WhichOneof("conflict_detection_strategy")
     if detection is None:
         return None
@@ -188,20 +188,20 @@ def _fails_on_conflict(mutation: MutationPb) -> bool:
 
 
 class CommitApplier:
-    """Applies the mutations of one commit, inside the storage's `write()`."""
+    """The mutations of one commit, applied inside the storage's `write()`."""
 
     def __init__(self, writer: Writer, ids: IdAllocator) -> None:
         self._writer = writer
         self._ids = ids
         self.results: list[Message] = []
-        # By entity, in the order of their first change: what this commit found.
+        # The entities before this commit, in the order of their first change.
         self._found: dict[tuple[Partition, bytes], StoredEntity | None] = {}
         self._before: dict[tuple[Partition, bytes], IndexedValues | None] = {}
         self._after: dict[tuple[Partition, bytes], tuple[str, IndexedValues | None]] = {}
 
     @property
     def changes(self) -> list[EntityChange]:
-        """What the commit has changed so far."""
+        """Return the changes of the commit so far."""
         return [
             EntityChange(*entity_id[:1], kind, entity_id[1], self._before[entity_id], after)
             for entity_id, (kind, after) in self._after.items()
@@ -212,8 +212,8 @@ class CommitApplier:
 
         Raises:
             DatastoreError: ALREADY_EXISTS, NOT_FOUND, ABORTED for a conflict with
-                strategy FAIL, or INVALID_ARGUMENT if masks and transforms make more
-                of an entity than it may be. The whole commit is to be given up.
+                strategy FAIL, or INVALID_ARGUMENT if masks and transforms make an
+                entity exceed a limit. The caller must give up the whole commit.
         """
         writer = self._writer
         partition = writer.catalog.intern_partition(mutation.partition)
@@ -290,11 +290,11 @@ class CommitApplier:
     def _conflicts(
         self, mutation: PreparedMutation, partition: int, found: StoredEntity | None
     ) -> bool:
-        """Whether the entity changed since the mutation's base version.
+        """Return whether the entity changed since the mutation's base version.
 
-        For a missing entity the base version is that of the snapshot in which it
-        was found missing ("EntityResult.version"): it conflicts if the entity was
-        deleted after that. 0 stands for "never seen".
+        For a missing entity the base version is the version of the snapshot in which it was missing
+        ("EntityResult.version"). It conflicts if the entity was deleted after that. 0 means "never
+        seen".
         """
         if found is not None:
             return found.version != mutation.base_version
@@ -307,7 +307,7 @@ class CommitApplier:
 
 
 def _describe(result: Message, entity: StoredEntity | None, version: int) -> None:
-    """Fill in the version and the times of the entity as the server now has it."""
+    """Fill in the version and the times of the entity as it is now on the server."""
     if entity is None:
         result.version = version
         return
@@ -317,5 +317,5 @@ def _describe(result: Message, entity: StoredEntity | None, version: int) -> Non
 
 
 def _name(mutation: PreparedMutation) -> str:
-    """The key for an error message, without the partition."""
+    """Return the key for an error message, without the partition."""
     return "/".join(f"{element.kind}:{element.name or element.id}" for element in mutation.key.path)

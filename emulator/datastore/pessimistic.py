@@ -1,13 +1,12 @@
-"""The pessimistic mode: locks delay others, instead of aborting them at commit.
+"""The pessimistic mode: locks delay other transactions, instead of aborting them at commit.
 
-A lookup takes shared locks and then reads the newest data; a commit takes exclusive
-locks on what it changes, and so waits for the transactions that have read it. What
-a transaction has read cannot change while it runs, so that reading the newest data
-each time is the same as reading everything at the time of the last read.
+A lookup takes shared locks and then reads the newest data. A commit takes exclusive locks on its
+entities, and so waits for the transactions that have read them. Entities cannot change while a
+transaction that has read them runs. Reading the newest data each time is therefore the same as
+reading everything at the time of the last read.
 
-A query locks its results in the same way. Entities that would newly appear in a
-query's result are not locked, as they have no key yet: they are found by validation
-at commit, which aborts the transaction.
+A query locks its results in the same way. Entities that would newly appear in a query's result have
+no key yet and are not locked. Validation at commit finds them and aborts the transaction.
 """
 
 import threading
@@ -29,7 +28,7 @@ from emulator.datastore.transactions import (
 
 
 class Pessimistic:
-    """Reader/writer locks, held until the transaction is over."""
+    """Reader/writer locks, held until the transaction ends."""
 
     name: ClassVar[str] = "pessimistic"
 
@@ -42,22 +41,22 @@ class Pessimistic:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a lock."""
+        """Return the number of requests that wait for a lock."""
         return self._locks.waiting
 
     def reading(self, transaction: Transaction, entities: Iterable[EntityId]) -> int:
-        """Share the entities, then read them as they are."""
+        """Share the entities, then return the present time."""
         self._locks.share(self._owner(transaction), entities)
         return self._clock.read_time()
 
     def query_time(self, transaction: Transaction) -> int:
-        """Now: the results are locked afterwards."""
+        """Return the present time: the results are locked afterwards."""
         return self._clock.read_time()
 
     def querying(
         self, transaction: Transaction, seen: QueryRange, results: Iterable[EntityId]
     ) -> bool:
-        """Share the results; they stand if nothing changed before they were locked."""
+        """Share the results and return whether nothing changed before they were locked."""
         self._locks.share(self._owner(transaction), results)
         if self._recent.any_since(seen.time, seen.affected_by):
             return False
@@ -68,7 +67,7 @@ class Pessimistic:
     def writing(
         self, transaction: Transaction | None, entities: Iterable[EntityId]
     ) -> Iterator[None]:
-        """Wait for those who have read the entities."""
+        """Wait for the transactions that have read the entities."""
         owner = Owner.ageless() if transaction is None else self._owner(transaction)
         try:
             self._locks.take(owner, entities)
@@ -77,7 +76,7 @@ class Pessimistic:
             self._locks.release(owner)
 
     def validate(self, transaction: Transaction, *, writes: bool) -> None:
-        """Abort the transaction if something has appeared in a query's result.
+        """Abort the transaction if an entity has newly appeared in a query's result.
 
         Raises:
             DatastoreError: ABORTED.
@@ -87,7 +86,7 @@ class Pessimistic:
                 raise contention()
 
     def committed(self, version: int, changes: list[EntityChange]) -> None:
-        """Remember the changes, for validation."""
+        """Remember the changes for validation."""
         self._recent.add(version, changes)
 
     def finished(self, transaction: Transaction) -> None:
@@ -99,13 +98,13 @@ class Pessimistic:
             self._locks.release(owner)
 
     def clear(self) -> None:
-        """Forget all changes. The locks went with their transactions."""
+        """Forget all changes. The locks ended with their transactions."""
         self._recent.clear()
 
     def _owner(self, transaction: Transaction) -> Owner:
         with self._owners_lock:
             if transaction.over:
-                # It expired meanwhile; nobody would release what it takes now.
+                # The transaction expired meanwhile; nothing would release its new locks.
                 raise expired_transaction()
             owner = self._owners.get(transaction.id)
             if owner is None:

@@ -1,10 +1,9 @@
 """The plain protobuf classes behind the public `google.datastore.v1` types.
 
-The client package ships proto-plus wrappers, whose attribute access is some
-twenty times slower than that of the protobuf messages inside them. Everything in
-the emulator works on the plain messages. They are created at run time from
-descriptors, so that a type checker knows nothing of them: the aliases at the end
-document which message a function expects.
+The client package ships proto-plus wrappers, whose attribute access is some twenty times slower
+than that of the protobuf messages inside them. The emulator works on the plain messages. They are
+created at run time from descriptors, which a type checker cannot see. The aliases at the end
+document the message that a function expects.
 """
 
 from typing import Any, TypeAlias
@@ -19,11 +18,11 @@ from google.protobuf import timestamp_pb2 as _timestamp
 
 
 def _plain(wrapper: Any) -> Any:
-    """The protobuf class that a proto-plus class wraps."""
+    """Return the protobuf class that a proto-plus class wraps."""
     return wrapper.meta.pb
 
 
-# Requests and responses, by RPC.
+# Requests and responses of the RPCs.
 LookupRequest = _plain(_datastore.LookupRequest)
 LookupResponse = _plain(_datastore.LookupResponse)
 RunQueryRequest = _plain(_datastore.RunQueryRequest)
@@ -64,7 +63,7 @@ AggregationQuery = _plain(_query.AggregationQuery)
 AggregationResult = _plain(_aggregation_result.AggregationResult)
 Timestamp = _timestamp.Timestamp
 
-# What a signature means to say.
+# Aliases that document a signature.
 Message: TypeAlias = Any
 EntityPb: TypeAlias = Any
 KeyPb: TypeAlias = Any
@@ -76,11 +75,11 @@ MICROSECONDS = 1_000_000
 
 
 def timestamp(microseconds: int) -> Message:
-    """A Timestamp message for a time in microseconds since the epoch."""
+    """Return a Timestamp message for a time in microseconds since the epoch."""
     seconds, rest = divmod(microseconds, MICROSECONDS)
     return Timestamp(seconds=seconds, nanos=rest * 1000)
 
 
 def microseconds(timestamp: Message) -> int:
-    """Microseconds since the epoch of a Timestamp message, rounded down."""
+    """Return the microseconds since the epoch of a Timestamp message, rounded down."""
     return int(timestamp.seconds * MICROSECONDS + timestamp.nanos // 1000)

@@ -1,4 +1,4 @@
-"""The RPCs that query: RunQuery, RunAggregationQuery."""
+"""The query RPCs: RunQuery and RunAggregationQuery."""
 
 import time
 from collections.abc import Callable
@@ -25,17 +25,17 @@ from emulator.datastore.sessions import Sessions, database_of
 from emulator.datastore.storage import Storage
 from emulator.datastore.transactions import EntityId, QueryRange, Transaction
 
-# How often a query is run again because its result changed before it was locked.
+# The number of attempts for a query whose result changes before it is locked.
 _QUERY_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
 class _Task:
-    """How one request is answered.
+    """The parts of answering one request.
 
-    `fill` fills the response's batch, with sums and averages of what is
-    `aggregated`; `results` are the entities in it, and `returned` how many results
-    there are, with how many entities read for them.
+    `fill` fills the response's batch, with sums and averages of the `aggregated` properties.
+    `results` returns the entities in the batch. `returned` gives the number of results, and of the
+    entities that were read for them.
     """
 
     build: Callable[[Reader], BatchBuilder]
@@ -46,7 +46,7 @@ class _Task:
 
 
 class Queries:
-    """Answers the RPCs that query."""
+    """The handler of the query RPCs."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Queries:
         self._control = control
 
     def run_query(self, request: Message) -> Message:
-        """RunQuery."""
+        """Run a query (RPC RunQuery)."""
         partition = _partition(request)
         mask = read_mask(request)
         response = RunQueryResponse()
@@ -91,7 +91,7 @@ class Queries:
         return response
 
     def run_aggregation_query(self, request: Message) -> Message:
-        """RunAggregationQuery."""
+        """Run an aggregation (RPC RunAggregationQuery)."""
         partition = _partition(request)
         response = RunAggregationQueryResponse()
         query = request.aggregation_query
@@ -102,7 +102,7 @@ class Queries:
             build=lambda reader: BatchBuilder(reader, partition, query.nested_query),
             fill=lambda builder: aggregate(builder, query, response.batch),
             aggregated=aggregated_properties(query),
-            # A number has no entities to lock; it is validated at commit.
+            # A number has no entities to lock; validation at commit covers it.
             results=list,
             returned=lambda builder: (1, 0),
         )
@@ -151,7 +151,7 @@ class Queries:
         run: Callable[[Reader], QueryRange],
         results: Callable[[], list[EntityId]],
     ) -> None:
-        """Run a query until its result stands."""
+        """Run a query until its result is valid."""
         if transaction is None or transaction.read_only:
             with self._storage.read(time) as reader:
                 run(reader)
@@ -159,14 +159,14 @@ class Queries:
         for _ in range(_QUERY_ATTEMPTS):
             with self._storage.read(self._control.query_time(transaction)) as reader:
                 seen = run(reader)
-            # Not while reading, as this may wait for other transactions.
+            # Outside the read, as this may wait for other transactions.
             if self._control.querying(transaction, seen, results()):
                 return
         raise contention()
 
 
 def _partition(request: Message) -> Partition:
-    """Where a request queries."""
+    """Return the partition of a query request."""
     if request.WhichOneof("query_type") is None:
         raise invalid("The request has no query.")
     return validation.check_partition(request.partition_id, *database_of(request))

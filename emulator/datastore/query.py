@@ -1,16 +1,14 @@
-"""What a query means, independent of how it is run.
+"""The meaning of a query, independent of its execution.
 
-A parsed query is a disjunction of conjunctions over encoded values. For one
-entity it yields *rows*: one for an ordinary query, one per combination of values
-for a projection. Each row has a *position*, a byte string that compares as the
-query's order says. Sorting, merging, cursors and the ranges that a transaction
-has read are all comparisons of positions.
+A parsed query is a disjunction of conjunctions over encoded values. For one entity it yields
+*rows*: one for an ordinary query, one per combination of values for a projection. Each row has a
+*position*, a byte string that compares in the query's order. Sorting, merging, cursors and the
+ranges that a transaction has read are all comparisons of positions.
 
-Arrays follow the documented rules ("Datastore queries, properties with array
-values"): several inequality filters on one property must hold for one and the
-same element; several equality filters may each be met by a different one; an
-entity sorts by its smallest (descending: greatest) element among those that match
-the filters; an order on a property that an equality filter fixes is ignored.
+Arrays follow the documented rules ("Datastore queries, properties with array values"). Several
+inequality filters on one property must hold for one and the same element. Several equality filters
+may each be met by a different one. An entity sorts by its smallest (descending: greatest) element
+among those that match the filters. An order on a property that an equality filter fixes is ignored.
 """
 
 import itertools
@@ -41,9 +39,8 @@ class Order(NamedTuple):
 class Conjunction:
     """Filters that must all hold.
 
-    `equal` maps a property to the values it must have; `spans` maps a property to
-    the range in which one value must lie; `keys` bounds the entity's key
-    (filters on `__key__` and the ancestor).
+    `equal` maps a property to its required values. `spans` maps a property to the range that one of
+    its values must be in. `keys` bounds the entity's key (filters on `__key__` and the ancestor).
     """
 
     equal: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
@@ -52,11 +49,11 @@ class Conjunction:
 
     @property
     def impossible(self) -> bool:
-        """Whether no entity can match, whatever its values."""
+        """Return whether no entity can match, whatever its values."""
         return self.keys.empty or any(span.empty for span in self.spans.values())
 
     def matches(self, key: bytes, values: IndexedValues) -> bool:
-        """Whether an entity meets all filters."""
+        """Return whether an entity meets all filters."""
         if not self.keys.holds(key):
             return False
         for name, wanted in self.equal.items():
@@ -68,7 +65,7 @@ class Conjunction:
         )
 
     def candidates(self, name: str, values: IndexedValues) -> tuple[bytes, ...]:
-        """The values of a property by which a matching entity may sort, ascending."""
+        """Return the values of a property by which a matching entity may sort, ascending."""
         wanted = self.equal.get(name)
         if wanted is not None:
             return (min(wanted),)
@@ -92,12 +89,11 @@ class Row(NamedTuple):
 class ParsedQuery:
     """A checked query, without its cursors, offset and limit.
 
-    `orders` never contains `__key__`: the key always comes last, in the direction
-    `key_descending`, and makes positions unique. `projection` has the properties
-    whose values make rows of their own; `distinct_on` is a part of it, and so is
-    `shown`, what results consist of (nothing: of whole entities, or of keys).
-    `ancestor` says whether an ancestor was asked for, and `implied` which orders
-    were not.
+    `orders` never contains `__key__`: the key always comes last, in the direction `key_descending`,
+    and makes positions unique. `projection` has the properties whose values make rows of their own.
+    `distinct_on` is a part of it, and so is `shown`, the properties in the results (empty: whole
+    entities, or keys). `ancestor` tells that the query has an ancestor filter. `implied` are the
+    orders that follow from filters.
     """
 
     partition: int | None
@@ -114,25 +110,25 @@ class ParsedQuery:
 
     @property
     def on_metadata(self) -> bool:
-        """Whether the entities are made up from what is stored."""
+        """Return whether the entities are virtual, derived from the stored ones."""
         return self.kind in _METADATA
 
     @property
     def directions(self) -> tuple[bool, ...]:
-        """For each component of a position, whether it is descending."""
+        """Return whether each component of a position is descending."""
         directions = tuple(order.descending for order in self.orders)
-        # What tells the rows of one entity apart turns round with the key.
+        # The components that distinguish the rows of one entity follow the key's direction.
         return (*directions, *(self.key_descending for _ in (KEY, *self.projection)))
 
     def row(
         self, components: tuple[bytes, ...], key: bytes, projected: tuple[bytes, ...] = ()
     ) -> Row:
-        """The row with these order values, key and projected values."""
+        """Return the row with these order values, key and projected values."""
         everything = (*components, delimited(key), *projected)
         return Row(position(everything, self.directions), everything, key, projected)
 
     def rows(self, key: bytes, values: IndexedValues) -> list[Row]:
-        """The rows of one entity of this kind and partition: none if it does not match."""
+        """Return the rows of one entity of this kind and partition: none if it does not match."""
         if self.projection:
             return self._projected_rows(key, values)
         best: Row | None = None
@@ -171,7 +167,7 @@ class ParsedQuery:
 
 
 def position(components: tuple[bytes, ...], directions: tuple[bool, ...]) -> bytes:
-    """Order values, key and projected values as one byte string that sorts as asked."""
+    """Return order values, key and projected values as one byte string in the query's order."""
     return b"".join(
         complement(component) if descending else component
         for component, descending in zip(components, directions, strict=True)

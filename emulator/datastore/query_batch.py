@@ -22,17 +22,17 @@ from emulator.datastore.query_parser import parse_query
 from emulator.datastore.rows import Reader, StoredEntity
 from emulator.datastore.transactions import QueryRange
 
-# Clients keep gRPC's default limit of 4 MiB per message. A batch is closed once it
-# is larger than this; the last entity may add a further megabyte.
+# Clients keep gRPC's default limit of 4 MiB per message. A batch is closed once it is larger than
+# this. The last entity may add another megabyte.
 MAX_BATCH_BYTES = 2 * 1024 * 1024
-# The service returns at most 300 results at once, whatever the limit.
+# The service returns at most 300 results at once, whatever the query's limit.
 MAX_BATCH_RESULTS = 300
-# More than there can be.
+# More than any query can have.
 _UNBOUNDED = 2**40
 
 
 class BatchBuilder:
-    """Runs a query and fills one QueryResultBatch.
+    """The builder of one QueryResultBatch: runs a query and fills the batch.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED, from the constructor.
@@ -51,13 +51,13 @@ class BatchBuilder:
             raise invalid("A projection query must not have a property mask.")
         self._runner = runner(reader, self.query, partition)
         self._fingerprint = fingerprint(self.query)
-        # How many rows were found, those that were skipped included.
+        # The number of rows found, skipped ones included.
         self.scanned = 0
         self._start = self._place(query.start_cursor)
         self._end = self._place(query.end_cursor)
 
     def results(self) -> Iterator[Row]:
-        """All rows of the query after its offset and up to its limit, in order."""
+        """Yield all rows of the query after its offset and up to its limit, in order."""
         request = self._request
         limit = request.limit.value if request.HasField("limit") else None
         stop = None if limit is None else request.offset + limit
@@ -67,7 +67,7 @@ class BatchBuilder:
             yield row
 
     def count(self, limit: int | None) -> int | None:
-        """How many `results` there are, at most `limit`; None: they have to be looked at."""
+        """Return the number of `results`, at most `limit`, or None if only a scan can tell."""
         request = self._request
         if self._start is not None or self._end is not None:
             return None
@@ -81,15 +81,15 @@ class BatchBuilder:
         return self.scanned
 
     def load(self, key: bytes) -> StoredEntity:
-        """The entity of one of the rows."""
+        """Return the entity of one of the rows."""
         return self._runner.load(key)
 
     def whole_range(self) -> QueryRange:
-        """All that the query can have seen."""
+        """Return the largest range that the query can have seen."""
         return self._seen(None, complete=True)
 
     def fill(self, batch: Message) -> QueryRange:
-        """Fill the batch; returns the range of the query that it has seen."""
+        """Fill the batch and return the range of the query that it has seen."""
         request = self._request
         limit = request.limit.value if request.HasField("limit") else None
         batch.entity_result_type = self._result_type()
@@ -132,7 +132,7 @@ class BatchBuilder:
         if complete:
             seen_until = None if self._end is None else self._end.position
         else:
-            # Nothing was returned: nothing can have changed.
+            # Nothing was returned, so nothing can have changed.
             seen_until = b"" if last is None else last.position
         return QueryRange(
             self._reader.time,
@@ -147,7 +147,7 @@ class BatchBuilder:
         query = self.query
         result.cursor = self._cursor(row.components)
         if query.shown:
-            # What is projected only to be made distinct comes behind what is shown.
+            # Properties that are projected only for DISTINCT follow the ones that are shown.
             for name, encoded in zip(query.shown, row.projected, strict=False):
                 result.entity.properties[name].CopyFrom(decode_value(encoded))
         elif not query.keys_only:

@@ -1,4 +1,4 @@
-"""Which filters a query may combine, as the comments of query.proto say."""
+"""The filters that a query may combine, by the comments of query.proto."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _Ancestors = frozenset[bytes]
 
 
 def check_filter(filter_pb: Message) -> None:
-    """Check what the filters of a query may not be together.
+    """Check the limits on a query's filters in combination.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
@@ -34,7 +34,7 @@ def check_filter(filter_pb: Message) -> None:
 
 
 def has_ancestor(filter_pb: Message) -> bool:
-    """Whether a filter asks for an ancestor."""
+    """Return whether a filter requires an ancestor."""
     return any(leaf.op == PropertyFilter.HAS_ANCESTOR for leaf in _leaves(filter_pb))
 
 
@@ -53,7 +53,7 @@ def _has_alternatives(filter_pb: Message) -> bool:
 
 
 def _disjunctions(filter_pb: Message) -> int:
-    """How many there are in normal form. The gaps of != and NOT_IN are none of their own."""
+    """Return the number of disjunctions in normal form. The gaps of != and NOT_IN do not count."""
     if filter_pb.WhichOneof("filter_type") == "property_filter":
         leaf = filter_pb.property_filter
         return len(leaf.value.array_value.values) if leaf.op == PropertyFilter.IN else 1
@@ -67,7 +67,7 @@ def _disjunctions(filter_pb: Message) -> int:
 
 
 def _ancestors(filter_pb: Message) -> set[_Ancestors]:
-    """The ancestors that the disjunctions ask for."""
+    """Return the ancestors that the disjunctions require."""
     if filter_pb.WhichOneof("filter_type") == "property_filter":
         leaf = filter_pb.property_filter
         if leaf.op != PropertyFilter.HAS_ANCESTOR:

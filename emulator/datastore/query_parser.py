@@ -1,4 +1,4 @@
-"""From a Query message to a `ParsedQuery`: checks, normal form, implicit orders."""
+"""Parsing of a Query message into a `ParsedQuery`: checks, normal form, implicit orders."""
 
 import itertools
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def parse_query(query: QueryPb, partition: Partition, number: int | None) -> Par
 
     Raises:
         DatastoreError: INVALID_ARGUMENT for a malformed query, UNIMPLEMENTED for
-            what the emulator does not do.
+            features that the emulator does not have.
     """
     if query.HasField("find_nearest"):
         raise unimplemented("nearest neighbour search")
@@ -92,7 +92,7 @@ def _check_kindless(
 
 
 def _projection(query: QueryPb) -> tuple[bool, tuple[str, ...]]:
-    """Whether results are keys, and otherwise of which properties they consist."""
+    """Return whether results are keys, and otherwise the properties in them."""
     names = [projection.property.name for projection in query.projection]
     if not names:
         return False, ()
@@ -123,7 +123,7 @@ def _check_distinct(query: QueryPb, names: tuple[str, ...]) -> None:
 def _orders(
     query: QueryPb, disjunction: list[Conjunction], projection: tuple[str, ...]
 ) -> tuple[tuple[Order, ...], bool]:
-    """Explicit orders without the useless ones, then those that filters imply."""
+    """Return explicit orders without the useless ones, then those that filters imply."""
     orders: list[Order] = []
     for order in query.order:
         name = order.property.name
@@ -131,16 +131,16 @@ def _orders(
             raise invalid("The name of an order's property is empty.")
         descending = order.direction == PropertyOrder.DESCENDING
         if name == KEY:
-            # Keys are unique: what follows cannot make a difference.
+            # Keys are unique: later orders cannot make a difference.
             return tuple(orders), descending
         if any(name == earlier.name for earlier in orders):
             raise invalid(f"cannot specify multiple orders on the property {name}")
         fixed = len(disjunction) == 1 and name in disjunction[0].equal
         if not fixed:
             orders.append(Order(name, descending))
-    # "If a query has inequality filters and no order on that property, results are
-    # ordered by it." With alternatives only if each one has the filter, for else
-    # the order would hide entities that lack the property.
+    # "If a query has inequality filters and no order on that property, results are ordered by it."
+    # With alternatives, only if each one has the filter. Otherwise the order would hide entities
+    # without the property.
     common = set.intersection(*(set(c.spans) for c in disjunction)) if disjunction else set()
     ordered = {order.name for order in orders}
     orders += [Order(name) for name in sorted(common - ordered)]
@@ -173,7 +173,7 @@ def _conjunction(atoms: Iterable[_Atom]) -> Conjunction:
 
 
 def _alternatives(filter_pb: Message, partition: Partition) -> _Alternatives:
-    """A filter in disjunctive normal form."""
+    """Return a filter in disjunctive normal form."""
     which = filter_pb.WhichOneof("filter_type")
     if which == "property_filter":
         return _property_alternatives(filter_pb.property_filter, partition)
@@ -232,7 +232,7 @@ def _equal(name: str, operand: bytes) -> _Atom:
 
 
 def _gaps(name: str, operands: Iterable[bytes]) -> _Alternatives:
-    """The ranges between, below and above the operands."""
+    """Return the ranges between, below and above the operands."""
     gaps: _Alternatives = []
     low = b""
     for operand in sorted(set(operands)):

@@ -1,19 +1,18 @@
-"""Running a parsed query on index rows: choosing an access path, sorting, merging.
+"""Execution of a parsed query on index rows: choosing an access path, sorting, merging.
 
 The access paths of a conjunction:
 
-* by key: where equalities fix all orders, one equality's index entries, or the
-  kind's, are scanned in key order;
-* ordered scan: the index of the first order that is not fixed is scanned in order.
-  It stops as soon as the caller has enough. Many entries with one value are a
-  query of their own, with that order fixed; few are sorted by the other orders;
-* sorted: the most selective filter's entries are collected, their entities loaded,
-  and the rows sorted in memory.
+* by key: if equalities fix all orders, the index entries of one equality, or of the kind, are
+  scanned in key order;
+* ordered scan: the index of the first order that is not fixed is scanned in order. It stops as soon
+  as the caller has enough rows. Many entries with one value become a query of their own, with that
+  order fixed; few are sorted by the other orders;
+* sorted: the most selective filter's entries are collected, their entities loaded, and the rows
+  sorted in memory.
 
-Entries are checked for the other equalities in SQL. Where that proves the match and
-the indexes hold all that a row consists of, no entity is loaded; where arrays or
-inequalities without an order are in play, each candidate is. Nothing scans
-a kind if a filter or an order names an indexed property.
+SQL checks entries for the other equalities. If that proves the match and the indexes hold a
+complete row, no entity is loaded. With arrays, or with inequalities without an order, each
+candidate is loaded. No query scans a kind if a filter or an order names an indexed property.
 """
 
 import heapq
@@ -29,26 +28,26 @@ from emulator.datastore.encoding import successor
 from emulator.datastore.query import Conjunction, Row
 from emulator.datastore.rows import EVERYTHING, Span
 
-# So few are not worth a thought.
+# Up to this many matches need no choice between access paths.
 VERY_FEW = 32
-# An index entry that is looked at and passed over, or an entity that is loaded and
-# checked: how many of the first take as long as one of the second.
+# The number of index entries that can be read and skipped in the time it takes to load and check
+# one entity.
 PROBES_PER_LOAD = 16
 
 by_position = attrgetter("position")
 
 
 class QueryRunner(StoreClient):
-    """Runs one query on one view of the database."""
+    """The runner of one query on one view of the database."""
 
     def rows(
         self, start: Place | None = None, end: Place | None = None, wanted: int | None = None
     ) -> Iterator[Row]:
-        """The query's rows in order, after `start` and up to `end`. Lazy.
+        """Yield the query's rows in order, after `start` and up to `end`.
 
-        `wanted` says about how many will be asked for; None stands for all.
+        `wanted` is roughly the number of rows that the caller will take; None means all.
         """
-        # What is distinct is so within all rows, from the first.
+        # DISTINCT compares all rows, from the first one on.
         streams = self._streams(None if self._query.distinct_on else start, wanted)
         merged: Iterable[Row]
         merged = streams[0] if len(streams) == 1 else _merge(streams)
@@ -61,7 +60,7 @@ class QueryRunner(StoreClient):
                 yield row
 
     def count(self, limit: int) -> int | None:
-        """How many rows there are, at most `limit`; None: they have to be looked at."""
+        """Return the number of rows, at most `limit`, or None if only a scan can tell."""
         query = self._query
         if query.partition is None or query.kind is None or query.projection:
             return None
@@ -84,7 +83,7 @@ class QueryRunner(StoreClient):
         )
 
     def _streams(self, start: Place | None, wanted: int | None) -> list[Iterator[Row]]:
-        """Rows in order, in one stream or several."""
+        """Return rows in order, in one stream or several."""
         if self._query.partition is None:
             return []
         return [self._stream(each, start, wanted) for each in self._query.disjunction]
@@ -111,7 +110,7 @@ class QueryRunner(StoreClient):
         return self._in_order(conjunction, start, wanted)
 
     def _known(self, conjunction: Conjunction) -> bool:
-        """Whether the kind ever had all the indexes that matter."""
+        """Return whether the kind ever had all the relevant indexes."""
         query = self._query
         names = {
             KIND_INDEX, *conjunction.equal, *conjunction.spans, *query.projection,
@@ -122,7 +121,7 @@ class QueryRunner(StoreClient):
     def _in_order(
         self, conjunction: Conjunction, start: Place | None, wanted: int | None
     ) -> Iterator[Row]:
-        """The cheapest way to the first rows of a conjunction."""
+        """Return the rows of a conjunction by the cheapest access path."""
         if all(order.name in conjunction.equal for order in self._query.orders):
             return self._by_key(conjunction, start)
         driver = self._equality_driver(conjunction)
@@ -162,8 +161,8 @@ class QueryRunner(StoreClient):
                 yield self._plain_row(constants, key)
                 continue
             for row in self._rows_of(key):
-                # Another conjunction may place the entity earlier: then it is that
-                # conjunction's to report.
+                # Another conjunction may place the entity earlier; then that conjunction reports
+                # it.
                 if row.components[: len(constants)] == constants:
                     yield row
 
@@ -174,7 +173,7 @@ class QueryRunner(StoreClient):
         wanted: int | None,
         within: Span = EVERYTHING,
     ) -> Iterator[Row]:
-        """Along the index of the first order that no equality fixes, within a range of it."""
+        """Scan a range of the index of the first order that no equality fixes."""
         leading = self._leading(conjunction)
         order = self._query.orders[leading]
         values = within.intersect(conjunction.spans.get(order.name, EVERYTHING))
@@ -187,7 +186,7 @@ class QueryRunner(StoreClient):
         behind = narrowed[leading + 1 :]
         if start is None or after == EVERYTHING:
             return self._plain_scan(conjunction, values, before, behind)
-        # What has the same value as the start goes on with its key.
+        # Entries with the same value as the start continue after its key.
         value = start.components[leading]
         same = _fixed(conjunction, order.name, value)
         rest = _beyond(values, value, descending=order.descending)
@@ -197,7 +196,7 @@ class QueryRunner(StoreClient):
         )
 
     def _entries(self, conjunction: Conjunction, values: Span) -> Iterator[tuple[bytes, bytes]]:
-        """The values, in order, of the first order that no equality fixes, with keys."""
+        """Yield the values, in order, of the first order that no equality fixes, with keys."""
         order = self._query.orders[self._leading(conjunction)]
         return self._reader.scan_index(
             self._known_scope(order.name),
@@ -215,14 +214,14 @@ class QueryRunner(StoreClient):
         before: tuple[bytes, ...],
         behind: tuple[bytes, ...],
     ) -> Iterator[Row]:
-        """Rows from entries alone; the other orders have the values `before` and `behind`."""
+        """Yield rows from entries alone; the other orders have the values `before` and `behind`."""
         ordered = self._query.orders[: len(before) + 1]
         distinct = self._query.distinct_on
         if not distinct or not {order.name for order in ordered}.issuperset(distinct):
             for value, key in self._entries(conjunction, values):
                 yield self._plain_row((*before, value, *behind), key)
             return
-        # Of the entries with one value the first is all that counts.
+        # Of the entries with one value only the first counts.
         while (entry := next(self._entries(conjunction, values), None)) is not None:
             value, key = entry
             yield self._plain_row((*before, value, *behind), key)
@@ -231,7 +230,7 @@ class QueryRunner(StoreClient):
     def _grouped_scan(
         self, conjunction: Conjunction, values: Span, start: Place | None, wanted: int | None
     ) -> Iterator[Row]:
-        """One value after the other, the entities with it sorted by the other orders."""
+        """Yield one value's entities after the other's, each group sorted by the other orders."""
         leading = self._leading(conjunction)
         order = self._query.orders[leading]
         divisible = self._plain(conjunction)
@@ -248,23 +247,23 @@ class QueryRunner(StoreClient):
             else:
                 yield from self._group(group, leading, current)
                 return
-            # So many with one value are a query of their own, with one order less.
+            # This many entries with one value become a query of their own, with one order less.
             yield from self._in_order(_fixed(conjunction, order.name, current), start, wanted)
             values = _beyond(values, current, descending=order.descending)
 
     def _group(self, keys: list[bytes], leading: int, value: bytes) -> list[Row]:
-        """The rows of entities that have one value of the leading order in common."""
+        """Return the rows of entities that have one value of the leading order in common."""
         rows = [row for key in keys for row in self._rows_of(key)]
-        # An array has several entries; only the one it sorts by counts.
+        # An array has several entries; only the one that the entity sorts by counts.
         return sorted((row for row in rows if row.components[leading] == value), key=by_position)
 
     def _scanned_or_sorted(
         self, conjunction: Conjunction, start: Place | None, wanted: int, matches: int
     ) -> Iterator[Row]:
-        """Along the index of the first order for a while; what is behind that is sorted.
+        """Scan the index of the first order for a while, then collect and sort the rest.
 
-        How far apart the matches lie in the index is not known. So this costs not much
-        more than the cheaper one of both ways would have.
+        The distance between matches in the index is unknown. This way costs not much more than the
+        cheaper one of the two.
         """
         leading = self._leading(conjunction)
         order = self._query.orders[leading]
@@ -305,7 +304,7 @@ class QueryRunner(StoreClient):
         return iter(rows)
 
     def _keys_after(self, start: Place | None, fixed: tuple[bytes, ...]) -> Span:
-        """The keys that may come after `start` where all orders have fixed values."""
+        """Return the keys that may come after `start` if all orders have fixed values."""
         keys = _after(start, fixed, descending=self._query.key_descending)
         # In a place the key has a two-byte terminator.
         if keys.low:
@@ -314,7 +313,7 @@ class QueryRunner(StoreClient):
 
 
 def _after(start: Place | None, fixed: tuple[bytes, ...], *, descending: bool) -> Span:
-    """The values of the next component that may come after `start`, or be those of it.
+    """Return the values of the next component that may come after `start`, or equal it.
 
     `fixed` are the components before it.
     """
@@ -327,17 +326,17 @@ def _after(start: Place | None, fixed: tuple[bytes, ...], *, descending: bool) -
 
 
 def _beyond(values: Span, value: bytes, *, descending: bool) -> Span:
-    """The part of a range that comes after a value."""
+    """Return the part of a range that comes after a value."""
     return values.intersect(Span(high=value) if descending else Span(low=successor(value)))
 
 
 def _fixed(conjunction: Conjunction, name: str, value: bytes) -> Conjunction:
-    """The conjunction where a property has one value."""
+    """Return the conjunction with one property fixed to a value."""
     return replace(conjunction, equal={**conjunction.equal, name: frozenset([value])})
 
 
 def _merge(streams: list[Iterator[Row]]) -> Iterator[Row]:
-    """Rows of several conjunctions in order, each once."""
+    """Merge the rows of several conjunctions in order, each once."""
     previous: bytes | None = None
     for row in heapq.merge(*streams, key=by_position):
         if row.position != previous:

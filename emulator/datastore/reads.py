@@ -21,7 +21,7 @@ from emulator.datastore.transactions import EntityId
 
 
 class Reads:
-    """Answers lookups."""
+    """The handler of lookups."""
 
     def __init__(self, storage: Storage, sessions: Sessions, control: ConcurrencyControl) -> None:
         self._storage = storage
@@ -29,7 +29,7 @@ class Reads:
         self._control = control
 
     def lookup(self, request: Message) -> Message:
-        """Lookup."""
+        """Look up entities by key (RPC Lookup)."""
         database = database_of(request)
         mask = read_mask(request)
         if not request.keys:
@@ -56,7 +56,7 @@ def _look_up(
     mask: Mask | None,
     response: Message,
 ) -> None:
-    """Fill a LookupResponse; what would make it too big for a client is deferred."""
+    """Fill a LookupResponse. Results beyond a client's size limit are deferred."""
     size = 0
     for key, (partition, encoded) in zip(keys, wanted, strict=True):
         if size > MAX_BATCH_BYTES:

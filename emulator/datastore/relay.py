@@ -1,20 +1,18 @@
-"""One port for gRPC and for HTTP/1.1: a program that tells them apart.
+"""A program that serves gRPC and HTTP/1.1 on one port.
 
     relay.py LISTENER EMULATOR GRPC_PORT      (two inherited file descriptors, a port)
 
-gRPC's server cannot be given a connection, only a port. So this program has the port
-that clients know. A connection that begins as HTTP/2 does is connected to gRPC's own
-port, and bytes are passed on both ways. Any other one is handed over to the emulator,
-as it is: nothing has been read from it.
+gRPC's server accepts no existing connection, only a port. So this program owns the public port. It
+connects each HTTP/2 connection to gRPC's own port and forwards bytes both ways. Any other
+connection is handed over to the emulator unread.
 
     client ──▶ relay ── "PRI * HTTP/2.0 …" ──▶ bytes to and from gRPC's port
                      └─ anything else ───────▶ the connection itself, to the emulator
 
-It is a process of its own because the emulator's threads have one interpreter lock:
-as one thread more it costs a fifth to a half of the lookups per second, as a process
-0.05 ms of the other core's time per RPC. It imports nothing but the standard library,
-to be there in some 20 ms, and it ends when the emulator's end of the socket is closed,
-so it does not outlive an emulator that was killed.
+It is a separate process because the emulator's threads share one interpreter lock. As one more
+thread it costs a fifth to a half of the lookups per second; as a process, 0.05 ms of the other
+core's time per RPC. It imports only the standard library, to start in some 20 ms. It ends when the
+emulator's end of the socket is closed, so it never outlives an emulator that was killed.
 """
 
 import contextlib
@@ -30,25 +28,25 @@ _LOOPBACK = "127.0.0.1"
 
 
 class _End:
-    """One of the two sockets between which bytes are passed on."""
+    """One of two sockets between which bytes are forwarded."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
         self.other = self
-        self.unsent = b""  # what the other end sent and this one has not taken yet
+        self.unsent = b""  # received from the other end, not yet sent to this one
         self.watched = 0
         self.closed = False
 
 
 class Relay:
-    """Serves a listening socket until the emulator closes its end.
+    """The server of the public socket, until the emulator closes its end.
 
     Args:
-        listener: where clients connect.
-        emulator: a Unix socket that takes connections, one a message.
-        grpc_port: where gRPC's server listens on the loopback interface.
+        listener: the socket that clients connect to.
+        emulator: a Unix socket that takes connections, one per message.
+        grpc_port: port of the gRPC server on the loopback interface.
     """
 
     def __init__(self, listener: socket.socket, emulator: socket.socket, grpc_port: int) -> None:
@@ -58,14 +56,14 @@ class Relay:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        """Serve."""
+        """Serve until the emulator closes its end."""
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._emulator, selectors.EVENT_READ)
         while True:
             for key, events in self._selector.select():
                 if key.fileobj is self._emulator:
-                    return  # it never writes: this is its end
+                    return  # the emulator never writes: this is its end
                 if key.fileobj is self._listener:
                     self._accept()
                 elif isinstance(key.data, _End):
@@ -77,9 +75,9 @@ class Relay:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            return  # the client has gone again
+            return  # the client has disconnected
         connection.setblocking(False)
-        # It is not readable before there is enough to tell by, or its end.
+        # The socket is readable once it has enough bytes to decide, or at its end.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(_PREFACE))
         self._selector.register(connection, selectors.EVENT_READ)
 
@@ -92,10 +90,10 @@ class Relay:
                 self._connect(connection)
                 return
             if begins:
-                connection.setblocking(True)  # it stays so on the other side
+                connection.setblocking(True)  # the other side keeps this setting
                 socket.send_fds(self._emulator, [b"."], [connection.fileno()])
         except OSError:
-            pass  # the client has gone, or gRPC's server has: that it sees at once
+            pass  # the client has disconnected, or gRPC's server, which the client sees at once
         connection.close()
 
     def _connect(self, connection: socket.socket) -> None:
@@ -120,7 +118,7 @@ class Relay:
             self._close(end)
 
     def _send(self, end: _End, data: bytes) -> None:
-        """Send what can be sent; what is left stops the reading from the other end."""
+        """Send as much as possible. Unsent data stops the reading from the other end."""
         sent = 0
         with contextlib.suppress(BlockingIOError):
             sent = end.sock.send(data)

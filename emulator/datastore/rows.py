@@ -1,8 +1,7 @@
 """Reading and writing versioned rows: every SQL statement on entities and indexes.
 
-A `Reader` sees the database at one time. It looks at the current rows first and
-at the history only if something newer than its time may be in view, so that a read
-of the present costs one seek per key.
+A `Reader` sees the database at one time. It reads the current rows first, and the history only if
+newer rows may be in view. A read of the present costs one seek per key.
 """
 
 import sqlite3
@@ -25,7 +24,7 @@ _PAST_KEYS = (
 _ROWS = "SELECT value, key FROM index_rows WHERE {range} AND since <= ?"
 _PAST_ROWS = "SELECT value, key FROM index_history WHERE {range} AND since <= ? AND until > ?"
 _RANGE = "scope = ? AND value >= ? AND value < ? AND key >= ? AND key < ?"
-# With one value SQLite can go to the first key at once.
+# With a single value SQLite can seek directly to the first key.
 _ONE_VALUE = "scope = ? AND value = ? AND key >= ? AND key < ?"
 # Conditions on entries of the index T: the same entity has an entry in another index.
 _HAVING = (
@@ -42,8 +41,8 @@ _COUNT = "SELECT count(*) FROM (SELECT 1 FROM index_rows WHERE {range} LIMIT ?)"
 # Above every encoded value and every encoded key.
 TOP = b"\xff\xff"
 
-# So many rows a commit removes at most, or more if it has superseded as many itself: else
-# commits of many entities would outrun what is removed.
+# A commit removes at most this many rows, or more if it has superseded more itself. Otherwise
+# commits of many entities would outrun the removal.
 _PRUNE_ROWS = 1000
 
 
@@ -66,16 +65,16 @@ class Span(NamedTuple):
     high: bytes = TOP
 
     def holds(self, item: bytes) -> bool:
-        """Whether `item` lies in the range."""
+        """Return whether `item` is in the range."""
         return self.low <= item < self.high
 
     def intersect(self, other: "Span") -> "Span":
-        """What lies in both."""
+        """Return the intersection of both ranges."""
         return Span(max(self.low, other.low), min(self.high, other.high))
 
     @property
     def empty(self) -> bool:
-        """Whether nothing can lie in the range."""
+        """Return whether the range is empty."""
         return self.low >= self.high
 
 
@@ -83,14 +82,14 @@ EVERYTHING = Span()
 
 
 def _within(scope: int, values: Span, keys: Span) -> tuple[str, tuple[object, ...]]:
-    """The condition that index entries lie in a range, and its arguments."""
+    """Return the condition that index entries lie in a range, and its arguments."""
     if values.high == values.low + b"\x00":
         return _ONE_VALUE, (scope, values.low, *keys)
     return _RANGE, (scope, *values, *keys)
 
 
 class Reader:
-    """The database at `time`."""
+    """A view of the database at `time`."""
 
     def __init__(
         self, connection: sqlite3.Connection, catalog: Catalog, time: int, newest: int
@@ -101,7 +100,7 @@ class Reader:
         self._past = newest > time
 
     def get(self, partition: int, key: bytes) -> StoredEntity | None:
-        """The entity as it was at the reader's time."""
+        """Return the entity as it was at the reader's time."""
         row = self._execute(_CURRENT, (partition, key)).fetchone()
         if row is not None and row[0] <= self.time:
             return StoredEntity(*row)
@@ -113,7 +112,7 @@ class Reader:
     def scan_keys(
         self, partition: int, keys: Span = EVERYTHING, *, descending: bool = False
     ) -> Iterator[bytes]:
-        """The keys of all kinds in a range, in order."""
+        """Yield the keys of all kinds in a range, in order."""
         order = " ORDER BY key DESC" if descending else " ORDER BY key"
         arguments: tuple[object, ...] = (partition, keys.low, keys.high, self.time)
         statement = _KEYS
@@ -133,10 +132,10 @@ class Reader:
         keys_descending: bool = False,
         having: Iterable[Entry] = (),
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The (value, key) entries of one index in a range, in order.
+        """Yield the (value, key) entries of one index in a range, in order.
 
-        Descending values still have their keys ascending, unless asked otherwise.
-        Only those of entities that have all the entries `having` in other indexes.
+        Keys are ascending even if values are descending, unless `keys_descending` is set. Only
+        entities with all the entries `having` in other indexes are included.
         """
         order = (
             f" ORDER BY value{' DESC' if descending else ''},"
@@ -148,7 +147,7 @@ class Reader:
     def count_entries(
         self, scope: int, values: Span, keys: Span, having: Iterable[Entry], limit: int
     ) -> int:
-        """How many entries `scan_index` would find, counting no further than `limit`."""
+        """Count the entries that `scan_index` would find, up to `limit`."""
         statement, arguments = self._entries(scope, values, keys, having)
         counted = f"SELECT count(*) FROM ({statement} LIMIT ?)"  # noqa: S608 - fixed names
         row = self._execute(counted, (*arguments, limit)).fetchone()
@@ -157,7 +156,7 @@ class Reader:
     def _entries(
         self, scope: int, values: Span, keys: Span, having: Iterable[Entry]
     ) -> tuple[str, tuple[object, ...]]:
-        """The statement that finds index entries, without an order, and its arguments."""
+        """Return the statement that finds index entries, without an order, and its arguments."""
         within, arguments = _within(scope, values, keys)
         condition, others = self._having(having)
         arguments += (self.time,)
@@ -169,7 +168,7 @@ class Reader:
         return f"{statement} UNION ALL {past}", arguments
 
     def _having(self, entries: Iterable[Entry]) -> tuple[str, tuple[object, ...]]:
-        """The condition that an entity has these entries, and its arguments."""
+        """Return the condition that an entity has these entries, and its arguments."""
         condition = ""
         arguments: tuple[object, ...] = ()
         for entry in entries:
@@ -184,9 +183,9 @@ class Reader:
     def nth_value(
         self, scope: int, values: Span, keys: Span, n: int, *, descending: bool
     ) -> bytes | None:
-        """About the n-th value in a range, in order; None if there are fewer.
+        """Return approximately the n-th value in a range, in order; None if there are fewer.
 
-        For planning only: it looks at the current rows, whatever the time.
+        For planning only: it reads the current rows, whatever the reader's time.
         """
         direction = " DESC" if descending else ""
         condition, arguments = _within(scope, values, keys)
@@ -195,9 +194,9 @@ class Reader:
         return None if row is None else bytes(row[0])
 
     def count_up_to(self, scope: int, values: Span, keys: Span, limit: int) -> int:
-        """About how many entries a range has, counting no further than `limit`.
+        """Return approximately the number of entries in a range, up to `limit`.
 
-        For planning only: it looks at the current rows, whatever the time.
+        For planning only: it reads the current rows, whatever the reader's time.
         """
         condition, arguments = _within(scope, values, keys)
         row = self._execute(_COUNT.format(range=condition), (*arguments, limit)).fetchone()
@@ -205,7 +204,7 @@ class Reader:
 
 
 class Writer:
-    """One commit's changes, at `version`. Reads see them at once."""
+    """The changes of one commit, at `version`. Its own reads see them at once."""
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, version: int) -> None:
         self._execute = connection.execute
@@ -217,15 +216,15 @@ class Writer:
         self._superseded = 0
 
     def get(self, partition: int, key: bytes) -> StoredEntity | None:
-        """The entity as it is now, this commit's own changes included."""
+        """Return the entity as it is now, this commit's own changes included."""
         row = self._execute(_CURRENT, (partition, key)).fetchone()
         return None if row is None else StoredEntity(*row)
 
     def deleted_at(self, partition: int, key: bytes) -> int:
-        """The version of the last deletion of a key; 0 if there is none on record.
+        """Return the version of the last deletion of a key; 0 if there is none on record.
 
-        Records go with the history. For keys whose deletion may have been
-        forgotten, this is the time up to which records were removed.
+        Deletion records are removed with the history. For keys whose record may have been removed,
+        the result is the time up to which records were removed.
         """
         row = self._execute(
             'SELECT version FROM deletions WHERE "partition" = ? AND key = ?', (partition, key)
@@ -244,9 +243,9 @@ class Writer:
         values: IndexedValues,
         old: tuple[StoredEntity, IndexedValues] | None,
     ) -> int:
-        """Store an entity and its index entries; returns its creation time.
+        """Store an entity and its index entries, and return its creation time.
 
-        `old` is what `get` and `indexed_values` say of the version it replaces.
+        `old` is the replaced version, from `get` and `indexed_values`.
         """
         self.changed = True
         created = self.version
@@ -280,7 +279,7 @@ class Writer:
 
     def _supersede(self, partition: int, key: bytes, old: StoredEntity) -> None:
         self._superseded += 1
-        # What this same commit wrote was never visible to anybody.
+        # A version that this same commit wrote was never visible to a reader.
         if old.version < self.version:
             self._execute(
                 "INSERT INTO entity_history VALUES (?, ?, ?, ?, ?, ?)",
@@ -325,7 +324,7 @@ class Writer:
         self._execute("INSERT OR IGNORE INTO reserved_ids VALUES (?, ?)", (partition, key))
 
     def is_taken(self, partition: int, key: bytes) -> bool:
-        """Whether an identifier is reserved or in use."""
+        """Return whether an identifier is reserved or in use."""
         return (
             self._execute(
                 'SELECT 1 FROM reserved_ids WHERE "partition" = ? AND key = ?', (partition, key)
@@ -335,18 +334,18 @@ class Writer:
         )
 
     def read_meta(self, name: str) -> int:
-        """A number kept beside the data; 0 if never set."""
+        """Return a number stored beside the data; 0 if never set."""
         row = self._execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return 0 if row is None else int(row[0])
 
     def write_meta(self, name: str, number: int) -> None:
-        """Keep a number beside the data."""
+        """Store a number beside the data."""
         self._execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, number))
 
     def prune(self, before: int) -> bool:
-        """Remove a bounded number of rows that were superseded before a time.
+        """Remove a bounded number of rows that were superseded before `before`.
 
-        Returns whether that was all of them.
+        Returns whether that was all such rows.
         """
         finished = True
         limit = max(_PRUNE_ROWS, 2 * self._superseded)

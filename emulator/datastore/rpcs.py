@@ -1,4 +1,4 @@
-"""The RPCs by name, as each transport calls them: with faults, and with a line in the log."""
+"""The RPCs by name, as each transport calls them: with fault injection and a log line."""
 
 import logging
 import time
@@ -10,15 +10,15 @@ from emulator.datastore.errors import Code, DatastoreError
 from emulator.datastore.faults import Faults, Run
 from emulator.datastore.protos import Message
 
-#: By the RPC's name: what runs it, and the class of its request. What runs it raises
-#: nothing but `DatastoreError`.
+#: By the RPC's name: the function that runs it, and the class of its request. The function raises
+#: only `DatastoreError`.
 Rpcs = dict[str, tuple[Run, Any]]
 
 _log = logging.getLogger(__name__)
 
 
 def rpcs(engine: Engine, faults: Faults) -> Rpcs:
-    """The service's RPCs, for a transport."""
+    """Return the service's RPCs for a transport."""
     served: Rpcs = {
         "Lookup": (engine.lookup, protos.LookupRequest),
         "RunQuery": (engine.run_query, protos.RunQueryRequest),
@@ -39,7 +39,7 @@ def rpcs(engine: Engine, faults: Faults) -> Rpcs:
 
 
 def _logged(name: str, run: Run) -> Run:
-    """`run`, with its outcome and its cost in the log, at debug."""
+    """Return `run`, wrapped so that its outcome and cost are logged at debug level."""
 
     def call(request: Message) -> Message:
         started = time.perf_counter()

@@ -1,9 +1,8 @@
 """The SQLite schema: versioned entities and index rows.
 
-Current rows and superseded ones stand in different tables, so that a read of the
-present never wades through history and history can be cut off without touching
-the present. A superseded row carries the version that replaced it (`until`): it
-is what a reader at time T sees if `version <= T < until`.
+Current and superseded rows are in different tables. A read of the present never scans history, and
+old history is removed without touching the present. A superseded row carries the version that
+replaced it (`until`). A reader at time T sees it if `version <= T < until`.
 
     entities         partition, key -> version, created, data
     entity_history   partition, key, version -> until, created, data
@@ -11,9 +10,9 @@ is what a reader at time T sees if `version <= T < until`.
     index_rows       scope, value, key -> since
     index_history    scope, value, key, since -> until
 
-A scope is one index: a partition, a kind and a property name. The scope named
-`__key__` has an entry with an empty value per entity of the kind. `multi` is set
-once an entity had several values in that index.
+A scope is one index: a partition, a kind and a property name. The scope named `__key__` has an
+entry with an empty value per entity of the kind. `multi` is set once an entity has had several
+values in that index.
 """
 
 import sqlite3
@@ -75,7 +74,7 @@ def prepare(connection: sqlite3.Connection) -> None:
     """Create the tables in an empty database; check the version of any other.
 
     Raises:
-        StorageError: the file is from another version, or not one of ours.
+        StorageError: the file is from another version, or of another program.
     """
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()

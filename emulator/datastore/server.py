@@ -1,4 +1,4 @@
-"""Starting and stopping the emulator: the socket, the threads, the settings."""
+"""Start and stop of the emulator: the socket, the threads, the settings."""
 
 import errno
 import logging
@@ -42,8 +42,8 @@ CONCURRENCY_MODES: dict[str, ControlFactory] = {
 }
 DEFAULT_PROJECT = "emulator"
 
-# Threads are started as they are needed. In the pessimistic mode each waiting
-# request has one, and there must be one left for the request that ends the wait.
+# Threads are started on demand. In the pessimistic mode each waiting request occupies one, and one
+# must be left for the request that ends the wait.
 _MAX_THREADS = 256
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -58,12 +58,12 @@ class PortInUseError(OSError):
 
 
 class Emulator:
-    """A running Datastore emulator. Also a context manager that stops it.
+    """A running Datastore emulator, and a context manager that stops it.
 
-    Use `start()`.
+    Created by `start()`.
 
     Attributes:
-        faults: makes requests fail, or take long, on demand.
+        faults: makes requests fail or be late, on demand.
     """
 
     def __init__(
@@ -100,44 +100,42 @@ class Emulator:
 
     @property
     def host(self) -> str:
-        """Where it listens, as "127.0.0.1:PORT"; for gRPC and for HTTP."""
+        """Return the address, "127.0.0.1:PORT", for gRPC and for HTTP."""
         return self._host
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment variables that send the client libraries here."""
+        """Return the environment variables that direct the client libraries here."""
         return datastore_variables(self._host, self._project)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for transactions of others (pessimistic mode).
+        """Return the number of requests that wait for other transactions (pessimistic mode).
 
-        For tests: one that is to wait has come as far as that.
+        Tests use it to know that a request has begun to wait.
         """
         return self._engine.waiting
 
     def reset(self) -> None:
-        """Forget all entities of all projects, abort all transactions, remove all faults.
+        """Delete all entities of all projects, abort all transactions, remove all faults.
 
-        Ids and versions go on growing, so that nothing from before can be taken
-        for something new.
+        Ids and versions continue to grow, so that old data cannot be taken for new.
         """
         self.faults.clear()
         self._engine.reset()
 
     def stop(self, grace_seconds: float = 1.0) -> None:
-        """Stop listening, finish the requests under way, close the data file.
+        """Stop listening, finish the requests in progress, close the data file.
 
-        Requests that are still running after `grace_seconds` are cancelled. A
-        second call does nothing, nor does one in a process that was forked from
-        the one that serves.
+        Requests that are still running after `grace_seconds` are cancelled. A second call does
+        nothing. Neither does a call in a process forked from the serving one.
         """
         if os.getpid() != self._pid:
             return
         with self._stop_lock:
             if self._stopped.is_set():
                 return
-            self.faults.clear()  # or requests would be held beyond the end
+            self.faults.clear()  # otherwise requests would be held beyond the end
             self._health.enter_graceful_shutdown()
             answered = self._grpc.stop(grace_seconds)
             self._web.hang_up(grace_seconds)
@@ -150,7 +148,7 @@ class Emulator:
             self._stopped.set()
 
     def wait(self) -> None:
-        """Block until the emulator was stopped."""
+        """Block until the emulator has stopped."""
         self._stopped.wait()
 
     def __enter__(self) -> "Emulator":
@@ -192,26 +190,25 @@ def start(
 ) -> Emulator:
     """Start a Datastore emulator inside this process, in threads of its own.
 
-    Its port is held by a small process beside, which tells gRPC and HTTP apart and
-    ends with this one.
+    A small second process holds its port, separates gRPC from HTTP, and ends with this process.
 
     Args:
-        port: where to listen; 0 picks a free port (see `Emulator.host`).
+        port: the port to listen on; 0 picks a free one (see `Emulator.host`).
         data_dir: folder for the data file, which survives restarts; None keeps
             everything in memory.
-        host: the address to bind. One that other machines can reach is warned of in the log.
+        host: the address to bind. A warning is logged if other machines can reach it.
         project: the default project in `Emulator.env`. The emulator itself serves
             every project.
-        concurrency_mode: "pessimistic" (locks delay others, as in a new database),
-            "optimistic" (a transaction is aborted at commit if it read what has
-            changed), or "optimistic-with-entity-groups" (the legacy mode).
+        concurrency_mode: "pessimistic" (locks delay other transactions, as in a new database),
+            "optimistic" (a transaction is aborted at commit if data that it has read
+            changed meanwhile), or "optimistic-with-entity-groups" (the legacy mode).
         indexes: "off" (no query needs a composite index), "enforced" (a query whose
             index is not in the index file is refused, as by the service), or "auto"
             (its index is added to the file).
-        index_file: the index.yaml. It is read again when it has changed.
+        index_file: the index.yaml. A changed file is read again.
         now: the server's clock, in microseconds since the epoch, for tests that
-            move time by hand: versions, update times and read times follow it, and
-            go on growing where it does not. Transactions expire by real time.
+            control time: versions, update times and read times follow it, and
+            keep growing even if it stands still. Transactions expire by real time.
 
     Returns:
         The emulator, already serving.
@@ -219,7 +216,7 @@ def start(
     Raises:
         PortInUseError: the address cannot be bound.
         StorageError: the data folder or the index file cannot be used.
-        ValueError: the concurrency mode, or what `indexes` says, is unknown.
+        ValueError: the concurrency mode, or the value of `indexes`, is unknown.
     """
     control = CONCURRENCY_MODES.get(concurrency_mode)
     if control is None:
@@ -234,5 +231,5 @@ def start(
         raise
     gate = Gate(host, open_to_others=not is_loopback(listener))
     emulator = Emulator(listener, gate, storage, control, policy, project)
-    _log.info("Datastore emulator listens on %s", emulator.host)
+    _log.info("Datastore emulator listening on %s", emulator.host)
     return emulator

@@ -1,8 +1,7 @@
 """The gRPC side of the service: bytes in, bytes out, errors as status.
 
-The methods are registered by name with the plain protobuf classes, without
-generated service stubs, so that nothing of the client library is imported but its
-message types.
+The methods are registered by name with the plain protobuf classes, without generated service stubs.
+Of the client library, only the message types are imported.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def serve(server: grpc.Server, rpcs: Rpcs) -> health.HealthServicer:
-    """Add the service, and the one that says that it is well, to a gRPC server."""
+    """Add the service and gRPC's health service to a gRPC server."""
     server.add_generic_rpc_handlers((_handlers(rpcs),))
     health_servicer = health.HealthServicer()
     for name in ("", SERVICE):

@@ -1,4 +1,4 @@
-"""Which transaction a request belongs to, and at which time it reads."""
+"""The transaction that a request belongs to, and the time at which it reads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +13,20 @@ Database = tuple[str, str]
 
 
 def database_of(request: Message) -> Database:
-    """The project and the database that a request names."""
+    """Return the project and the database that a request names."""
     validation.check_request_database(request.project_id, request.database_id)
     return (request.project_id, request.database_id)
 
 
 class Sessions:
-    """Begins transactions, and finds those that requests refer to."""
+    """The requests' transactions: begins new ones, finds existing ones."""
 
     def __init__(self, storage: Storage, transactions: TransactionTable) -> None:
         self._storage = storage
         self._transactions = transactions
 
     def begin(self, options: Message, database: Database) -> Transaction:
-        """A new transaction with these TransactionOptions."""
+        """Begin a transaction with these TransactionOptions."""
         read_time: int | None = None
         read_only = options.WhichOneof("mode") == "read_only"
         if read_only and options.read_only.HasField("read_time"):
@@ -37,9 +37,9 @@ class Sessions:
     def reading(
         self, options: Message, database: Database, response: Message
     ) -> Iterator[tuple[Transaction | None, int | None]]:
-        """The transaction to read in and the time to read at (None: now).
+        """Yield the transaction to read in and the time to read at (None: now).
 
-        Puts the id of a transaction begun by the request into the response.
+        If the request begins a transaction, its id is put into the response.
         """
         which = options.WhichOneof("consistency_type")
         if which == "transaction" and options.transaction:
@@ -63,7 +63,7 @@ class Sessions:
         elif which == "transaction":
             raise invalid("The transaction id is empty.")
         else:
-            # Eventual consistency may, and here does, read the newest data.
+            # Eventual consistency may read the newest data, and does so here.
             yield None, None
 
     def _checked_read_time(self, read_time: Message) -> int:
@@ -74,7 +74,7 @@ class Sessions:
         if time > latest:
             if time > self._storage.clock.now():
                 raise invalid("read_time cannot be in the future.")
-            # A commit is under way that may be older than the time asked for.
+            # A commit in progress may be older than the requested time.
             with self._storage.writer_lock:
                 pass
         if time < self._storage.oldest_readable:

@@ -2,17 +2,17 @@
 
 Guarantees:
 
-* A commit is all or nothing. In a file it is on disk when `write()` returns
-  (write-ahead log, synchronous=FULL), so that neither a killed process nor a power
-  cut loses an acknowledged commit or leaves half of one.
-* A read at time T gives the same answer for as long as the history reaches back
-  to T, whatever is committed meanwhile. The history reaches back at least
-  `history_seconds`; older versions are removed a little with each commit.
-* One writer at a time. Readers of a file never wait for it. In memory there is one
-  connection, which readers and the writer take in turn.
+* A commit is all or nothing. In a file it is on disk when `write()` returns (write-ahead log,
+  synchronous=FULL). Neither a killed process nor a power cut loses an acknowledged commit or leaves
+  half of one.
+* A read at time T gives the same answer as long as the history reaches back to T, whatever is
+  committed meanwhile. The history reaches back at least `history_seconds`; each commit removes a
+  few older versions.
+* One writer at a time. Readers of a file never wait for it. In memory there is one connection,
+  shared by readers and the writer in turn.
 
-`Reader` and `Writer` (in `rows`) hold the statements; this file holds connections,
-locks and the interned ids of partitions and indexes.
+`Reader` and `Writer` (in `rows`) hold the statements; this file holds connections, locks and the
+interned ids of partitions and indexes.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ FILE_NAME = "datastore.sqlite3"
 
 # The service reads at most one hour into the past ("ReadOptions.read_time").
 HISTORY_SECONDS = 3600
-# A read-only transaction that began at the oldest time reads on for as long as it lives.
+# A read-only transaction that began at the oldest time still reads until its own end.
 _LEEWAY_SECONDS = 300
 
 
@@ -45,7 +45,7 @@ class Storage:
     Args:
         data_dir: the folder that holds the data file; created if missing. None
             keeps everything in memory.
-        history_seconds: how long superseded versions stay readable.
+        history_seconds: time for which superseded versions stay readable.
         now: microseconds since the epoch.
 
     Raises:
@@ -64,7 +64,7 @@ class Storage:
         self._now = now
         self.writer_lock = threading.RLock()
         self._connections: set[sqlite3.Connection] = set()
-        # Those that nobody reads with: as many as there were readers at one time.
+        # Connections without a reader: as many as there were concurrent readers.
         self._idle: list[sqlite3.Connection] = []
         self._connections_lock = threading.Lock()
         self._claimed: IO[bytes] | None = None
@@ -82,9 +82,9 @@ class Storage:
             raise StorageError(f"cannot use {self._path}: {error}") from None
 
     def _claim(self, data_dir: Path) -> None:
-        """Hold the folder for as long as this process lives.
+        """Lock the folder for the lifetime of this process.
 
-        Two emulators on one file would hand out the same ids and versions.
+        Two emulators on one file would allocate the same ids and versions.
         """
         self._claimed = (data_dir / "lock").open("ab")
         try:
@@ -126,10 +126,10 @@ class Storage:
 
     @contextmanager
     def read(self, at: int | None = None) -> Iterator[Reader]:
-        """A consistent view of the database at time `at` (default: now).
+        """Yield a consistent view of the database at time `at` (default: now).
 
-        Later commits do not show in it. Keep it short: in memory it holds up
-        every other read and commit.
+        It does not show later commits. Keep the block short: in memory it blocks every other read
+        and commit.
         """
         if self._path is None:
             with self.writer_lock:
@@ -140,14 +140,14 @@ class Storage:
         connection = self._reading_connection()
         try:
             connection.execute("BEGIN")
-            # The first statement fixes SQLite's snapshot. Every commit in it has
-            # been announced to the clock before, so `last_commit` taken afterwards
-            # tells reliably whether rows newer than `time` may be in view.
+            # The first statement fixes SQLite's snapshot. Every commit in it was announced to the
+            # clock before. `last_commit`, read afterwards, therefore tells reliably whether rows
+            # newer than `time` may be in view.
             connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
             yield Reader(connection, self.catalog, time, self.clock.last_commit)
             connection.execute("COMMIT")
         except BaseException:
-            # Where it failed a statement may still be open, which holds its snapshot.
+            # After a failure a statement may still be open, which holds its snapshot.
             with self._connections_lock:
                 self._connections.discard(connection)
                 connection.close()
@@ -163,10 +163,11 @@ class Storage:
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
-        """One atomic commit: rolled back if the block raises, else made durable.
+        """Yield the writer of one atomic commit: rolled back if the block raises, else made
+        durable.
 
-        The block runs alone; wrap it in `writer_lock` to do something under the
-        same exclusion before or after it.
+        The block runs alone. Hold `writer_lock` around it to extend the same exclusion to code
+        before or after it.
         """
         with self._committing() as version:
             writer = Writer(self._connection, self.catalog, version)
@@ -179,7 +180,7 @@ class Storage:
 
     @contextmanager
     def _committing(self) -> Iterator[int]:
-        """The statements in the block stand together or not at all; gives their version."""
+        """Make the statements in the block atomic; yield their version."""
         with self.writer_lock:
             connection = self._connection
             version = self.clock.start_commit()
@@ -189,7 +190,7 @@ class Storage:
                     yield version
                     connection.execute("COMMIT")
                 except BaseException:
-                    # Where the disk is full SQLite has rolled back by itself, or has not.
+                    # On a full disk SQLite may have rolled back by itself already.
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     self.catalog.rolled_back()
@@ -204,16 +205,16 @@ class Storage:
         if now < self._next_prune:
             return
         finished = writer.prune(now - self._history - _LEEWAY_SECONDS * 1_000_000)
-        # An unfinished job goes on with the next commit.
+        # An unfinished removal continues with the next commit.
         self._next_prune = now + 10_000_000 if finished else now
 
     @property
     def oldest_readable(self) -> int:
-        """The earliest time a read may name."""
+        """Return the earliest time that a read may name."""
         return self.clock.now() - self._history
 
     def reset(self) -> None:
-        """Forget all entities, of every project. Versions keep growing."""
+        """Delete all entities of every project. Versions keep growing."""
         with self._committing() as version:
             for table in (
                 "entities", "entity_history", "deletions", "index_rows", "index_history",
@@ -226,7 +227,7 @@ class Storage:
             )
 
     def close(self) -> None:
-        """Close all connections. The storage cannot be used afterwards."""
+        """Close all connections. The storage is unusable afterwards."""
         with self.writer_lock, self._connections_lock:
             for connection in self._connections:
                 connection.close()

@@ -1,8 +1,8 @@
-"""The life of transactions, and what they have read.
+"""The life cycle of transactions, and their read sets.
 
-A transaction never reads its own writes: what it writes is in its commit request
-alone. Which state of the database it reads, and what happens between transactions
-that touch the same data, is decided by a `ConcurrencyControl` (see `concurrency`).
+A transaction never reads its own writes: these exist in its commit request alone. A
+`ConcurrencyControl` (see `concurrency`) decides the state of the database that it reads, and
+resolves conflicts between transactions.
 """
 
 import enum
@@ -33,7 +33,7 @@ EntityId = tuple[Partition, bytes]
 
 
 class State(enum.Enum):
-    """How far a transaction has come."""
+    """The state of a transaction."""
 
     ACTIVE = enum.auto()
     COMMITTED = enum.auto()
@@ -43,7 +43,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class EntityChange:
-    """What a commit did to one entity: its index values before and after."""
+    """The effect of a commit on one entity: its index values before and after."""
 
     partition: Partition
     kind: str
@@ -56,8 +56,8 @@ class EntityChange:
 class QueryRange:
     """The part of a query's order that a transaction has seen.
 
-    From `start` (None: the beginning) up to and including `last` (None: the end), as
-    it was at `time` (a version).
+    It reaches from `start` (None: the beginning) up to and including `last` (None: the end), at
+    `time` (a version).
     """
 
     time: int
@@ -68,10 +68,10 @@ class QueryRange:
     keys_only: bool
 
     def affected_by(self, change: EntityChange) -> bool:
-        """Whether the same query would now give another answer."""
+        """Return whether the change would alter the result of the same query."""
         query = self.query
         if query.on_metadata:
-            # It may concern a kind, a property or a namespace that was not there before.
+            # The change may introduce a kind, a property or a namespace.
             return change.partition[:2] == self.partition[:2]
         if change.partition != self.partition or query.kind not in (None, change.kind):
             return False
@@ -99,7 +99,7 @@ class Transaction:
         snapshot: the time at which it began (a version).
         keys_read: entities looked up, found or not.
         queries: ranges of queries run.
-        over: it has ended, however; set before `TransactionTable.on_end` is called.
+        over: it has ended, with any outcome; set before `TransactionTable.on_end` is called.
     """
 
     id: bytes
@@ -114,11 +114,11 @@ class Transaction:
 
 
 class TransactionTable:
-    """Begins, finds and ends transactions. Thread-safe.
+    """All transactions: begins, finds and ends them. Thread-safe.
 
     Args:
-        secret: signs the ids, so that an id that was once valid is recognised
-            after it was forgotten (and, with stored data, after a restart).
+        secret: signs the ids, so that an id that was once valid is still recognised
+            after its transaction was removed (and, with stored data, after a restart).
         monotonic: seconds, for expiry.
     """
 
@@ -134,19 +134,19 @@ class TransactionTable:
         self._lock = threading.Lock()
         self._active: dict[bytes, Transaction] = {}
         self._finished: OrderedDict[bytes, State] = OrderedDict()
-        # Called, without any lock held, with each transaction that is over.
+        # Called, without any lock held, with each transaction that has ended.
         self.on_end: Callable[[Transaction], None] = lambda transaction: None
 
     def begin(
         self, database: tuple[str, str], *, read_only: bool = False, read_time: int | None = None
     ) -> Transaction:
-        """A new transaction that reads at `read_time`, or now."""
+        """Begin a transaction that reads at `read_time`, or now."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         now = self._monotonic()
         self.sweep()
         with self._lock:
-            # Taken under the lock: from here on no change newer than the snapshot
-            # is forgotten (see `floor`).
+            # Taken under the lock: from now on no change newer than the snapshot is dropped (see
+            # `floor`).
             snapshot = self._clock.read_time() if read_time is None else read_time
             transaction = Transaction(
                 nonce + self._signature(nonce), database, read_only, snapshot, now, now
@@ -155,7 +155,7 @@ class TransactionTable:
         return transaction
 
     def get(self, transaction_id: bytes, database: tuple[str, str]) -> Transaction:
-        """The active transaction with this id; counts as activity.
+        """Return the active transaction with this id; counts as activity.
 
         Raises:
             DatastoreError: INVALID_ARGUMENT if it is unknown, finished, expired or
@@ -171,11 +171,10 @@ class TransactionTable:
             return transaction
 
     def check_active(self, transaction: Transaction) -> None:
-        """The transaction may still commit.
+        """Check that the transaction may still commit.
 
-        A commit calls this under the writer lock: while it waited for that, the
-        transaction may have expired, or been committed by the same request sent
-        twice.
+        A commit calls this under the writer lock. While it waited for that lock, the transaction
+        may have expired, or the same request may have arrived twice and committed it.
 
         Raises:
             DatastoreError: INVALID_ARGUMENT.
@@ -185,7 +184,7 @@ class TransactionTable:
                 raise expired_transaction()
 
     def finish(self, transaction: Transaction, state: State) -> None:
-        """The transaction is over; its id is of no use any more."""
+        """End the transaction; its id becomes useless."""
         with self._lock:
             if transaction.over:
                 return
@@ -195,11 +194,11 @@ class TransactionTable:
     def roll_back(self, transaction_id: bytes, database: tuple[str, str]) -> None:
         """End a transaction without effect.
 
-        Rolling back what was aborted, rolled back or has expired succeeds: clients
-        do that before they try again, and an error here would hide the reason.
+        Rolling back an aborted, rolled-back or expired transaction succeeds. Clients do that before
+        they retry, and an error here would hide the first one.
 
         Raises:
-            DatastoreError: INVALID_ARGUMENT if the id was never handed out, belongs
+            DatastoreError: INVALID_ARGUMENT if the id was never allocated, belongs
                 to another database, or the transaction has committed.
         """
         with self._lock:
@@ -219,7 +218,7 @@ class TransactionTable:
             raise expired_transaction()
 
     def floor(self) -> int:
-        """No transaction, present or future, reads before this time (but read-only ones)."""
+        """Return the time before which no read-write transaction, present or future, reads."""
         with self._lock:
             now = self._clock.read_time()
             return min((t.snapshot for t in self._active.values() if not t.read_only), default=now)
@@ -229,7 +228,7 @@ class TransactionTable:
         self._abort(lambda transaction: True)
 
     def sweep(self) -> None:
-        """Abort the transactions that have expired."""
+        """Abort the expired transactions."""
         now = self._monotonic()
         self._abort(lambda t: now - t.last_used > IDLE_SECONDS or now - t.began > LIFETIME_SECONDS)
 

@@ -1,7 +1,7 @@
-"""All entities as lines of JSON: out of the database, and into it.
+"""Export and import of all entities as lines of JSON.
 
-A line is an entity message as the proto3 mapping has it, with its whole key. What the
-entities were before, when they were written and their versions do not go along.
+A line is an entity message in the proto3 mapping, with its whole key. History, write times and
+versions are not included.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from emulator.datastore.protos import CommitRequest, Entity, Message
 from emulator.datastore.rows import Span
 from emulator.datastore.storage import Storage
 
-# Reading holds up everybody else while the data is in memory.
+# While the data is in memory, a read blocks all other requests.
 _ENTITIES_AT_ONCE = 200
 
 
 class Transfer:
-    """Writes and reads the lines.
+    """The writer and reader of these lines.
 
     Args:
-        commit: the RPC, which checks what is read as it checks all entities.
+        commit: the RPC, which checks imported entities like any others.
     """
 
     def __init__(self, storage: Storage, commit: Run) -> None:
@@ -33,9 +33,9 @@ class Transfer:
         self._commit = commit
 
     def lines(self) -> Iterator[bytes]:
-        """Every entity as of now, in pieces of some lines, each line with its end.
+        """Yield every entity as of now, in chunks of whole lines.
 
-        By project, database, namespace and key.
+        The order is project, database, namespace and key.
         """
         with self._storage.read() as reader:
             time = reader.time
@@ -56,13 +56,13 @@ class Transfer:
                 low = successor(keys[-1])
 
     def load(self, lines: bytes) -> int:
-        """Store the entities of some lines, in one commit per database; returns how many.
+        """Store the entities of some lines, in one commit per database, and return their number.
 
-        An entity of the same key is replaced; one whose key is incomplete gets an id.
+        An entity with the same key is replaced. An incomplete key gets an id.
 
         Raises:
-            DatastoreError: a line is no entity, or one that Datastore would refuse. What
-                belongs to other databases may have been stored.
+            DatastoreError: a line is no entity, or one that Datastore would refuse. Entities of
+                other databases may have been stored.
         """
         requests: dict[tuple[str, str], Message] = {}
         count = 0

@@ -1,7 +1,7 @@
-"""Property transforms: changes that the server works out from what it has stored.
+"""Property transforms: changes that the server computes from the stored entity.
 
-Their semantics are those of the comments on `PropertyTransform`. A value that is
-replaced keeps its `exclude_from_indexes`, about which the comments say nothing.
+Their semantics are those of the comments on `PropertyTransform`. A replaced value keeps its
+`exclude_from_indexes`; the comments do not define this.
 """
 
 import math
@@ -53,13 +53,13 @@ def check_transforms(transforms: list[Message], partition: Partition) -> None:
 
 
 def _weight(transform: Message) -> int:
-    """How much a transform counts: one, or "each array element"."""
+    """Return the weight of a transform: one, or "each array element"."""
     which = transform.WhichOneof("transform_type")
     return max(1, len(getattr(transform, which).values)) if which in _ARRAYS else 1
 
 
 def apply_transform(transform: Message, entity: EntityPb, time: int) -> ValuePb:
-    """Apply a checked transform to an entity; returns its result.
+    """Apply a checked transform to an entity and return its result.
 
     Args:
         time: the server's, in microseconds.
@@ -90,7 +90,7 @@ def apply_transform(transform: Message, entity: EntityPb, time: int) -> ValuePb:
 
 
 def _reach(entity: EntityPb, path: PropertyPath) -> tuple[EntityPb, str]:
-    """The entity that holds the last property of a path, and that property's name."""
+    """Return the entity that holds the last property of a path, and that property's name."""
     for name in path[:-1]:
         entity = embedded_entity(entity, name)
     return entity, path[-1]

@@ -33,7 +33,7 @@ _PROJECT = re.compile(r"[A-Za-z\d.\-_:~]{1,100}")
 
 
 def check_request_database(project: str, database: str) -> None:
-    """The project and the database named in a request."""
+    """Check the project and the database named in a request."""
     if not _PROJECT.fullmatch(project):
         raise invalid(f"The project id {project!r} is missing or malformed.")
     if database == "(default)":
@@ -45,7 +45,7 @@ def check_request_database(project: str, database: str) -> None:
 
 
 def check_partition(partition: Message, project: str, database: str) -> Partition:
-    """The partition named in a request on `project` and `database`."""
+    """Check the partition of a request on `project` and `database`, and return it."""
     if partition.project_id not in ("", project):
         raise invalid(f"mismatched databases within request: {project} vs. {partition.project_id}")
     if partition.database_id not in ("", database):
@@ -66,7 +66,7 @@ def check_key(
     allow_incomplete: bool = False,
     allow_reserved: bool = True,
 ) -> Partition:
-    """A key in a request; returns its partition.
+    """Check a key in a request, and return its partition.
 
     Args:
         allow_incomplete: the last path element may lack an identifier.
@@ -94,12 +94,12 @@ def check_key(
 
 
 def is_incomplete(key: KeyPb) -> bool:
-    """Whether the last path element lacks an identifier."""
+    """Return whether the last path element lacks an identifier."""
     return key.path[-1].WhichOneof("id_type") is None
 
 
 def check_name(what: str, name: str, *, allow_reserved: bool) -> None:
-    """A kind, a name or the name of a property; `what` says which."""
+    """Check a kind, a name or a property name; `what` says which."""
     if not name:
         raise invalid(f"The {what} is the empty string.")
     # A character takes at most four bytes in UTF-8.
@@ -110,19 +110,19 @@ def check_name(what: str, name: str, *, allow_reserved: bool) -> None:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a kind, name or property is of the form `__…__`."""
+    """Return whether a kind, name or property has the form `__…__`."""
     return name.startswith("__") and _RESERVED.fullmatch(name) is not None
 
 
 def check_query_kind(kind: str) -> None:
-    """The kind a query names."""
+    """Check the kind that a query names."""
     check_name("kind", kind, allow_reserved=True)
 
 
 def complete_key(key: KeyPb, partition: Partition) -> None:
-    """Say in a key which names no project that it is of the request's, in place.
+    """Complete a key without a project with the request's partition, in place.
 
-    The service does so with all keys, those in values included, except empty ones.
+    The service completes all keys, also keys in values, except empty ones.
     """
     where = key.partition_id
     if where.project_id or not (key.path or where.database_id or where.namespace_id):
@@ -132,9 +132,9 @@ def complete_key(key: KeyPb, partition: Partition) -> None:
 
 
 def check_entity(entity: EntityPb, partition: Partition) -> None:
-    """The properties of an entity that is to be written in this partition.
+    """Check the properties of an entity that is written in this partition.
 
-    What the service stores in another form is changed in place: see `check_value`.
+    Values that the service stores in another form are changed in place: see `check_value`.
     """
     if entity.ByteSize() > MAX_ENTITY_BYTES:
         raise invalid(
@@ -152,10 +152,9 @@ def _check_properties(entity: EntityPb, partition: Partition, *, indexed: bool, 
 def check_value(
     name: str, value: ValuePb, partition: Partition, *, indexed: bool, depth: int = 0
 ) -> None:
-    """The value of a property, or what such values are compared with.
+    """Check the value of a property, or the operand of a filter.
 
-    As the service stores them, dates are rounded down to microseconds and keys
-    completed, in place.
+    As the service stores them, dates are rounded down to microseconds and keys completed, in place.
     """
     indexed = indexed and not value.exclude_from_indexes
     which = value.WhichOneof("value_type")

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on connections that somebody else accepted, each in a thread of its own."""
+"""HTTP/1.1 on accepted connections, each in a thread of its own."""
 
 import contextlib
 import json
@@ -17,18 +17,18 @@ from emulator.datastore.http_rpcs import Reply
 #: Method, path, content type and body to reply.
 Answer = Callable[[str, str, str, bytes], Reply]
 
-# "Limits": a request may have 10 MiB; leave room for what surrounds the entities.
+# "Limits": a request may have 10 MiB. The rest is room for the encoding around the entities.
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
 
 class Web:
-    """The connections that speak HTTP/1.1, and who answers them.
+    """The HTTP/1.1 connections and their threads.
 
     Args:
         answer: called in the connection's thread.
-        gate: whose requests are refused, before they are answered.
+        gate: refuses requests of foreign web pages.
     """
 
     def __init__(self, answer: Answer, gate: Gate) -> None:
@@ -55,7 +55,7 @@ class Web:
         try:
             _Handler(connection, ("", 0), self)  # type: ignore[arg-type]
         except OSError as error:
-            _log.debug("a client has gone: %s", error)
+            _log.debug("a client disconnected: %s", error)
         except Exception:
             _log.exception("hanging up on a client")
         finally:
@@ -65,7 +65,7 @@ class Web:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """A request is being answered: `hang_up` waits for it."""
+        """Mark a request in progress: `hang_up` waits for it."""
         with self._changed:
             self._busy += 1
         try:
@@ -76,7 +76,7 @@ class Web:
                 self._changed.notify_all()
 
     def hang_up(self, grace_seconds: float) -> None:
-        """Answer what was asked, for so long; then end all connections."""
+        """Finish requests in progress for at most that time, then end all connections."""
         with self._changed:
             self.stopping = True
             self._changed.wait_for(lambda: not self._busy, grace_seconds)
@@ -105,11 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.stopping:
             self.close_connection = True
 
-    # Names that http.server looks for.
+    # The method names that http.server expects.
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 
     def handle_expect_100(self) -> bool:
-        """The client waits for this before it sends the body."""
+        """Send "100 Continue", which the client waits for before it sends the body."""
         expected = super().handle_expect_100()
         self.wfile.flush()
         return expected
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(body, bytes):
             self.wfile.write(body)
             return
-        for piece in filter(None, body):  # an empty one would be the end
+        for piece in filter(None, body):  # an empty chunk would mark the end
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
 

@@ -23,7 +23,7 @@ from emulator.datastore.transactions import State, Transaction, TransactionTable
 
 
 class Writes:
-    """Carries out the RPCs that write."""
+    """The handler of the RPCs that write."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Writes:
         self._ids = IdAllocator()
 
     def commit(self, request: Message) -> Message:
-        """Commit."""
+        """Commit mutations (RPC Commit)."""
         database = database_of(request)
         if request.ByteSize() > validation.MAX_COMMIT_BYTES:
             raise invalid("datastore transaction or write too big.")
@@ -59,7 +59,7 @@ class Writes:
         return response
 
     def allocate_ids(self, request: Message) -> Message:
-        """AllocateIds."""
+        """Allocate ids (RPC AllocateIds)."""
         database = database_of(request)
         response = AllocateIdsResponse()
         partitions = []
@@ -82,7 +82,7 @@ class Writes:
         return response
 
     def reserve_ids(self, request: Message) -> Message:
-        """ReserveIds."""
+        """Reserve ids (RPC ReserveIds)."""
         database = database_of(request)
         partitions = [
             validation.check_key(key, *database, allow_reserved=False) for key in request.keys
@@ -96,7 +96,7 @@ class Writes:
 
     @contextmanager
     def _id_commit(self) -> Iterator[None]:
-        """Keep the id counter in step with its stored copy if the commit fails."""
+        """Keep the id counter consistent with its stored copy if the commit fails."""
         with self._storage.writer_lock:
             try:
                 yield
@@ -124,8 +124,8 @@ class Writes:
                 applier = CommitApplier(writer, self._ids)
                 for mutation in prepared:
                     applier.apply(mutation)
-                # Before the rows become visible, so that no transaction can begin
-                # in between whose validation would miss them.
+                # Before the rows become visible. A transaction that began in between would be
+                # validated without them.
                 self._control.committed(writer.version, applier.changes)
             if transaction is not None:
                 self._transactions.finish(transaction, State.COMMITTED)
@@ -135,7 +135,7 @@ class Writes:
         return response
 
     def _may_commit(self, transaction: Transaction, *, writes: bool) -> None:
-        """Under the writer lock: the transaction has not ended and is serializable."""
+        """Check, under the writer lock, that the transaction is active and serializable."""
         self._transactions.check_active(transaction)
         self._control.validate(transaction, writes=writes)
 

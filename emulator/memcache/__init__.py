@@ -1,8 +1,8 @@
 """An embedded memcached-protocol server for development and tests.
 
-`with start() as server:` serves on `server.address`; so does `python -m
-emulator.memcache`. It answers as memcached 1.6.18 does, but it is one Python
-thread: use the real one wherever there is one.
+`with start() as server:` serves on `server.address`; so does `python -m emulator.memcache`. It
+answers as memcached 1.6.18 does, but runs in one Python thread. Prefer a real memcached where one
+is available.
 """
 
 from emulator.memcache.server import Server, start

@@ -14,14 +14,14 @@ _CANNOT_LISTEN = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal; returns 0 then, 2 when the address cannot be had."""
+    """Serve until a signal. Return 0 then, or 2 if the address cannot be bound."""
     parser = argparse.ArgumentParser(
         prog="python -m emulator.memcache",
         description="An embedded memcached for development; data is lost when it stops.",
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help="default: %(default)s")
     parser.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help="0 takes a free one; default: %(default)s"
+        "--port", type=_port, default=DEFAULT_PORT, help="0 picks a free port; default: %(default)s"
     )
     options = parser.parse_args(arguments)
     try:

@@ -1,11 +1,11 @@
 """The store: items with flags, expiry and CAS numbers, within a memory limit.
 
-Not thread-safe, by design: the server runs every command of every connection in
-one thread, so that each command is atomic as it is in memcached.
+Not thread-safe, by design: the server runs all commands of all connections in one thread. Each
+command is therefore atomic, as in memcached.
 
-Time is whole seconds on a coarse clock, as in memcached: an item stored for one
-second lives between zero and one second. CAS numbers start at 1 and rise by one
-with each store and each flush, as memcached's do, so that the two can be compared.
+Time is whole seconds on a coarse clock, as in memcached: an item stored for one second lives
+between zero and one second. CAS numbers start at 1 and rise by one with each store and each flush,
+as in memcached. Tests can therefore compare the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Clock = Callable[[], float]
 
 
 def steady_clock() -> Clock:
-    """Seconds since 1970 that do not jump when the system's clock is set."""
+    """Return a clock: seconds since 1970 that do not jump when the system's clock is set."""
     offset = time.time() - time.monotonic()
     return lambda: time.monotonic() + offset
 
@@ -47,7 +47,7 @@ class Mode(enum.Enum):
 
 
 class Stored(enum.Enum):
-    """How storing went."""
+    """The outcome of storing."""
 
     STORED = enum.auto()
     NOT_STORED = enum.auto()
@@ -56,7 +56,7 @@ class Stored(enum.Enum):
 
 
 class Refused(enum.Enum):
-    """Why arithmetic did not take place."""
+    """The reason for refused arithmetic."""
 
     NOT_FOUND = enum.auto()
     NON_NUMERIC = enum.auto()
@@ -66,9 +66,9 @@ class Refused(enum.Enum):
 class Cache:
     """All items, least recently used first.
 
-    `clock` gives seconds since 1970 and must never go back. When the items cost
-    more than `memory_limit_bytes`, counted as what CPython spends on them, the
-    least recently used ones are evicted, live or not.
+    `clock` gives seconds since 1970 and must never go back. When the items cost more than
+    `memory_limit_bytes` of CPython's memory, the least recently used ones are evicted, expired or
+    not.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Cache:
 
     @property
     def used_bytes(self) -> int:
-        """What the items cost, as compared with the limit."""
+        """Return the memory cost of the items, which the limit applies to."""
         return self._used_bytes
 
     @property
     def memory_limit_bytes(self) -> int:
-        """The most that the items may cost."""
+        """Return the maximal memory cost of the items."""
         return self._memory_limit_bytes
 
     def set_memory_limit(self, limit_bytes: int) -> None:
@@ -106,24 +106,24 @@ class Cache:
 
     @property
     def now(self) -> int:
-        """Whole seconds on the cache's own scale, on which items expire."""
+        """Return whole seconds on the cache's own scale, used for expiry."""
         return int(self._clock()) - self._started_at
 
     @property
     def uptime_seconds(self) -> int:
-        """Since the cache was made."""
+        """Return the seconds since the cache was created."""
         return self.now - _START_OFFSET_SECONDS
 
     @property
     def unix_time(self) -> int:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         return self.now + self._started_at
 
     def expiry(self, exptime: int) -> int:
-        """A client's expiry time on the cache's own seconds.
+        """Convert a client's expiry time to the cache's own seconds.
 
-        0 is never, up to thirty days a time to live, above a date; a date in the
-        past and anything negative has expired already.
+        0 means never, a value up to thirty days a time to live, a larger one a date. A date in the
+        past or a negative value has already expired.
         """
         if exptime == 0:
             return 0
@@ -134,11 +134,13 @@ class Cache:
         return exptime + self.now
 
     def seconds_left(self, item: Item) -> int:
-        """-1 for ever; of an item that has just expired memcached's unsigned number."""
+        """Return the time to live, -1 for ever; memcached's unsigned number for a just expired
+        item.
+        """
         return -1 if item.expires_at == 0 else (item.expires_at - self.now) % 2**32
 
     def find(self, key: bytes) -> Item | None:
-        """The live item of this key; an expired or flushed one is dropped now."""
+        """Return the live item of this key, and drop an expired or flushed one."""
         item = self._items.get(key)
         if item is None:
             return None
@@ -152,14 +154,14 @@ class Cache:
         return None
 
     def bump(self, item: Item) -> None:
-        """Note a fetch. The first one only marks the item, as in memcached."""
+        """Record a fetch. The first one only marks the item, as in memcached."""
         if item.fetched:
             item.touched_at = self.now
         item.fetched = True
         self._to_young_end(item)
 
     def link(self, item: Item) -> None:
-        """Put an item in, in place of any of the same key, with a new CAS number."""
+        """Insert an item with a new CAS number, replacing any with the same key."""
         old = self._items.get(item.key)
         if old is not None:
             self.unlink(old)
@@ -172,22 +174,22 @@ class Cache:
         self._evict()
 
     def unlink(self, item: Item) -> None:
-        """Take an item out, if it is in."""
+        """Remove an item, if present."""
         if item.linked:
             item.linked = False
             del self._items[item.key]
             self._used_bytes -= item.cost_bytes
 
     def next_cas(self) -> int:
-        """A CAS number that was never given before."""
+        """Return a CAS number that was never used before."""
         self._last_cas += 1
         return self._last_cas
 
     def store(self, mode: Mode, item: Item, compare: int = 0, *, or_stale: bool = False) -> Stored:
         """Store `item` in the given way.
 
-        `compare` is the CAS number the existing item must have, 0 for none given.
-        With `or_stale` a lower one stores too, but the item is marked as stale.
+        `compare` is the CAS number that the existing item must have, or 0 for any. With `or_stale`
+        a lower number stores too, but marks the item as stale.
         """
         old = self.find(item.key)
         if old is None:
@@ -230,12 +232,12 @@ class Cache:
     def add_delta(
         self, key: bytes, delta: int, *, increment: bool, compare: int = 0
     ) -> Item | Refused:
-        """Add to or subtract from a decimal value: up wraps at 64 bits, down stops at 0.
+        """Add to or subtract from a decimal value: addition wraps at 64 bits, subtraction stops at
+        0.
 
-        Returns the item that held the number, with its new value and CAS number.
-        As in memcached a shorter number is padded with blanks in place, and a
-        longer one (or one whose item a reply still refers to) goes to a new item:
-        then the returned one is no longer in the cache.
+        Returns the item that held the number, with its new value and CAS number. As in memcached, a
+        shorter number is padded with blanks in place. A longer one, or one whose item a reply still
+        refers to, goes to a new item. The returned item is then no longer in the cache.
         """
         item = self.find(key)
         if item is None:
@@ -274,12 +276,12 @@ class Cache:
     def flush(self, exptime: int) -> None:
         """Drop all items now, or those that are not written again before `exptime`.
 
-        A later flush replaces one that is still to come. (In memcached it replaces
-        a past one too, and items that nobody has asked for since come back.)
+        A later flush replaces a scheduled one. (In memcached it replaces a past one too, and items
+        that were not fetched since reappear.)
         """
         now = self.now
-        # Seconds are coarse: a flush that is due one second from now drops what
-        # is written for the rest of this second.
+        # Seconds are coarse: a flush that is due one second from now also drops items that are
+        # written during the rest of this second.
         self._flushed_until = (self.expiry(exptime) if exptime > 0 else now) - 1
         if self._flushed_until <= now:
             self._last_cas += 1  # memcached uses one up here.

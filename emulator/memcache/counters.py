@@ -1,4 +1,4 @@
-"""What `stats` reports, under memcached's own names (doc/protocol.txt, "General-purpose")."""
+"""The counters of `stats`, under memcached's own names (doc/protocol.txt, "General-purpose")."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the start or the last `stats reset`."""
+    """Counters since the start or the last `stats reset`."""
 
     cmd_get: int = 0
     cmd_set: int = 0
@@ -37,7 +37,7 @@ class Counters:
     evictions: int = 0
 
     def count_get(self, *, hit: bool) -> None:
-        """One key looked up to be read."""
+        """Count a key that was looked up to be read."""
         self.cmd_get += 1
         if hit:
             self.get_hits += 1
@@ -45,7 +45,7 @@ class Counters:
             self.get_misses += 1
 
     def count_touch(self, *, hit: bool) -> None:
-        """One key looked up to be given a new expiry."""
+        """Count a key that was looked up to be given a new expiry."""
         self.cmd_touch += 1
         if hit:
             self.touch_hits += 1
@@ -53,6 +53,6 @@ class Counters:
             self.touch_misses += 1
 
     def reset(self) -> None:
-        """Back to zero."""
+        """Set all counters to zero."""
         for field in fields(self):
             setattr(self, field.name, 0)

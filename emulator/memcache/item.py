@@ -1,4 +1,4 @@
-"""One stored value, and what it costs."""
+"""One stored value, and its cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PYTHON_BYTES_PER_ITEM = 380
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One stored value. Compared by identity: a replaced item is another one."""
+    """One stored value, compared by identity."""
 
     key: bytes
     value: bytes
@@ -31,21 +31,21 @@ class Item:
     binary_key: bool = False
     linked: bool = False
     readers: int = 0
-    """Replies that refer to the item and have not been sent yet."""
+    """The number of unsent replies that refer to the item."""
 
     @property
     def size_bytes(self) -> int:
-        """The size as memcached counts it, its header included."""
+        """Return the size as memcached counts it, its header included."""
         return item_size_bytes(self.key, self.flags, len(self.value))
 
     @property
     def cost_bytes(self) -> int:
-        """What CPython spends on the item, which the cache's limit is about."""
+        """Return CPython's memory cost of the item, which the cache's limit applies to."""
         return _PYTHON_BYTES_PER_ITEM + len(self.key) + len(self.value)
 
 
 def item_size_bytes(key: bytes, flags: int, value_bytes: int) -> int:
-    """The size memcached would account for such an item."""
+    """Return the size memcached would account for such an item."""
     flags_bytes = _CLIENT_FLAGS_BYTES if flags else 0
     # One byte ends the key, two (CRLF) the value.
     return _ITEM_HEADER_BYTES + len(key) + 1 + flags_bytes + value_bytes + 2

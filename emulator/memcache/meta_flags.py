@@ -13,7 +13,7 @@ _KNOWN = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
 
 
 class FlagError(Exception):
-    """A flag that memcached refuses; the message is its reply."""
+    """A flag that memcached refuses. The message is the reply."""
 
     def __init__(self, reply: bytes) -> None:
         super().__init__(reply)
@@ -22,10 +22,10 @@ class FlagError(Exception):
 
 @dataclass(slots=True)
 class MetaFlags:
-    """The parsed flags that change what a command does.
+    """The parsed flags that change the effect of a command.
 
-    The ones that only ask for a field in the reply stay in `words`, in the order
-    in which they were sent: the reply follows it.
+    Flags that only request a field in the reply stay in `words`, in the order of the request, which
+    is also the order of the reply.
     """
 
     key: bytes
@@ -35,7 +35,7 @@ class MetaFlags:
     value: bool = False
     no_bump: bool = False
     delays_bump: bool = False
-    """Flags that report or change what a bump would change: bump afterwards."""
+    """Flags that report or change a value that a bump would change: bump afterwards."""
     invalidate: bool = False
     mode: bytes = b""
     expires_at: int | None = None
@@ -50,8 +50,8 @@ class MetaFlags:
 def parse_flags(cache: Cache, key: bytes, words: list[bytes]) -> MetaFlags:
     """Parse all flags, or raise FlagError.
 
-    A letter given twice or unknown stops at once; of several bad tokens the last
-    one names the error, because memcached reads on to the end.
+    A repeated or unknown letter stops the parser at once. Of several bad tokens the last one
+    determines the error, because memcached reads on to the end.
     """
     flags = MetaFlags(key, words)
     seen: set[int] = set()
@@ -75,7 +75,7 @@ def parse_flags(cache: Cache, key: bytes, words: list[bytes]) -> MetaFlags:
 
 
 class _UnnamedError(Exception):
-    """A bad token for which memcached keeps whatever error it had."""
+    """A bad token for which memcached keeps its previous error."""
 
 
 def _apply(cache: Cache, flags: MetaFlags, word: bytes) -> None:

@@ -21,7 +21,7 @@ from emulator.memcache.wire import MAX_KEY_BYTES, decode_key, encode_key
 
 
 class MetaReads:
-    """mg, me and mn on one cache; `handlers` by the name on the wire."""
+    """The commands mg, me and mn on one cache; `handlers` by the name on the wire."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -80,7 +80,7 @@ class MetaReads:
     def _get_fields(
         self, item: Item, flags: MetaFlags, *, created: bool
     ) -> tuple[list[bytes], bool]:
-        # One pass in the order sent: `t` before `T` tells the old time to live.
+        # One pass in the order of the request: `t` before `T` reports the old time to live.
         fields: list[bytes] = []
         won = False
         for word in flags.words:

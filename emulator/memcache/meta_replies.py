@@ -1,4 +1,4 @@
-"""What the meta commands have in common in checking a line and building a reply."""
+"""Checks and replies shared by the meta commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_OPAQUE_BYTES = 32
 
 
 def check_words(words: list[bytes], too_many: bytes) -> Step | None:
-    """The refusal of a line with no key, a key too long or too many flags, or None."""
+    """Return the refusal of a line with no key, a key too long or too many flags, or None."""
     if len(words) < 2:
         return line(ERROR)
     if len(words[1]) > MAX_KEY_BYTES:
@@ -27,7 +27,7 @@ def check_words(words: list[bytes], too_many: bytes) -> Step | None:
 def found(
     fields: list[bytes], value: bytes | None, reads: Item | None = None, *, quiet: bool = False
 ) -> Step:
-    """The reply about an item, with its value when there is one to show."""
+    """Return the reply about an item, with its value if requested."""
     if quiet:
         return Step()
     if value is None:
@@ -37,7 +37,7 @@ def found(
 
 
 def echo_fields(flags: MetaFlags) -> list[bytes]:
-    """The fields that come back without an item: opaque and key."""
+    """Return the fields that are echoed without an item: opaque and key."""
     fields: list[bytes] = []
     for word in flags.words:
         match word[:1]:
@@ -49,12 +49,12 @@ def echo_fields(flags: MetaFlags) -> list[bytes]:
 
 
 def opaque_field(word: bytes) -> bytes:
-    """An opaque word as it comes back; FlagError if it is too long."""
+    """Return an opaque word for the reply; raise FlagError if it is too long."""
     if len(word) > _MAX_OPAQUE_BYTES:
         raise FlagError(b"CLIENT_ERROR opaque token too long")
     return word
 
 
 def key_fields(key: bytes, *, binary: bool) -> list[bytes]:
-    """The fields that tell the key."""
+    """Return the fields that contain the key."""
     return [b"k" + encode_key(key), b"b"] if binary else [b"k" + key]

@@ -53,7 +53,7 @@ _STORED = {
 
 
 class MetaWrites:
-    """ms, md and ma on one cache; `handlers` by the name on the wire."""
+    """The commands ms, md and ma on one cache; `handlers` by the name on the wire."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -74,7 +74,7 @@ class MetaWrites:
         length = parse_int32(words[2])
         if length is None or not 0 <= length <= MAX_VALUE_LENGTH:
             return line(BAD_FORMAT)
-        # From here on the size is known, and a refused command's data is swallowed.
+        # From here on the size is known, and a refused command's data is discarded.
         block_bytes = length + len(CRLF)
         try:
             return self._start_set(words, length)

@@ -1,18 +1,16 @@
 """One client's conversation, without I/O: bytes in, bytes out.
 
-`Connection.receive` takes bytes as they arrive, cut anywhere, and returns what to
-send. Limits, as in memcached: a key has at most 250 bytes, an item 1 MiB, and a
-line that has not ended after 2,048 bytes closes the connection, unless it is a
-`get` (those may name many keys: 1 MiB here). At most one line or one value is
-buffered per connection; the data of a refused value is thrown away as it comes.
+`Connection.receive` takes bytes in pieces of any size and returns the reply. Limits, as in
+memcached: a key has at most 250 bytes, an item 1 MiB. A line that has not ended after 2,048 bytes
+closes the connection, except for a `get`, which may name many keys (1 MiB here). At most one line
+or one value is buffered per connection; the data of a refused value is discarded as it arrives.
 
-memcached gathers the replies to pipelined commands and writes them at certain
-points: after a `get`, after `mn`, or when it has read all there is between two
-commands. Most clients cannot tell, but three things follow that they can see, so
-replies wait here too: a `get` with a key too long drops the waiting replies; a
-number that a waiting `mg` reply refers to is not changed in place; and while a
-data block is incomplete nothing is sent. (memcached also writes after twenty
-commands in a row; that is left out.)
+memcached collects the replies to pipelined commands and writes them at certain points: after a
+`get`, after `mn`, or when it has read all there is between two commands. Most clients cannot tell.
+But three consequences are visible, so replies wait here too. A `get` with a key too long drops the
+waiting replies. A number that a waiting `mg` reply refers to is not changed in place. While a data
+block is incomplete nothing is sent. (memcached also writes after twenty commands in a row; that is
+left out.)
 """
 
 from __future__ import annotations
@@ -49,13 +47,13 @@ class Protocol:
         }
 
     def connect(self) -> Connection:
-        """A new client."""
+        """Return a connection for a new client."""
         self.cache.counters.total_connections += 1
         self.stats.open_connections += 1
         return Connection(self)
 
     def disconnect(self, connection: Connection) -> None:
-        """A client is gone; call once for each `connect`."""
+        """Record that a client is gone; call once for each `connect`."""
         self.stats.open_connections -= 1
         connection.close()
 
@@ -69,7 +67,7 @@ class Protocol:
 
 
 class Connection:
-    """One client. `closed` turns True when the server is to hang up."""
+    """One client's connection. `closed` turns True when the server is to hang up."""
 
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
@@ -86,19 +84,19 @@ class Connection:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of the input waits for the rest of its line or value."""
+        """Return the number of input bytes that wait for the rest of their line or value."""
         return len(self._input)
 
     def receive(self, data: bytes) -> list[bytes]:
-        """Take what the client sent and return what to send, in pieces.
+        """Take bytes from the client and return the bytes to send, in pieces.
 
-        Nothing may be sent to a client that `close` was called for.
+        After `close` nothing may be sent to the client.
         """
         self._counters.bytes_read += len(data)
         self._input += data
         if not self._greeted:
             self._greeted = True
-            # The binary protocol, which was withdrawn from memcached's documents.
+            # The binary protocol, which memcached has deprecated.
             self.closed = data[:1] == _BINARY_MAGIC
         position = 0
         while not self.closed:
@@ -128,7 +126,7 @@ class Connection:
         return sending
 
     def close(self) -> None:
-        """The client is gone, or is to go; its unsent replies are forgotten."""
+        """End the connection and drop its unsent replies."""
         self.closed = True
         self._forget_waiting()
         self._input.clear()
@@ -173,11 +171,11 @@ class Connection:
 
 
 def _is_http(words: list[bytes]) -> bool:
-    """Whether an unknown command is the first line of an HTTP request.
+    """Return whether an unknown command is the first line of an HTTP request.
 
-    A web page can make a browser send one, with commands in its body. memcached hangs up
-    on it; but not where the method could have been one of its own commands by its first
-    letter, nor where the version is not among the words that it counts.
+    A web page can make a browser send one, with commands in its body. memcached hangs up on it,
+    with two exceptions: the method's first letter is also that of one of its own commands, or the
+    version is beyond the words that it counts.
     """
     if not words or len(words[0]) < 2 or words[0][:1] in _FIRST_LETTERS:
         return False

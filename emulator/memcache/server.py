@@ -1,8 +1,7 @@
 """The TCP server: one thread, one selector, any number of clients.
 
-Bound to the loopback interface unless told otherwise: the protocol knows no
-passwords. A client that does not read its replies is not read from either, so
-that its replies do not pile up.
+Bound to the loopback interface by default: the protocol has no passwords. The server stops reading
+from a client that does not read its replies, so that replies do not pile up.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _JOIN_SECONDS = 5.0
 
 
 class _Client:
-    """A socket, the conversation on it, and what is still to be sent."""
+    """A socket, its conversation, and the unsent replies."""
 
     def __init__(self, sock: socket.socket, connection: Connection) -> None:
         self.sock = sock
@@ -46,10 +45,9 @@ class _Client:
 class Server:
     """A memcached that lives in this process.
 
-    Listening starts in the constructor, which raises OSError when the address is
-    taken or does not resolve; serving starts with `start` (in a daemon thread) or
-    `serve_forever` (in this one). As a context manager it starts and stops. Data
-    is gone when it stops.
+    The constructor listens, and raises OSError if the address is taken or does not resolve. `start`
+    serves in a daemon thread, `serve_forever` in this one. As a context manager it starts and
+    stops. Its data ends with it.
     """
 
     def __init__(
@@ -75,7 +73,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """`HOST:PORT` as clients take it, with the port that was really bound."""
+        """Return `HOST:PORT` for clients, with the port that was actually bound."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -93,7 +91,7 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve in a daemon thread. Clients may connect at once: the socket listens."""
+        """Serve in a daemon thread. Clients may connect at once: the socket is listening."""
         self._thread = threading.Thread(
             target=self.serve_forever, name=f"memcached-{self.port}", daemon=True
         )
@@ -102,11 +100,11 @@ class Server:
     def request_stop(self) -> None:
         """Make `serve_forever` return soon. Safe in a signal handler and from any thread."""
         self._stopping = True
-        with contextlib.suppress(OSError):  # Full or closed: it is awake anyway.
+        with contextlib.suppress(OSError):  # Full or closed: the thread is awake anyway.
             self._waker.send(b"\0")
 
     def stop(self) -> None:
-        """Hang up on all clients and free the port. May be called twice."""
+        """Hang up on all clients and free the port. Repeated calls are allowed."""
         self.request_stop()
         if self._thread is None:
             self._release()
@@ -114,7 +112,7 @@ class Server:
             self._thread.join(_JOIN_SECONDS)
 
     def serve_forever(self) -> None:
-        """Serve in this thread until `request_stop`; then close everything."""
+        """Serve in this thread until `request_stop`, then close everything."""
         try:
             self._listener.setblocking(False)
             self._selector.register(self._wakened, selectors.EVENT_READ)
@@ -143,8 +141,8 @@ class Server:
         try:
             sock, _peer = self._listener.accept()
         except OSError as error:
-            # Without a free descriptor the listener would stay readable and this
-            # loop spin: wait until a client leaves. Other errors are one peer's.
+            # Without a free descriptor the listener would stay readable and this loop spin. Wait
+            # until a client leaves. Other errors concern one peer only.
             if error.errno in _OUT_OF_DESCRIPTORS and self._clients:
                 self._accepting = False
                 self._selector.unregister(self._listener)
@@ -166,7 +164,7 @@ class Server:
         except OSError:
             self._hang_up(client)
         except Exception:
-            # A mistake in one command costs one connection, not the server.
+            # An error in one command costs one connection, not the server.
             _log.exception("hanging up on a client", extra={"action": "memcache_hang_up"})
             self._hang_up(client)
 
@@ -213,10 +211,10 @@ def start(
     *,
     memory_limit_bytes: int = DEFAULT_MEMORY_LIMIT_BYTES,
 ) -> Server:
-    """Start a server in a daemon thread; port 0 takes a free one.
+    """Start a server in a daemon thread; port 0 picks a free port.
 
-    Raises OSError when the address is taken or does not resolve. Stop it with
-    `stop()`, or use it in a `with` block.
+    Raises OSError if the address is taken or does not resolve. Stop the server with `stop()`, or
+    use it in a `with` block.
     """
     server = Server(port, host, memory_limit_bytes=memory_limit_bytes)
     server.start()

@@ -24,5 +24,5 @@ _SIZES = _sizes()
 
 
 def slab_class(size_bytes: int) -> int:
-    """The number of the class that holds items of this size; 1 is the smallest."""
+    """Return the number of the size class of an item; 1 is the smallest."""
     return min(bisect_left(_SIZES, size_bytes) + 1, len(_SIZES))

@@ -1,4 +1,4 @@
-"""The `stats` command: general figures, settings, reset. Other reports answer ERROR."""
+"""The `stats` command: general figures, settings, reset. Other reports return ERROR."""
 
 from __future__ import annotations
 

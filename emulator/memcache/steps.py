@@ -1,4 +1,4 @@
-"""What a command asks of its connection: bytes to send, bytes to wait for, or to close."""
+"""The effect of a command on its connection: bytes to send, bytes to wait for, or a close."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Step:
     """The outcome of one command line or data block."""
 
     reply: tuple[bytes, ...] = ()
-    """Pieces to send, in order; values go out as they are stored, uncopied."""
+    """Pieces to send, in order; values are sent as stored, uncopied."""
     flush: bool = False
-    """memcached writes out all that waits at this point (after `get`, after `mn`)."""
+    """memcached writes out all waiting replies at this point (after `get`, after `mn`)."""
     drop: bool = False
-    """Forget the replies that wait unsent, then send `reply`.
+    """Drop the unsent replies, then send `reply`.
 
     memcached does so when a key in a `get` is too long.
     """
     block_bytes: int = 0
-    """Wait for a data block of this size, its CRLF included, and give it to `finish`."""
+    """Wait for a data block of this size, its CRLF included, and pass it to `finish`."""
     finish: Callable[[bytes], Step] | None = None
     swallow_bytes: int = 0
-    """Throw away this many bytes of what follows (the data of a refused command)."""
+    """Discard this many bytes of the following input (the data of a refused command)."""
     close: bool = False
     reads: Item | None = None
     """The item whose value `reply` refers to until it is sent."""
 
 
 def line(text: bytes, *, quiet: bool = False) -> Step:
-    """A one-line reply, or none at all when the client said `noreply`."""
+    """Return a one-line reply, or none if the client said `noreply`."""
     return Step() if quiet else Step(reply=(text + CRLF,))

@@ -1,9 +1,8 @@
 """The classic text commands (memcached's doc/protocol.txt up to "Meta Commands").
 
-Each handler takes the words of one command line and returns a `Step`. Replies and
-their order of checks are those of memcached 1.6.18, slips included: a refused
-command line leaves its data block to be read as the next command, and only a
-value that is too large is swallowed.
+Each handler takes the words of one command line and returns a `Step`. Replies and their order of
+checks are those of memcached 1.6.18, slips included. After a refused command line its data block is
+read as the next command; only a value that is too large is discarded.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _STORED = {
 
 
 def is_quiet(words: list[bytes]) -> bool:
-    """Whether the client wants no reply: the last word says so."""
+    """Return whether the client wants no reply, by the last word."""
     return words[-1] == b"noreply"
 
 
@@ -131,7 +130,7 @@ class TextCommands:
             return line(BAD_FORMAT, quiet=quiet)
         if item_size_bytes(key, flags, length) > MAX_ITEM_BYTES:
             self._counters.store_too_large += 1
-            # A client that meant to overwrite must not read the old value back.
+            # A client that meant to overwrite must not read the old value afterwards.
             if mode is Mode.SET and (old := self._cache.find(key)) is not None:
                 self._cache.unlink(old)
             refusal = line(TOO_LARGE, quiet=quiet)
@@ -237,7 +236,7 @@ class TextCommands:
         return line(b"OK", quiet=quiet)
 
     def _verbosity(self, words: list[bytes]) -> Step:
-        # Taken and ignored: this server logs nothing.
+        # Accepted and ignored: this server logs nothing.
         if len(words) not in (2, 3):
             return line(ERROR)
         quiet = is_quiet(words)

@@ -1,8 +1,8 @@
 """Words and numbers on the wire, read the way memcached's C code reads them.
 
-Source: memcached's doc/protocol.txt for the forms; where it is silent (wrapping
-numbers, leading blanks, a NUL in a line) memcached 1.6.18 was asked, and
-`tests/contract/memcache/test_differential.py` keeps asking.
+Source: memcached's doc/protocol.txt for the forms. Where it is silent (wrapping numbers, leading
+blanks, a NUL in a line), memcached 1.6.18 is the reference;
+`tests/contract/memcache/test_differential.py` compares with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_DIGITS = 20
 
 
 def split_line(line: bytes) -> list[bytes]:
-    """The words of a command line without its line end; a NUL ends the line early."""
+    """Return the words of a command line without its line end; a NUL ends the line early."""
     end = line.find(b"\0")
     if end >= 0:
         line = line[:end]
@@ -28,7 +28,7 @@ def split_line(line: bytes) -> list[bytes]:
 
 
 def parse_int32(text: bytes) -> int | None:
-    """A signed number, or None. Larger ones wrap around at 32 bits; beyond 64 bits: None."""
+    """Parse a signed number, or return None. It wraps around at 32 bits; beyond 64 bits: None."""
     match = _NUMBER.match(text)
     if match is None or len(match[2]) > _MAX_DIGITS:
         return None
@@ -39,10 +39,10 @@ def parse_int32(text: bytes) -> int | None:
 
 
 def parse_uint64(text: bytes) -> int | None:
-    """An unsigned number up to 2**64 - 1, or None.
+    """Parse an unsigned number up to 2**64 - 1, or return None.
 
-    A minus sign is refused only where the wrapped number has its top bit set:
-    memcached takes -18446744073709551615 for 1.
+    A minus sign is refused only if the wrapped number has its top bit set: memcached takes
+    -18446744073709551615 for 1.
     """
     match = _NUMBER.match(text)
     if match is None or len(match[2]) > _MAX_DIGITS:
@@ -57,16 +57,16 @@ def parse_uint64(text: bytes) -> int | None:
 
 
 def parse_uint32(text: bytes) -> int | None:
-    """An unsigned number, or None; larger ones wrap around at 32 bits."""
+    """Parse an unsigned number, or return None; larger ones wrap around at 32 bits."""
     number = parse_uint64(text)
     return None if number is None else number % 2**32
 
 
 def decode_key(text: bytes) -> bytes | None:
-    """The bytes of a base64 key (the meta commands' `b` flag), or None if it is malformed.
+    """Decode a base64 key (the meta commands' `b` flag); return None if it is malformed.
 
-    As lenient as memcached: letters outside the alphabet are skipped, the block
-    with the first `=` is the last one, and `=` counts as zero wherever it stands.
+    It is as lenient as memcached: letters outside the alphabet are skipped, the block with the
+    first `=` is the last one, and `=` counts as zero everywhere.
     """
     digits = _BASE64_ALPHABET.sub(b"", text)
     if not digits or len(digits) % 4:
@@ -85,5 +85,5 @@ def decode_key(text: bytes) -> bytes | None:
 
 
 def encode_key(key: bytes) -> bytes:
-    """A binary key as the meta commands' `k` flag returns it."""
+    """Encode a binary key as the meta commands' `k` flag returns it."""
     return base64.b64encode(key)

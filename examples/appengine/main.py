@@ -1,7 +1,7 @@
 """A site on App Engine that counts points, one lock per user around each change.
 
-`app.yaml` keeps the locks in Memorystore, `bundled.yaml` in App Engine's own
-memcache; which of them it is, is told by USERLOCK_STORE.
+`app.yaml` keeps the locks in Memorystore, `bundled.yaml` in App Engine's own memcache.
+USERLOCK_STORE selects the store.
 """
 
 import logging
@@ -22,7 +22,7 @@ if store.startswith("appengine:"):
     app.wsgi_app = wrap_wsgi_app(app.wsgi_app)
 UserLock(
     app,
-    client=ndb.Client,  # made in each worker: a gRPC channel does not survive a fork
+    client=ndb.Client,  # created in each worker: a gRPC channel does not survive a fork
     service=userlock.LockService.from_url(store),
     batch_prefixes=["/tasks/"],
 )
@@ -45,9 +45,9 @@ def add_points(user_id):
 
 @app.get("/tasks/halve")  # App Engine's cron sends GET
 def halve():
-    """The nightly sweep (`cron.yaml`): one user's lock at a time, and nobody waits for long."""
+    """Run the nightly sweep (`cron.yaml`): one user's lock at a time, with short waits."""
     if "X-Appengine-Cron" not in flask.request.headers:
-        flask.abort(403)  # App Engine takes this header away from anybody else
+        flask.abort(403)  # App Engine removes this header from external requests
     skipped = 0
     for key in Wallet.query().iter(keys_only=True):
         try:
@@ -57,7 +57,7 @@ def halve():
                     wallet.points //= 2
                     wallet.put()
         except userlock.LockTimeout:
-            skipped += 1  # one stuck user does not stop the night
+            skipped += 1  # one stuck user does not stop the sweep
     return {"skipped": skipped}
 
 

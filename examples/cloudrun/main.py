@@ -1,7 +1,6 @@
 """A service on Cloud Run that counts points, one lock per user around each change.
 
-USERLOCK_STORE tells where locks are kept. While that does not answer, they are
-taken in Datastore.
+USERLOCK_STORE selects the store of the locks. During its outages they are taken in Datastore.
 """
 
 import logging
@@ -15,11 +14,11 @@ from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.opentelemetry import instrument
 
 logging.basicConfig(level=logging.INFO)
-instrument()  # reports what happens to locks, once the app has set up an SDK
+instrument()  # reports lock events, once the app has set up an SDK
 app = flask.Flask(__name__)
 UserLock(
     app,
-    client=ndb.Client,  # made in each worker: a gRPC channel does not survive a fork
+    client=ndb.Client,  # created in each worker: a gRPC channel does not survive a fork
     service=userlock.LockService.from_url(
         os.environ["USERLOCK_STORE"],
         fallback=os.environ.get("USERLOCK_FALLBACK") or None,

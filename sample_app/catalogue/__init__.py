@@ -1,4 +1,4 @@
-"""What there is to learn. Fixed, so that the site needs no editor."""
+"""The exercises, videos and courses. Fixed, so that the site needs no editor."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _T = TypeVar("_T", bound=_Named)
 
 
 def exercise(slug: str) -> Exercise:
-    """The exercise of this name, or `Unknown`."""
+    """Return the exercise of this name, or raise `Unknown`."""
     return _find("exercise", EXERCISES, slug)
 
 
 def video(slug: str) -> Video:
-    """The video of this name, or `Unknown`."""
+    """Return the video of this name, or raise `Unknown`."""
     return _find("video", VIDEOS, slug)
 
 
 def course(slug: str) -> Course:
-    """The course of this name, or `Unknown`."""
+    """Return the course of this name, or raise `Unknown`."""
     return _find("course", COURSES, slug)
 
 

@@ -1,4 +1,4 @@
-"""What the catalogue is made of. Pure: no Datastore, no clock."""
+"""The types of the catalogue. Pure: no Datastore, no clock."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: How fast people read English prose to themselves, on average (Brysbaert 2019).
+#: The average speed of silent reading of English prose (Brysbaert 2019).
 WORDS_PER_MINUTE = 238
-#: Who is done in less than this share of the time has not read it.
+#: A reader who needs less than this share of the time has not read the text.
 FASTEST = 0.5
 POINTS_PER_PART = 2
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question with one right answer among `choices`; `why` is told to those who missed it."""
+    """A question with one right answer among `choices`. Learners who miss it see `why`."""
 
     text: str
     choices: tuple[str, ...]
@@ -25,7 +25,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A few questions, worth a fixed number of points once all are answered right."""
+    """A few questions, worth a fixed number of points once all answers are right."""
 
     slug: str
     title: str
@@ -33,7 +33,7 @@ class Exercise:
     questions: tuple[Question, ...]
 
     def mark(self, answers: Sequence[int | None]) -> tuple[bool, ...]:
-        """Which of the answers (the numbers of the choices, from 0; None for none) are right."""
+        """Return which answers are right. Answers are choice numbers from 0, or None."""
         if len(answers) != len(self.questions):
             raise ValueError(f"{len(answers)} answers to {len(self.questions)} questions")
         return tuple(
@@ -44,24 +44,24 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Part:
-    """A paragraph, and how long it takes to read: measured by its words."""
+    """A paragraph. Its reading time follows from its number of words."""
 
     text: str
 
     @property
     def seconds(self) -> int:
-        """What most people need."""
+        """Return the average reading time."""
         return math.ceil(len(self.text.split()) * 60 / WORDS_PER_MINUTE)
 
     @property
     def least_seconds(self) -> int:
-        """What the fastest need."""
+        """Return the reading time of the fastest readers."""
         return math.ceil(self.seconds * FASTEST)
 
 
 @dataclass(frozen=True)
 class Video:
-    """A film that is told in words, part by part, at the reader's own pace."""
+    """A film in words, read part by part at the learner's own pace."""
 
     slug: str
     title: str
@@ -69,13 +69,13 @@ class Video:
 
     @property
     def seconds(self) -> int:
-        """How long all of it takes to read."""
+        """Return the reading time of all parts."""
         return sum(part.seconds for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Course:
-    """Something one can have a certificate of, for `price` points."""
+    """A course whose certificate costs `price` points."""
 
     slug: str
     title: str

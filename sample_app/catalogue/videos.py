@@ -1,4 +1,4 @@
-"""The films, as they are told."""
+"""The films, in words."""
 
 from __future__ import annotations
 

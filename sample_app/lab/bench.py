@@ -1,7 +1,7 @@
-"""The endpoint that is run: read a counter, think, write it back one higher.
+"""The lab's endpoint: read a counter, think, write it back one higher.
 
-The same three lines under each protection. Two kinds of counters, since what
-has no protection must not have the library's either.
+The same three lines run under each protection. The unprotected counter is a kind of its own,
+without the library's checks.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ bench = flask.Blueprint("lab_bench", __name__)
 
 
 class LabCounter(userlock.UserModel):
-    """Under its user's lock."""
+    """A counter under its user's lock."""
 
     _lock_id_from_key = userlock.key_id
     count = ndb.IntegerProperty(default=0, indexed=False)
 
 
 class LabPlainCounter(ndb.Model):
-    """Without the library."""
+    """A counter without the library."""
 
     count = ndb.IntegerProperty(default=0, indexed=False)
 
 
 class Stopwatch:
-    """What a request measures of itself, on a clock that all processes here share."""
+    """A request's measurement of itself, on a clock shared by all local processes."""
 
     def __init__(self) -> None:
         self.asked = time.monotonic()
@@ -41,7 +41,7 @@ class Stopwatch:
         self.degraded = False
 
     def inside(self) -> None:
-        """The critical section begins (once more)."""
+        """Record that the critical section begins, or begins again."""
         self.began = time.monotonic()
         self.attempts += 1
 
@@ -57,7 +57,7 @@ class Stopwatch:
 
 
 def _one_more(model: type[ndb.Model], name: str, seconds: float, watch: Stopwatch) -> None:
-    """The critical section."""
+    """Run the critical section."""
     watch.inside()
     # Not from the context's cache, which a transaction's second attempt may share.
     counter = model.get_by_id(name, use_cache=False) or model(id=name)
@@ -92,7 +92,7 @@ _WAYS: dict[str, Callable[[str, float, Stopwatch], None]] = {
 
 @bench.post("/lab/bench/<way>/<name>")
 def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
-    """Add one. 200 if it was added, 409 if it was refused and is not there."""
+    """Add one. Return 200 if it was added, 409 if it was refused and not added."""
     do = _WAYS.get(way)
     if do is None:
         flask.abort(404)
@@ -103,7 +103,7 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
     except (userlock.StaleWriteError, Aborted):
         return watch.facts(accepted=False), 409
     except RetryError as error:
-        # ndb's last attempt at a transaction was aborted as well.
+        # The last attempt of ndb's transaction was aborted as well.
         if not isinstance(error.cause, Aborted):
             raise
         return watch.facts(accepted=False), 409
@@ -112,7 +112,7 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
 
 @bench.get("/lab/bench/<way>/<name>")
 def count(way: str, name: str) -> dict[str, int]:
-    """What stands there."""
+    """Return the stored count."""
     model = LabCounter if way == "lock" else LabPlainCounter
     counter = model.get_by_id(name, use_cache=False)
     return {"count": 0 if counter is None else counter.count}

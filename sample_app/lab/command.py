@@ -1,4 +1,4 @@
-"""`python -m sample_app lab`: the contention lab in a terminal."""
+"""The command `python -m sample_app lab`: the contention lab in a terminal."""
 
 from __future__ import annotations
 
@@ -19,40 +19,46 @@ _ROWS = (
     ("accepted", "accepted", "{:,.0f}"),
     ("lost updates", "lost", "{:,.0f}"),
     ("refused (409)", "refused", "{:,.0f}"),
-    ("gave up (503)", "gave_up", "{:,.0f}"),
+    ("timed out (503)", "timed_out", "{:,.0f}"),
     ("failed", "failed", "{:,.0f}"),
-    ("ran again", "retries", "{:,.0f}"),
-    ("without memcached", "degraded", "{:,.0f}"),
-    ("accepted a second", "per_second", "{:,.1f}"),
-    ("wait p50, ms", "wait_p50", "{:,.0f}"),
-    ("wait p99, ms", "wait_p99", "{:,.0f}"),
+    ("retries", "retries", "{:,.0f}"),
+    ("degraded", "degraded", "{:,.0f}"),
+    ("accepted per second", "per_second", "{:,.1f}"),
+    ("median wait, ms", "wait_p50", "{:,.0f}"),
+    ("wait, 99th percentile, ms", "wait_p99", "{:,.0f}"),
     ("longest wait, ms", "wait_longest", "{:,.0f}"),
-    ("people p99, ms", "people_p99", "{:,.0f}"),
+    ("interactive p99, ms", "interactive_p99", "{:,.0f}"),
     ("batch p99, ms", "batch_p99", "{:,.0f}"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument(
         "--between",
         action="append",
-        metavar="WHAT",
-        help=f"what stands between the requests: {', '.join(Between)}; may be given more than "
+        metavar="PROTECTION",
+        help=f"protection: {', '.join(Between)}; may be given more than "
         "once (default: all of them)",
     )
-    parser.add_argument("--mode", default=MODES[0], help=f"of the emulator: {', '.join(MODES)}")
-    parser.add_argument("--clients", default="8", help="at the same time (default: 8)")
-    parser.add_argument("--requests", default="10", help="of each client (default: 10)")
     parser.add_argument(
-        "--hold-ms", default="20", help="between reading and writing, in milliseconds (default: 20)"
+        "--mode", default=MODES[0], help=f"concurrency mode of the emulator: {', '.join(MODES)}"
+    )
+    parser.add_argument("--clients", default="8", help="concurrent clients (default: 8)")
+    parser.add_argument("--requests", default="10", help="requests per client (default: 10)")
+    parser.add_argument(
+        "--hold-ms", default="20", help="milliseconds between reading and writing (default: 20)"
     )
     parser.add_argument(
-        "--batch-percent", default="25", help="of the clients are batch work (default: 25)"
+        "--batch-percent",
+        default="25",
+        help="percentage of clients that are batch work (default: 25)",
     )
-    parser.add_argument("--json", action="store_true", help="a JSON object a run, for programs")
+    parser.add_argument("--json", action="store_true", help="print a JSON object per run")
     parser.add_argument(
-        "--progress", action="store_true", help="with --json: a line for each tenth that is done"
+        "--progress",
+        action="store_true",
+        help="with --json: print a line for each tenth of the requests",
     )
     parser.add_argument(
         "--svg", type=Path, metavar="FOLDER", help="write a timeline of each run to this folder"
@@ -60,9 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run what was asked for.
+    """Run the plans that the options describe.
 
-    0; 1 when a server does not start; 2 for a plan that makes no sense.
+    Returns 0; 1 if a server does not start; 2 for an invalid plan.
     """
     given = {
         name: str(getattr(options, name))

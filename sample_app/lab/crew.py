@@ -1,4 +1,4 @@
-"""Concurrent clients that post to one counter, and what they were told."""
+"""Concurrent clients that post to one counter, and the replies they get."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Visit:
     """One request. Times in seconds, on one clock.
 
     Attributes:
-        client: which client's.
-        batch: its priority.
-        asked: when its handler began.
-        began: when it was in the critical section (for a transaction, of its last attempt);
-            None if it never was.
-        ended: when its handler was done.
-        attempts: how often the critical section ran.
-        status: what the client was told; 0 if no answer came.
-        accepted: whether that it was done.
-        degraded: whether it ran without memcached's word.
+        client: number of the client.
+        batch: whether it is batch work.
+        asked: start of its handler.
+        began: start of the critical section (for a transaction, of its last attempt);
+            None if it never began.
+        ended: end of its handler.
+        attempts: number of runs of the critical section.
+        status: HTTP status of the reply; 0 if there was none.
+        accepted: whether the reply confirmed the change.
+        degraded: whether it ran with a degraded lease.
     """
 
     client: int
@@ -44,20 +44,20 @@ class Visit:
 
     @property
     def waited(self) -> float:
-        """Until it was in the critical section for good, or was sent away."""
+        """Return the time until its final critical section began, or until it was refused."""
         return (self.ended if self.began is None else self.began) - self.asked
 
 
 def send(
     plan: Plan, host: str, name: str, progress: Callable[[int], None] = lambda done: None
 ) -> list[Visit]:
-    """Have all clients send their requests, and wait for the answers.
+    """Have all clients send their requests, and wait for the replies.
 
     Args:
-        plan: what to run.
+        plan: the plan of the run.
         host: the site's host and port.
-        name: of the counter.
-        progress: called with the number of answers so far, by several threads.
+        name: the counter's name.
+        progress: called with the number of replies so far, by several threads.
     """
     together = threading.Barrier(plan.clients)
     counted = threading.Lock()
@@ -81,23 +81,23 @@ def send(
 
 
 def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Visit:
-    """One request, on a connection of its own, so that none is ever sent twice."""
+    """Send one request on a connection of its own, so that no request is ever sent twice."""
     path = f"/lab/bench/{plan.between.way}/{name}?hold_ms={plan.hold_ms}{'&batch' if batch else ''}"
     began = time.monotonic()
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("POST", path)
         answer = connection.getresponse()
-        status, told = answer.status, answer.read()
+        status, body = answer.status, answer.read()
     except (OSError, http.client.HTTPException):
-        status, told = 0, b""
+        status, body = 0, b""
     finally:
         connection.close()
-    facts = json.loads(told) if status in (200, 409) else {}
+    facts = json.loads(body) if status in (200, 409) else {}
     return Visit(
         client=number,
         batch=batch,
-        # The same clock as the server's: both are on this machine.
+        # The same clock as the server's, which is on this machine.
         asked=facts.get("asked", began),
         began=facts.get("began"),
         ended=facts.get("ended", time.monotonic()),
@@ -109,11 +109,11 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
 
 
 def count(plan: Plan, host: str, name: str) -> int:
-    """What stands there in the end."""
+    """Return the final count."""
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("GET", f"/lab/bench/{plan.between.way}/{name}")
-        told: int = json.loads(connection.getresponse().read())["count"]
-        return told
+        stored: int = json.loads(connection.getresponse().read())["count"]
+        return stored
     finally:
         connection.close()

@@ -1,8 +1,7 @@
-"""Runs that were asked for on the page: started as processes of their own, kept as files.
+"""Runs that were started on the page: processes of their own, kept as files.
 
-Any worker process may be asked how a run is going, so all that is known of one is
-in its folder: `RUN.jsonl` has a line of progress now and then, and last the
-outcome; `RUN.pid` says which process writes it.
+Any worker process may show a run, so its whole state is in the folder: `RUN.jsonl` has lines of
+progress and finally the outcome, `RUN.pid` the process that writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NAME = re.compile(r"\d{10}-[0-9a-f]{6}")
 
 
 class Busy(Exception):
-    """Another run is under way: two at a time would measure each other."""
+    """Another run is in progress. Two at a time would distort each other's figures."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -39,14 +38,14 @@ class Busy(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """How a run is going.
+    """The state of a run.
 
     Attributes:
-        name: in addresses.
-        plan: what is run.
-        done: how many requests are answered.
-        document: what was measured, as `outcome.document` has it; None before it is over.
-        trouble: why it came to nothing; empty if it did not.
+        name: the name in URLs.
+        plan: the plan of the run.
+        done: number of answered requests.
+        document: the result, as from `outcome.document`; None before the end.
+        trouble: the reason for a failure; empty if there is none.
     """
 
     name: str
@@ -64,17 +63,17 @@ class Desk:
     """The runs of one folder.
 
     Args:
-        folder: is made when it is needed.
+        folder: created when needed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def start(self, plan: Plan) -> str:
-        """Start a run; its name.
+        """Start a run and return its name.
 
         Raises:
-            Busy: there is one under way.
+            Busy: another run is in progress.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
@@ -101,12 +100,12 @@ class Desk:
         return name
 
     def runs(self) -> list[Run]:
-        """All that are kept, the latest first."""
+        """Return all stored runs, the latest first."""
         names = sorted((file.stem for file in self._folder.glob("*.jsonl")), reverse=True)
         return [run for run in map(self.find, names) if run is not None]
 
     def find(self, name: str) -> Run | None:
-        """One run, if there is one of that name."""
+        """Return the run of that name, if there is one."""
         if not _NAME.fullmatch(name):
             return None
         try:
@@ -117,17 +116,17 @@ class Desk:
         done, document, said = 0, None, ""
         for line in lines[1:]:
             try:
-                told = json.loads(line)
+                entry = json.loads(line)
             except ValueError:
                 said = line
                 continue
-            if "outcome" in told:
-                document = told
+            if "outcome" in entry:
+                document = entry
             else:
-                done = told.get("done", done)
+                done = entry.get("done", done)
         trouble = ""
         if document is None and not self._is_at_work(name):
-            trouble = said.removeprefix("error: ") or "It was stopped before it was over."
+            trouble = said.removeprefix("error: ") or "The run was stopped before its end."
         return Run(name=name, plan=plan, done=done, document=document, trouble=trouble)
 
     def _is_at_work(self, name: str) -> bool:
@@ -136,14 +135,14 @@ class Desk:
         except (OSError, ValueError):
             return self._has_just_begun(name)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # if it was ours, and is over
+            os.waitpid(pid, os.WNOHANG)  # if it was our child and has ended
         try:
             return b"sample_app" in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
 
     def _has_just_begun(self, name: str) -> bool:
-        """Whether its process is being started; whoever does that may have died."""
+        """Return whether its process is about to start, unless the starting worker has died."""
         try:
             age = time.time() - (self._folder / f"{name}.jsonl").stat().st_mtime
         except OSError:
@@ -152,7 +151,7 @@ class Desk:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One worker at a time starts runs."""
+        """Ensure that one worker at a time starts runs."""
         with (self._folder / "starting").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""What was measured in a run, in figures."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from sample_app.lab.plan import Plan
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One run's figures. Times in milliseconds, but for `seconds`.
+    """One run's figures. Times are in milliseconds, except `seconds`.
 
     Attributes:
-        requests: how many there were.
-        accepted: whose clients were told that they were done.
-        refused: whose clients were told that they were not (409).
-        gave_up: that waited in vain (503).
-        failed: any other answer.
-        stored: what the counter says in the end.
-        lost: accepted, and not stored: the sentence that this library is about.
-        retries: how often a critical section ran again.
-        degraded: how many ran without memcached's word.
-        seconds: from the first request to the last answer.
-        per_second: requests that were accepted, by the second.
-        wait_p50, wait_p99, wait_longest: until the critical section began for good.
-        people_p99, batch_p99: the same of each priority; None where there is none.
+        requests: number of requests.
+        accepted: requests confirmed to the client.
+        refused: requests refused (409).
+        timed_out: requests whose wait for the lock timed out (503).
+        failed: requests with any other status.
+        stored: the final count.
+        lost: lost updates: accepted, but not stored.
+        retries: repeated runs of the critical section.
+        degraded: requests with a degraded lease.
+        seconds: from the first request to the last reply.
+        per_second: accepted requests per second.
+        wait_p50, wait_p99, wait_longest: wait until the final critical section began.
+        interactive_p99, batch_p99: the same by priority; None without such requests.
     """
 
     requests: int
     accepted: int
     refused: int
-    gave_up: int
+    timed_out: int
     failed: int
     stored: int
     lost: int
@@ -45,12 +45,12 @@ class Outcome:
     wait_p50: float
     wait_p99: float
     wait_longest: float
-    people_p99: float | None
+    interactive_p99: float | None
     batch_p99: float | None
 
     @classmethod
     def of(cls, visits: Sequence[Visit], stored: int) -> Outcome:
-        """The figures of what was seen."""
+        """Compute the figures of these visits."""
         waits = [visit.waited * 1000 for visit in visits]
         accepted = sum(visit.accepted for visit in visits)
         seconds = max(visit.ended for visit in visits) - min(visit.asked for visit in visits)
@@ -59,7 +59,7 @@ class Outcome:
             requests=len(visits),
             accepted=accepted,
             refused=by_status.count(409),
-            gave_up=by_status.count(503),
+            timed_out=by_status.count(503),
             failed=sum(status not in (200, 409, 503) for status in by_status),
             stored=stored,
             lost=accepted - stored,
@@ -70,7 +70,7 @@ class Outcome:
             wait_p50=_nearest(waits, 50),
             wait_p99=_nearest(waits, 99),
             wait_longest=max(waits),
-            people_p99=_of(visits, batch=False),
+            interactive_p99=_of(visits, batch=False),
             batch_p99=_of(visits, batch=True),
         )
 
@@ -81,12 +81,12 @@ def _of(visits: Sequence[Visit], *, batch: bool) -> float | None:
 
 
 def _nearest(values: Sequence[float], percent: int) -> float:
-    """The percentile, by nearest rank."""
+    """Return the percentile, by nearest rank."""
     return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
 
 
 def document(plan: Plan, visits: Sequence[Visit], outcome: Outcome) -> dict[str, Any]:
-    """A run for programs, and to be shown again."""
+    """Return a run as JSON, for programs and for later display."""
     return {
         "plan": dataclasses.asdict(plan),
         "outcome": dataclasses.asdict(outcome),

@@ -1,4 +1,4 @@
-"""The contention lab's pages: choose, run, look, compare. Without JavaScript, too."""
+"""The contention lab's pages: choose, run, view, compare. They work without JavaScript."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from sample_app.lab.plan import MODES, Between, Plan, PlanError
 
 pages = flask.Blueprint("lab", __name__, url_prefix="/lab")
 
-#: By what they are called on the page.
+#: The labels on the page.
 _CHOICES = {
-    Between.NOTHING: "nothing: read, think, write",
-    Between.TRANSACTION: "a transaction",
-    Between.LOCK: "the user lock",
-    Between.LOCK_WITHOUT_MEMCACHED: "the user lock, and memcached is killed on the way",
+    Between.NOTHING: "None: read, think, write",
+    Between.TRANSACTION: "Transaction",
+    Between.LOCK: "User lock",
+    Between.LOCK_WITHOUT_MEMCACHED: "User lock, memcached killed during the run",
 }
 _FIGURES = (
-    ("accepted", "Accepted", "{:,.0f}", "requests whose clients were told: done"),
-    ("lost", "Lost updates", "{:,.0f}", "accepted, and not there in the end"),
-    ("refused", "Refused", "{:,.0f}", "told that it was not done (409): to be tried again"),
-    ("gave_up", "Gave up", "{:,.0f}", "waited in vain (503)"),
-    ("retries", "Ran again", "{:,.0f}", "how often a critical section was run once more"),
-    ("degraded", "Without memcached", "{:,.0f}", "ran without the lock's word"),
-    ("per_second", "Accepted a second", "{:,.1f}", ""),
-    ("wait_p50", "Wait, half of them", "{:,.0f} ms", "until the critical section began"),
-    ("wait_p99", "Wait, 99 %", "{:,.0f} ms", ""),
+    ("accepted", "Accepted", "{:,.0f}", "requests confirmed to the client"),
+    ("lost", "Lost updates", "{:,.0f}", "accepted, but missing at the end"),
+    ("refused", "Refused", "{:,.0f}", "not done (409): the client may retry"),
+    ("timed_out", "Timed out", "{:,.0f}", "waited too long for the lock (503)"),
+    ("retries", "Retries", "{:,.0f}", "repeated runs of a critical section"),
+    ("degraded", "Degraded", "{:,.0f}", "ran without an answer from memcached"),
+    ("per_second", "Throughput", "{:,.1f}/s", "accepted requests"),
+    ("wait_p50", "Median wait", "{:,.0f} ms", "until the critical section began"),
+    ("wait_p99", "Wait, 99th percentile", "{:,.0f} ms", ""),
     ("wait_longest", "Longest wait", "{:,.0f} ms", ""),
-    ("people_p99", "Wait of people, 99 %", "{:,.0f} ms", ""),
-    ("batch_p99", "Wait of batch, 99 %", "{:,.0f} ms", ""),
+    ("interactive_p99", "Interactive wait, 99th percentile", "{:,.0f} ms", ""),
+    ("batch_p99", "Batch wait, 99th percentile", "{:,.0f} ms", ""),
 )
 
 
@@ -47,12 +47,12 @@ def _desk() -> Desk:
 
 @pages.get("/")
 def home() -> str:
-    """The form, and the runs so far."""
+    """Show the form, and the runs so far."""
     return _home({})
 
 
 def _home(typed: Mapping[str, str], problem: str = "") -> str:
-    """The page; its form has what was typed, else the usual."""
+    """Return the page. Its form has the submitted values, else the defaults."""
     return flask.render_template(
         "lab.html",
         choices=_CHOICES,
@@ -74,16 +74,18 @@ def start() -> Response | tuple[str, int]:
     try:
         name = _desk().start(plan)
     except Busy as busy:
-        flask.flash("A run is under way: two at a time would measure each other.", "problem")
+        flask.flash(
+            "A run is in progress. Two at a time would distort each other's figures.", "problem"
+        )
         name = busy.run
     return flask.redirect(flask.url_for("lab.show", name=name), 303)
 
 
 @pages.get("/runs/<name>")
 def show(name: str) -> str:
-    """One run, or two side by side (`?beside=`)."""
+    """Show one run, or compare two (`?other=`)."""
     run = _found(name)
-    other = flask.request.args.get("beside", "")
+    other = flask.request.args.get("other", "")
     shown = [run, *([_found(other)] if other and other != name else [])]
     measured = [each.document["outcome"] for each in shown if each.document]
     return flask.render_template(
@@ -93,7 +95,7 @@ def show(name: str) -> str:
         figures=_FIGURES,
         written=_written,
         picture=_picture,
-        # On one scale, so that what takes longer looks longer.
+        # On one scale, so that longer runs look longer.
         seconds=max((each["seconds"] for each in measured), default=0.0),
         lost_any=any(each["lost"] for each in measured),
         others=[each for each in _desk().runs() if each.document and each.name != name],
@@ -102,7 +104,7 @@ def show(name: str) -> str:
 
 @pages.get("/runs/<name>.json")
 def document(name: str) -> dict[str, Any]:
-    """How a run is going, and what was measured."""
+    """Return the progress and the result of a run."""
     run = _found(name)
     return {
         "over": run.over,
@@ -116,7 +118,7 @@ def document(name: str) -> dict[str, Any]:
 def _found(name: str) -> Run:
     run = _desk().find(name)
     if run is None:
-        flask.abort(404, "There is no such run; the oldest are forgotten.")
+        flask.abort(404, "There is no such run. The oldest runs are deleted.")
     return run
 
 
@@ -126,7 +128,7 @@ def _written(run: Run, key: str, form: str) -> str:
 
 
 def _lost(run: Run) -> str:
-    """A run in a few words."""
+    """Return the state of a run in a few words."""
     if run.document is None:
         return run.trouble or f"{run.done} of {run.plan.in_all} …"
     outcome = run.document["outcome"]

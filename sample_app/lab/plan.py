@@ -1,4 +1,4 @@
-"""What to run."""
+"""The plan of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 class Between(enum.StrEnum):
-    """What stands between two requests that change the same counter."""
+    """The protection between two requests that change the same counter."""
 
     NOTHING = "none"
     TRANSACTION = "transaction"
@@ -18,32 +18,32 @@ class Between(enum.StrEnum):
 
     @property
     def way(self) -> str:
-        """What the bench does for it."""
+        """Return the way of the bench endpoint."""
         return "lock" if self is Between.LOCK_WITHOUT_MEMCACHED else self.value
 
 
-#: The emulator's.
+#: The emulator's concurrency modes.
 MODES = ("pessimistic", "optimistic", "optimistic-with-entity-groups")
 
 
 class PlanError(ValueError):
-    """A plan that cannot be run; the message says what is wrong with it."""
+    """An invalid plan. The message names the error."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """One run.
+    """The plan of one run.
 
     Attributes:
         between: the protection.
         mode: the concurrency mode of the emulator.
-        clients: how many send requests at the same time, each one after the other.
-        requests: how many each of them sends.
-        hold_ms: how long each request thinks between reading and writing, in milliseconds.
-        batch_percent: how many of the clients, in percent, are batch work.
+        clients: number of concurrent clients; each sends one request after the other.
+        requests: number of requests of each client.
+        hold_ms: time between reading and writing, in milliseconds.
+        batch_percent: percentage of clients that are batch work.
 
     Raises:
-        PlanError: a value makes no sense.
+        PlanError: a value is invalid.
     """
 
     between: Between
@@ -68,28 +68,28 @@ class Plan:
 
     @property
     def in_all(self) -> int:
-        """All requests."""
+        """Return the total number of requests."""
         return self.clients * self.requests
 
     @property
     def batch_clients(self) -> int:
-        """How many of the clients are batch work: the last ones."""
+        """Return the number of clients that are batch work: the last ones."""
         return round(self.clients * self.batch_percent / 100)
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Return a readable name."""
         what = {
             Between.NOTHING: "no protection",
             Between.TRANSACTION: f"transactions, {self.mode}",
             Between.LOCK: "user lock",
-            Between.LOCK_WITHOUT_MEMCACHED: "user lock, memcached killed on the way",
+            Between.LOCK_WITHOUT_MEMCACHED: "user lock, memcached killed during the run",
         }
         return what[self.between]
 
     @property
     def options(self) -> list[str]:
-        """The same for `python -m sample_app lab`."""
+        """Return the same plan as options of `python -m sample_app lab`."""
         return [
             f"--{field.name.replace('_', '-')}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)
@@ -97,10 +97,10 @@ class Plan:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Plan:
-        """A plan from text, as forms and command lines have it; what is missing is as usual.
+        """Parse a plan from a form or a command line. Missing values get their defaults.
 
         Raises:
-            PlanError: a value makes no sense.
+            PlanError: a value is invalid.
         """
         values: dict[str, object] = {}
         for field in dataclasses.fields(cls):

@@ -1,4 +1,4 @@
-"""One run: a site of its own, the crew, the outcome."""
+"""A run: a site of its own, the crew, the outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from sample_app.stack import Stack
 
 
 def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
-    """Carry out a plan; what was measured, as `outcome.document` has it.
+    """Execute a plan and return its result, as from `outcome.document`.
 
     Args:
-        plan: what to run.
-        progress: called with what is being done and how many requests are answered, from
-            several threads.
+        plan: the plan of the run.
+        progress: called with the present step and the number of replies, from several threads.
 
     Raises:
         ChildDied, PortTaken: a server could not be started.
@@ -30,7 +29,7 @@ def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
         stack = Stack(
             concurrency_mode=plan.mode,
             lab=True,
-            # As many at once as there are clients: nobody is to wait for a thread.
+            # As many as there are clients, so that no request waits for a thread.
             threads=max(plan.clients, 4),
             log_dir=Path(folder),
         )
@@ -48,7 +47,7 @@ def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
 
 
 class _Killing:
-    """Kills memcached once, on the way, where the plan says so."""
+    """A hook that kills memcached once during the run, if the plan says so."""
 
     def __init__(self, stack: Stack, plan: Plan) -> None:
         self._stack = stack

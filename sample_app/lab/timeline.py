@@ -1,4 +1,4 @@
-"""Who held and who waited, as a picture (SVG): a lane for each client."""
+"""Holders and waiters as a picture (SVG), with a lane for each client."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _WIDTH = 960
 
 
 def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
-    """The picture. Colours by classes, so that the page's own scheme decides.
+    """Return the picture. Its colours are CSS classes, so that the page's own scheme decides.
 
     Args:
-        visits: what is drawn.
-        title: stands above it.
-        seconds: the width stands for so long, or for what the visits took, if that is longer.
+        visits: the requests to draw.
+        title: the heading.
+        seconds: the time span of the width, or the visits' own span if that is longer.
     """
     start = min(visit.asked for visit in visits)
     seconds = max(max(visit.ended for visit in visits) - start, seconds, 0.001)
@@ -36,9 +36,9 @@ def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
     ]
     for lane in range(lanes):
         y = _TOP + lane * _LANE
-        who = "batch" if lane in batch else "person"
+        priority = "batch" if lane in batch else "interactive"
         parts.append(
-            f'<text class="lane" x="{_LEFT - 8}" y="{y + 12}">{who} {lane + 1}</text>'
+            f'<text class="lane" x="{_LEFT - 8}" y="{y + 12}">{priority} {lane + 1}</text>'
             f'<line class="rule" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y + 15}" y2="{y + 15}"/>'
         )
     for visit in visits:
@@ -48,7 +48,7 @@ def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
 
 
 def _marks(visit: Visit, y: float, x: Callable[[float], float]) -> list[str]:
-    kind = "of-batch" if visit.batch else "of-person"
+    kind = "of-batch" if visit.batch else "of-interactive"
     inside = visit.ended if visit.began is None else visit.began
     marks = [_bar("waits", x(visit.asked), x(inside), y + 6, 4)]
     if visit.began is not None:
@@ -74,11 +74,11 @@ def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -
         marks.append(f'<text class="axis" x="{moment:.1f}" y="{y + 16}">{count * step:g} s</text>')
         count += 1
     key = [
-        ("waits", "waits"),
-        ("of-person", "a person's, inside"),
-        ("of-batch", "batch, inside"),
-        ("of-person degraded", "inside, without memcached"),
-        ("of-person refused", "refused"),
+        ("waits", "waiting"),
+        ("of-interactive", "interactive request"),
+        ("of-batch", "batch request"),
+        ("of-interactive degraded", "without memcached"),
+        ("of-interactive refused", "refused"),
     ]
     at = float(_LEFT)
     for kind, text in key:
@@ -95,7 +95,7 @@ _STYLE = """
 .timeline .axis { text-anchor: middle; }
 .timeline .rule { stroke: currentColor; opacity: 0.15; }
 .timeline .waits { fill: currentColor; opacity: 0.3; }
-.timeline .of-person { fill: #1f6feb; }
+.timeline .of-interactive { fill: #1f6feb; }
 .timeline .of-batch { fill: #b35900; }
 .timeline .degraded {
   stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 3 2; opacity: 0.75;

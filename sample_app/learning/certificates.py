@@ -1,4 +1,4 @@
-"""Certificates, which are paid for with points."""
+"""Certificates, paid for with points."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from sample_app.models import Certificate, Learner
 def award_certificate(learner_id: str, course: catalogue.Course) -> tuple[Learner, bool]:
     """Spend points on a certificate: both happen or neither.
 
-    Takes the lock and is a transaction, in this order. The other way round
-    works too, but a transaction may read the state of its beginning, and what
-    it waits for the lock then makes its read stale and its commit fail.
+    The lock is outside the transaction. The other order works too, but a transaction may read the
+    state of its beginning. A wait for the lock then makes its read stale and its commit fail.
 
-    Asking again gives the certificate that is there and costs nothing: the
-    second value says whether it is new.
+    A repeated call returns the existing certificate and costs nothing. The second value tells
+    whether it is new.
     """
 
     def spend() -> tuple[Learner, bool]:

@@ -1,4 +1,4 @@
-"""What a coach does for several learners at once: all of them, or none."""
+"""A coach's actions for several learners at once: all of them, or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sample_app.models import Bonus, Coach, Learner
 
 
 def find_coach(coach_id: str) -> Coach:
-    """The coach with this id, or `Unknown`. Reading needs no lock."""
+    """Return the coach with this id, or raise `Unknown`. Reading needs no lock."""
     coach: Coach | None = Coach.get_by_id(coach_id)
     if coach is None:
         raise Unknown("coach", coach_id)
@@ -22,7 +22,7 @@ def find_coach(coach_id: str) -> Coach:
 
 
 def group_of(coach: Coach) -> list[Learner]:
-    """The learners whom this coach looks after, by name. Reading needs no lock."""
+    """Return the learners of this coach, by name. Reading needs no lock."""
     found = ndb.get_multi([ndb.Key(Learner, each) for each in coach.learner_ids])
     return sorted((each for each in found if each), key=lambda each: str(each.name))
 
@@ -30,18 +30,17 @@ def group_of(coach: Coach) -> list[Learner]:
 def give_bonus(
     coach_id: str, learner_ids: Collection[str], points: int, word: str, *, hand_out: str
 ) -> bool:
-    """Give each of these learners `points` of the coach's, with a word to go with them.
+    """Give each of these learners `points` of the coach's, with a comment.
 
-    Several locks, taken in one order by everybody, so that two coaches who share
-    learners never wait for each other in a circle. And a transaction: the coach
-    is charged for exactly what arrives. Who waits in vain for one of the locks
-    holds none, and nothing has changed.
+    It takes several locks, always in the same order, so that two coaches who share learners cannot
+    deadlock. The transaction charges the coach exactly for the points that arrive. If the wait for
+    one lock times out, no lock is held and nothing has changed.
 
-    `hand_out` names this one: sent again, it gives nothing, and the answer is False.
+    `hand_out` identifies the request: a repeated one gives nothing and returns False.
 
     Raises:
-        NotInGroup: not all of them are this coach's.
-        NotEnoughPoints: the coach has not got that many left.
+        NotInGroup: not all learners are in this coach's group.
+        NotEnoughPoints: the coach has too few points left.
     """
     given_to = sorted(set(learner_ids))
 

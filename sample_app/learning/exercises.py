@@ -1,4 +1,4 @@
-"""Exercises: answered here, or done elsewhere."""
+"""Exercises, answered here or done elsewhere."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sample_app.models import ExerciseLog, Learner
 
 @dataclass(frozen=True)
 class Marked:
-    """Which answers are right, and what they were worth: nothing the second time on a day."""
+    """The right answers, and the points for them: none the second time on a day."""
 
     right: tuple[bool, ...]
     points: int = 0
 
     @property
     def all_right(self) -> bool:
-        """Whether the exercise is finished."""
+        """Return whether the exercise is finished."""
         return all(self.right)
 
 
@@ -31,7 +31,7 @@ def answer_exercise(
     answers: Sequence[int | None],
     today: datetime.date,
 ) -> Marked:
-    """Points, the streak and a line in the log, once a day, if all answers are right."""
+    """Award points, the streak and a log entry, once a day, if all answers are right."""
     marked = Marked(exercise.mark(answers))
     if not marked.all_right:  # Nothing is written, so nothing is locked.
         return marked
@@ -48,7 +48,7 @@ def answer_exercise(
 def finish_exercise(
     learner_id: str, exercise: catalogue.Exercise, today: datetime.date
 ) -> tuple[Learner, int]:
-    """A round that was done elsewhere, say on paper: each one that is told of counts.
+    """Count a round that was done elsewhere, for example on paper; each one counts.
 
     Returns the learner and the points earned.
     """
@@ -60,7 +60,7 @@ def finish_exercise(
 
 
 def _count(learner: Learner, exercise: catalogue.Exercise, today: datetime.date) -> None:
-    """To be called under the learner's lock, with the learner as read under it."""
+    """Add the points, under the learner's lock, to the learner as read under it."""
     learner.exercises_done += 1
     learner.earn(exercise.points, today)
     learner.put()

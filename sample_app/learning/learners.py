@@ -1,4 +1,4 @@
-"""Learners: found, and added."""
+"""Learners: finding and adding them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sample_app.models import Learner
 
 
 def find_learner(learner_id: str) -> Learner:
-    """The learner with this id, or `Unknown`. Reading needs no lock."""
+    """Return the learner with this id, or raise `Unknown`. Reading needs no lock."""
     learner: Learner | None = Learner.get_by_id(learner_id)
     if learner is None:
         raise Unknown("learner", learner_id)
@@ -16,7 +16,7 @@ def find_learner(learner_id: str) -> Learner:
 
 
 def create_learner(learner_id: str, name: str) -> Learner:
-    """Add a learner; an id that is taken raises `LearnerExists`."""
+    """Add a learner. An id that is taken raises `LearnerExists`."""
     with userlock.global_lock(learner_id, wait_timeout=5):
         if Learner.get_by_id(learner_id):
             raise LearnerExists(learner_id)

@@ -1,4 +1,4 @@
-"""The nightly job: every learner gets the badges that were earned."""
+"""The nightly job, which gives every learner the badges that were earned."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sample_app.models import Learner, NightlyRun
 
 log = logging.getLogger(__name__)
 
-#: The job's own lock. It is held while learners' locks are taken, so it comes before theirs in the
-#: canonical order: `*` sorts before every letter and digit.
+#: The job's own lock. The job takes learners' locks while it holds this one, so this one must come
+#: first in the canonical order: `*` sorts before every letter and digit.
 LOCK_ID = "*nightly"
-#: How often the job writes down how far it is.
+#: The interval at which the job stores its progress.
 REPORT_SECONDS = 0.25
-#: How long the job waits for a learner, at most. Its own lease is longer.
+#: The longest wait for a learner. The job's own lease is longer.
 WAIT_SECONDS = 10
 LEASE_SECONDS = 30
 
 
 def latest_run() -> NightlyRun | None:
-    """How the job is going, or went the last time. Reading needs no lock."""
+    """Return the current or last run of the job. Reading needs no lock."""
     run: NightlyRun | None = NightlyRun.get_by_id(LOCK_ID)
     return run
 
@@ -32,13 +32,13 @@ def latest_run() -> NightlyRun | None:
 def award_badges() -> NightlyRun:
     """Give every learner the badges earned by now; running it again changes nothing.
 
-    Takes one learner's lock at a time, for one get and at most one put, and
-    waits only behind requests for that very learner. A learner who cannot be
-    had is skipped, so that one stuck lock does not stop the night.
+    It takes one learner's lock at a time, for one get and at most one put, and waits only behind
+    requests for that learner. A learner whose lock times out is skipped, so that one stuck lock
+    does not stop the job.
 
-    One run at a time: a second one raises `userlock.LockTimeout` at once. The
-    job's own lock has a heartbeat: it is held for as long as the night may be,
-    and a run whose process is killed makes room within half a minute.
+    One run at a time: a second one raises `userlock.LockTimeout` at once. The job's own lock has a
+    heartbeat. It is held for the whole run, and expires within half a minute if the process is
+    killed.
     """
     with userlock.global_lock(
         LOCK_ID, wait_timeout=0, lock_timeout=LEASE_SECONDS, heartbeat=True, priority="batch"
@@ -83,7 +83,7 @@ def _award(key: ndb.Key, run: NightlyRun) -> None:
         with userlock.global_lock(key.id(), wait_timeout=WAIT_SECONDS, priority="batch"):
             granted = time.perf_counter()
             learner = key.get()
-            if learner is None:  # gone since the query
+            if learner is None:  # deleted since the query
                 return
             demonstration.think()
             earned = badges.newly_earned(learner, learner.badges)

@@ -1,7 +1,7 @@
-"""Projects: created, archived, taken up again, deleted.
+"""Projects: created, archived, activated, deleted.
 
-That at most so many are active is a rule over several entities, which no single
-put can check. Under the lock it holds: nobody else counts and adds meanwhile.
+The limit of active projects is a rule over several entities, which no single put can check. Under
+the lock it holds: no other request counts and adds at the same time.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from sample_app.learning.learners import find_learner
 from sample_app.models import Learner, Project
 
 MOST_ACTIVE = 3
-#: All that a learner has stand on one page.
+#: The most projects on one page.
 MOST = 100
 
 
 def projects_of(learner_id: str) -> list[Project]:
-    """The learner's projects, the active ones first, then the latest. Reading needs no lock."""
+    """Return the learner's projects, active ones first, then the latest. Reading needs no lock."""
     found = Project.query(ancestor=ndb.Key(Learner, learner_id)).fetch(MOST)
     return sorted(found, key=lambda each: (each.active, each.created), reverse=True)
 
 
 def find_project(learner_id: str, project_id: int) -> Project:
-    """One of the learner's projects, or `Unknown`. Reading needs no lock."""
+    """Return one of the learner's projects, or raise `Unknown`. Reading needs no lock."""
     project: Project | None = _key(learner_id, project_id).get()
     if project is None:
         raise Unknown("project", str(project_id))
@@ -37,7 +37,7 @@ def create_project(learner_id: str, title: str) -> Project:
     """Add an active project.
 
     Raises:
-        ProjectExists: there is one of this title, as when a form is sent twice.
+        ProjectExists: there is one with this title, for example after a form was sent twice.
         TooManyProjects: `MOST_ACTIVE` are active.
     """
     with userlock.global_lock(learner_id, wait_timeout=5):
@@ -53,7 +53,7 @@ def create_project(learner_id: str, title: str) -> Project:
 
 
 def archive_project(learner_id: str, project_id: int) -> Project:
-    """Put a project away; it stays where it is, and does not count as active."""
+    """Archive a project, which then does not count as active."""
     with userlock.global_lock(learner_id, wait_timeout=5):
         project = find_project(learner_id, project_id)
         demonstration.think()
@@ -63,7 +63,7 @@ def archive_project(learner_id: str, project_id: int) -> Project:
 
 
 def activate_project(learner_id: str, project_id: int) -> Project:
-    """Take a project up again; `TooManyProjects` when `MOST_ACTIVE` are active."""
+    """Activate a project again; `TooManyProjects` when `MOST_ACTIVE` are active."""
     with userlock.global_lock(learner_id, wait_timeout=5):
         project = find_project(learner_id, project_id)
         demonstration.think()
@@ -75,7 +75,7 @@ def activate_project(learner_id: str, project_id: int) -> Project:
 
 
 def delete_project(learner_id: str, project_id: int) -> None:
-    """Delete a project; of one that is gone already, nothing is left to do."""
+    """Delete a project. A project that is already gone is no error."""
     with userlock.global_lock(learner_id, wait_timeout=5):
         _key(learner_id, project_id).delete()
 

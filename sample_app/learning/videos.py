@@ -1,4 +1,4 @@
-"""Videos: begun, and read on part by part."""
+"""Videos: begun, then read part by part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sample_app.models import Learner, VideoLog, Viewing
 
 
 def begin_video(learner_id: str, video: catalogue.Video, now: datetime.datetime) -> Learner:
-    """The first part's time runs from now on; of a video that is begun already, nothing changes."""
+    """Start the clock of the first part. For a video already begun, nothing changes."""
     with userlock.global_lock(learner_id, wait_timeout=5):
         learner = find_learner(learner_id)
         demonstration.think()
@@ -27,24 +27,24 @@ def begin_video(learner_id: str, video: catalogue.Video, now: datetime.datetime)
 def finish_part(
     learner_id: str, video: catalogue.Video, part: int, now: datetime.datetime
 ) -> tuple[Learner, int]:
-    """Points, seconds, the streak and a line in the log for a part; the next one begins.
+    """Award points, seconds, the streak and a log entry for a part; the next one begins.
 
-    `part` counts from 0. One that is finished already, as by a second press of
-    the button, is not counted again. Returns the learner and the points earned.
+    `part` counts from 0. A finished part is not counted again, for example after a double click.
+    Returns the learner and the points earned.
 
     Raises:
-        TooEarly: nobody reads that fast.
-        BadInput: the parts before it come first.
+        TooEarly: it was faster than anyone can read.
+        BadInput: earlier parts are not finished.
     """
     with userlock.global_lock(learner_id, wait_timeout=5):
         learner = find_learner(learner_id)
         demonstration.think()
         viewing = learner.viewing(video.slug)
         if viewing is None or not 0 <= part < len(video.parts) or part > viewing.parts_done:
-            raise BadInput("part", "the parts before this one come first")
+            raise BadInput("part", "finish the earlier parts first")
         if part < viewing.parts_done:
             return learner, 0
-        # By the server's clock: the browser's may say anything.
+        # By the server's clock: the browser's is not trusted.
         elapsed = (now - viewing.part_began).total_seconds()
         this = video.parts[part]
         if elapsed < this.least_seconds:

@@ -1,7 +1,7 @@
-"""The pages, one file for each thing that people do here.
+"""The pages, one file for each activity.
 
-Every form works without JavaScript: POST, redirect, GET. The handlers read what
-was sent, call one function of `sample_app.learning`, and say what came of it.
+Every form works without JavaScript: POST, redirect, GET. The handlers read the form, call one
+function of `sample_app.learning`, and report the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all pages share: the blueprint, and how they say that something is done."""
+"""The blueprint of all pages, and their messages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ views = flask.Blueprint("views", __name__)
 
 
 def to(endpoint: str, **values: Any) -> Response:
-    """A redirection to a page, which is then fetched with GET."""
+    """Return a redirection to a page, which is then fetched with GET."""
     return flask.redirect(flask.url_for(endpoint, **values), 303)
 
 
 def done(message: str) -> None:
-    """To be said on the next page, with what the lock did."""
+    """Show a message, and the request's locks, on the next page."""
     flask.flash(f"{message} {lock_notes.in_words()}".strip(), "done")
 
 
 def shown_streak(learner: Learner) -> int:
-    """The learner's streak as of today."""
+    """Return the learner's streak as of today."""
     return streaks.as_of(learner.streak, learner.last_active, today())

@@ -1,4 +1,4 @@
-"""Certificates, from their buttons on the front page."""
+"""The certificates' buttons on the front page."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def award_certificate() -> Response:
     done(
         f"Certificate “{course.title}” awarded for {course.price} points."
         if new
-        else f"The certificate “{course.title}” is there already."
+        else f"You already have the certificate “{course.title}”."
     )
     return to("views.home")

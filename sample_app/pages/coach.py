@@ -1,4 +1,4 @@
-"""The coach's page: the group at a glance, and a bonus for several learners at once."""
+"""The coach's page: an overview of the group, and a bonus for several learners at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sample_app.words import counted
 
 @views.get("/coach")
 def coach() -> str:
-    """The group. Reads without locks: nothing here is put back."""
+    """Show the group. Reads without locks: nothing here is put back."""
     found = coaching.find_coach(signed_in.coach_id())
     return flask.render_template(
         "coach.html",
@@ -26,14 +26,14 @@ def coach() -> str:
         shown_streak=shown_streak,
         most=validation.MAX_BONUS,
         longest_word=validation.MAX_WORD_LENGTH,
-        # Names this hand-out, so that a form that is sent twice gives once.
+        # The hand-out's id, so that a form that is sent twice gives once.
         hand_out=secrets.token_urlsafe(12),
     )
 
 
 @views.post("/coach")
 def give_bonus() -> Response:
-    """Give those who are ticked a bonus: all of them, or none."""
+    """Give the selected learners a bonus: all of them, or none."""
     coach_id = signed_in.coach_id()
     learner_ids = {validation.learner_id(each) for each in flask.request.form.getlist("learner")}
     if not learner_ids:
@@ -45,5 +45,5 @@ def give_bonus() -> Response:
         many = f"{len(learner_ids)} learners" if len(learner_ids) > 1 else "one learner"
         done(f"{counted(points, 'point')} each for {many}.")
     else:
-        done("This bonus has been given already; it counts once.")
+        done("This bonus was already given; it counts once.")
     return to("views.coach")

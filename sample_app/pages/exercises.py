@@ -1,4 +1,4 @@
-"""An exercise: its questions, and what was right."""
+"""An exercise: its questions, and the result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sample_app.web import today
 
 @views.get("/exercises/<slug>")
 def exercise(slug: str) -> str:
-    """The questions."""
+    """Show the questions."""
     asked = catalogue.exercise(slug)
     return _page(asked, [None] * len(asked.questions))
 
 
 @views.post("/exercises/<slug>")
 def answer_exercise(slug: str) -> str | Response:
-    """Points if all is right; else the questions again, with what was chosen and why not."""
+    """Award points if all is right; else show the questions again, with explanations."""
     asked = catalogue.exercise(slug)
     answers = _answers(asked)
     marked = exercises.answer_exercise(signed_in.learner_id(), asked, answers, today())
@@ -34,7 +34,7 @@ def answer_exercise(slug: str) -> str | Response:
 
 
 def _answers(asked: catalogue.Exercise) -> list[int | None]:
-    """What was chosen; anything that is no choice of the question's counts as none."""
+    """Return the selected answers. An invalid choice counts as none."""
     form = flask.request.form
     chosen = [form.get(f"question-{number}", "") for number in range(len(asked.questions))]
     return [

@@ -1,4 +1,4 @@
-"""The front page: who is learning today, and for those who are signed in, what there is to do."""
+"""The front page: the choice of a learner, or the signed-in learner's activities."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LEARNERS_PER_PAGE = 24
 
 @views.get("/")
 def home() -> str | Response:
-    """The learner's own page, or the list to choose from."""
+    """Show the learner's own page, or the list to choose from."""
     if "coach_id" in flask.session:
         return to("views.coach")
     if "learner_id" not in flask.session:
         return _choice()
     learner = Learner.get_by_id(signed_in.learner_id())
-    if learner is None:  # gone, as when the emulator has begun afresh
+    if learner is None:  # deleted, for example by a restart of the emulator
         signed_in.sign_out()
         return _choice()
     return flask.render_template(
@@ -43,7 +43,7 @@ def home() -> str | Response:
 
 @views.post("/learners")
 def create() -> Response:
-    """Add a learner, and sign in as this one."""
+    """Add a learner and sign in."""
     name = validation.name(field("name"))
     learner = learners.create_learner(validation.id_from_name(name), name)
     signed_in.sign_in(learner)
@@ -65,18 +65,18 @@ def _choice() -> str:
 
 
 def _certificates(learner_id: str) -> set[str]:
-    """The courses of which this learner has a certificate."""
+    """Return the courses that this learner has a certificate for."""
     keys = [Certificate.key_of(learner_id, course.slug) for course in catalogue.COURSES]
     return {each.course for each in ndb.get_multi(keys) if each}
 
 
 def _page_of_learners(after: str) -> tuple[list[Learner], str | None]:
-    """Learners by name, and where the next page begins; a made-up `after` is a 404."""
+    """Return learners by name, and the next page's cursor. An invalid `after` is a 404."""
     try:
         start = ndb.Cursor(urlsafe=after.encode("ascii")) if after else None
         found, cursor, more = (
             Learner.query().order(Learner.name).fetch_page(LEARNERS_PER_PAGE, start_cursor=start)
         )
-    except (ValueError, InvalidArgument):  # no cursor to us, or none to Datastore
+    except (ValueError, InvalidArgument):  # not a cursor, or not Datastore's
         flask.abort(404)
     return found, cursor.urlsafe().decode() if more and cursor else None

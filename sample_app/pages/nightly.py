@@ -1,4 +1,4 @@
-"""The nightly job by day: started by hand, and watched."""
+"""The nightly job by day: started by hand, and observed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sample_app.pages.blueprint import to, views
 
 @views.get("/nightly")
 def nightly() -> str:
-    """How the job is going, or went the last time."""
+    """Show the current or last run of the job."""
     run = job.latest_run()
     return flask.render_template("nightly.html", run=run, state=_state(run))
 
 
 @views.get("/nightly.json")
 def nightly_document() -> dict[str, Any]:
-    """The same, for the page's progress bar."""
+    """Return the same as JSON, for the page's progress bar."""
     run = job.latest_run()
     return {
         "over": _state(run) in {"over", "cut short", "never"},
@@ -34,18 +34,18 @@ def nightly_document() -> dict[str, Any]:
 
 @views.post("/nightly")
 def start_nightly() -> Response:
-    """Begin the job in the background; one that is under way is shown instead."""
+    """Start the job in the background, or show the one in progress."""
     run = job.latest_run()
     if _state(run) == "running":
         return to("views.nightly")
     background().start("nightly job", job.award_badges)
-    # The thread may not have written anything down yet, so the page is told which run is the
-    # one before.
+    # The thread may not have stored anything yet. The page therefore gets the name of the previous
+    # run.
     return to("views.nightly", after=_name(run))
 
 
 def _state(run: NightlyRun | None) -> str:
-    """`never`, `beginning`, `running`, `over`, or `cut short` where its process has died."""
+    """Return `never`, `beginning`, `running`, `over`, or `cut short` if its process has died."""
     after = flask.request.args.get("after")
     if after == _name(run):
         return "beginning"
@@ -56,7 +56,7 @@ def _state(run: NightlyRun | None) -> str:
     try:
         return "running" if userlock.holder(job.LOCK_ID) else "cut short"
     except userlock.LockServiceUnavailable:
-        return "running"  # Nobody can say; the next look tells.
+        return "running"  # Unknown for now; the next refresh shows it.
 
 
 def _name(run: NightlyRun | None) -> str:

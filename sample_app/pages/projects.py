@@ -1,4 +1,4 @@
-"""Projects: the list, each one's page, and the question before one is deleted."""
+"""Projects: the list, each one's page, and the confirmation of a deletion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sample_app.web import field
 
 @views.get("/projects")
 def all_projects() -> str:
-    """The learner's projects, and a form for a new one."""
+    """Show the learner's projects, and a form for a new one."""
     return flask.render_template(
         "projects.html",
         projects=projects.projects_of(signed_in.learner_id()),
@@ -24,7 +24,7 @@ def all_projects() -> str:
 
 @views.post("/projects")
 def create_project() -> Response:
-    """Begin a project."""
+    """Create a project."""
     title = validation.line("title", field("title"), longest=validation.MAX_TITLE_LENGTH)
     project = projects.create_project(signed_in.learner_id(), title)
     done(f"“{project.title}” has begun.")
@@ -33,14 +33,14 @@ def create_project() -> Response:
 
 @views.get("/projects/<int:project_id>")
 def project(project_id: int) -> str:
-    """One project."""
+    """Show one project."""
     found = projects.find_project(signed_in.learner_id(), project_id)
     return flask.render_template("project.html", project=found)
 
 
 @views.post("/projects/<int:project_id>")
 def change_project(project_id: int) -> Response:
-    """Archive a project or take it up again, as `state` says."""
+    """Archive or activate a project, depending on `state`."""
     match field("state"):
         case "archived":
             found = projects.archive_project(signed_in.learner_id(), project_id)
@@ -55,7 +55,7 @@ def change_project(project_id: int) -> Response:
 
 @views.get("/projects/<int:project_id>/delete")
 def ask_to_delete(project_id: int) -> str:
-    """The question before a project is deleted."""
+    """Ask for confirmation before a project is deleted."""
     found = projects.find_project(signed_in.learner_id(), project_id)
     return flask.render_template("project_delete.html", project=found)
 

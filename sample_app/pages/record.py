@@ -1,4 +1,4 @@
-"""What a learner has done: a page that everybody may read."""
+"""A learner's record: a public page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG_LINES = 8
 
 @views.get("/learners/<learner_id>")
 def record(learner_id: str) -> str:
-    """Everything about one learner. Reads without the lock: nothing here is put back."""
+    """Show everything about one learner. Reads without the lock: nothing here is put back."""
     learner = learners.find_learner(validation.learner_id(learner_id))
     return flask.render_template(
         "record.html",

@@ -1,4 +1,4 @@
-"""Signing in, by choosing a name, and out."""
+"""Signing in, by choosing a name, and signing out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sample_app.web import field
 
 @views.post("/sign-in")
 def sign_in() -> Response:
-    """As a learner or, with `coach`, as a coach."""
+    """Sign in as a learner or, with `coach`, as a coach."""
     coach = field("coach")
     if coach is not None:
         signed_in.sign_in(coaching.find_coach(str(coach)[: validation.MAX_ID_LENGTH]))
@@ -24,6 +24,6 @@ def sign_in() -> Response:
 
 @views.post("/sign-out")
 def sign_out() -> Response:
-    """Back to the list of names."""
+    """Sign out and return to the list of names."""
     signed_in.sign_out()
     return to("views.home")

@@ -1,4 +1,4 @@
-"""A video, told in words: begun, and read on part by part."""
+"""A video in words: begun, then read part by part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sample_app.web import field, now
 
 @views.get("/videos/<slug>")
 def video(slug: str) -> str:
-    """What has been read, and the part that comes next."""
+    """Show the parts that were read, and the next one."""
     shown = catalogue.video(slug)
     learner = learners.find_learner(signed_in.learner_id())
     return flask.render_template(
@@ -23,7 +23,7 @@ def video(slug: str) -> str:
 
 @views.post("/videos/<slug>")
 def read_on(slug: str) -> Response:
-    """Begin, or be done with a part (`part`, from 0) and go on to the next."""
+    """Begin, or finish a part (`part`, from 0) and continue with the next."""
     shown = catalogue.video(slug)
     learner_id = signed_in.learner_id()
     if field("part") is None:

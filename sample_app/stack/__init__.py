@@ -1,4 +1,4 @@
-"""Starts the emulator, memcached and the site together, and stops them together.
+"""The emulator, memcached and the site, started and stopped together.
 
 with Stack() as stack:
     urllib.request.urlopen(stack.app_url)

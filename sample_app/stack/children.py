@@ -1,4 +1,4 @@
-"""Child processes that are started, waited for until they answer, and always stopped."""
+"""Child processes: started, awaited until they answer, and always stopped."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from pathlib import Path
 _TETHER = Path(__file__).with_name("tether.py")
 _POLL_SECONDS = 0.02
 
-#: Long enough for a busy machine; a child that fails to start says so much sooner.
+#: Long enough for a busy machine. A child that fails to start reports it much sooner.
 START_SECONDS = 20.0
 
 
 class ChildDied(Exception):
-    """A child ended, or did not answer in time; the message carries its last output."""
+    """A child ended, or did not answer in time. The message contains its last output."""
 
 
 class Child:
     """One child process, the leader of a session of its own, with its output in a file.
 
-    A session of its own keeps Ctrl-C in the terminal from reaching it, so that
-    the children are stopped in order. On Linux it gets SIGTERM when the thread
-    that started it ends, however that happens: start children from a thread
-    that lives as long as they should.
+    Ctrl-C in the terminal does not reach its own session, so that the children are stopped in
+    order. On Linux it gets SIGTERM when the thread that started it ends, for whatever reason. So
+    start children from a thread that lives long enough.
     """
 
     def __init__(
@@ -52,9 +51,9 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process; does not wait until it answers. Output is appended to the log."""
+        """Start the process without waiting until it answers. Output is appended to the log."""
         if self.running:
-            raise RuntimeError(f"{self.name} is running already")
+            raise RuntimeError(f"{self.name} is already running")
         tether = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), self._user or "-"]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -69,23 +68,23 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id of the last start."""
+        """Return the process id of the last start."""
         if self._process is None:
             raise RuntimeError(f"{self.name} was not started")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (it may not answer yet)."""
+        """Return whether the process exists (it may not answer yet)."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended: as in `subprocess`, negative for a signal; None while it runs."""
+        """Return the exit code as in `subprocess`, negative for a signal; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def wait_until_it_answers(self, timeout: float = START_SECONDS) -> None:
-        """Ask again and again until it answers; raises `ChildDied` if it ends or takes too long."""
+        """Poll until it answers; raise `ChildDied` if it ends or takes too long."""
         deadline = time.monotonic() + timeout
         while True:
             if not self.running:
@@ -97,23 +96,23 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
     def report_of_death(self) -> str:
-        """One line on how it ended, and its last output."""
+        """Return one line about its end, and its last output."""
         return f"{self.name} ended ({self._how_it_ended()}).{self._said()}"
 
     def kill(self) -> None:
-        """SIGKILL the process itself and wait until it is gone. Its own children are left."""
+        """Send SIGKILL to the process alone and wait for its end. Its own children remain."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self, grace_seconds: float = 5.0) -> None:
-        """SIGTERM, then after the grace SIGKILL to all that is left of its group."""
+        """Send SIGTERM, and after the grace period SIGKILL to the rest of its group."""
         process = self._process
         if process is None or process.poll() is not None:
             return
         process.terminate()
-        # Look without reaping: until it is reaped its process group cannot be
-        # anybody else's, so the signal below hits nobody but its children.
+        # Poll without reaping: until it is reaped, its process group id cannot be reused. The
+        # signal below therefore reaches only its children.
         deadline = time.monotonic() + grace_seconds
         while not _has_exited(process.pid) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -128,12 +127,12 @@ class Child:
         self.wait_until_it_answers()
 
     def child_pids(self) -> list[int]:
-        """The process ids of its own children (gunicorn's workers). Linux only."""
+        """Return the process ids of its own children (gunicorn's workers). Linux only."""
         listing = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         return [int(pid) for pid in listing.read_text().split()]
 
     def last_lines(self, count: int = 15) -> list[str]:
-        """The end of its output."""
+        """Return the end of its output."""
         with contextlib.suppress(FileNotFoundError):
             return self.log_file.read_text(errors="replace").splitlines()[-count:]
         return []
@@ -141,7 +140,7 @@ class Child:
     def _said(self) -> str:
         lines = self.last_lines()
         if not lines:
-            return " It said nothing."
+            return " It had no output."
         return "\nIts last output:\n" + "\n".join(f"    {line}" for line in lines)
 
     def _how_it_ended(self) -> str:

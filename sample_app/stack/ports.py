@@ -9,13 +9,13 @@ LOOPBACK = "127.0.0.1"
 
 
 class PortTaken(Exception):
-    """A port that was asked for is in use, or is no port; says what to set."""
+    """A configured port is in use or invalid. The message names the setting to change."""
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` now."""
+    """Return whether a server could listen on `port` now."""
     with socket.socket() as probe:
-        # As servers do: a connection that lingers in TIME_WAIT does not count.
+        # As servers do: a connection in TIME_WAIT does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -25,7 +25,7 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """A port that is free now. Somebody else may take it before it is used."""
+    """Return a port that is free now. Another process may take it before it is used."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -33,7 +33,7 @@ def any_free() -> int:
 
 
 def from_environment(environ: Mapping[str, str], variable: str) -> int | None:
-    """The port that `variable` asks for, or None when it is not set."""
+    """Return the port in `variable`, or None if it is not set."""
     text = environ.get(variable, "").strip()
     if not text:
         return None
@@ -43,7 +43,7 @@ def from_environment(environ: Mapping[str, str], variable: str) -> int | None:
 
 
 def claim(port: int, *, user: str, variable: str) -> int:
-    """`port` if it is free, any free port for 0; raises `PortTaken` that says what to do."""
+    """Return `port` if it is free, any free port for 0; raise `PortTaken` with advice otherwise."""
     if port == 0:
         return any_free()
     if not is_free(port):
@@ -54,8 +54,8 @@ def claim(port: int, *, user: str, variable: str) -> int:
     return port
 
 
-def prefer(port: int, *, besides: Collection[int] = ()) -> int:
-    """`port` if it is free, else any free one; none of those that are spoken for."""
-    while port in besides or not is_free(port):
+def prefer(port: int, *, taken: Collection[int] = ()) -> int:
+    """Return `port` if it is free, else any free one, but none of `taken`."""
+    while port in taken or not is_free(port):
         port = any_free()
     return port

@@ -1,4 +1,4 @@
-"""How each of the three children is run, and how one sees that it answers."""
+"""The three children: their commands, and their health checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sample_app.stack.ports import LOOPBACK
 
 
 class OnPath(enum.Enum):
-    """Stands for "the one on the PATH, if there is one"."""
+    """A marker for "the one on the PATH, if there is one"."""
 
     ON_PATH = enum.auto()
 
@@ -28,10 +28,9 @@ _ANSWER_SECONDS = 1.0
 
 
 def emulator(port: int, *, concurrency_mode: str | None, log_file: Path) -> Child:
-    """The Datastore emulator, in memory; None: in its own default mode.
+    """Return the Datastore emulator, in memory; a mode of None is its own default.
 
-    That it accepts connections is all that is asked here; the site's health
-    check then reads from it.
+    Only its accepting connections is checked here. The site's health check reads from it.
     """
     mode = [] if concurrency_mode is None else ["--concurrency-mode", concurrency_mode]
     return Child(
@@ -44,16 +43,16 @@ def emulator(port: int, *, concurrency_mode: str | None, log_file: Path) -> Chil
 
 
 def memcached_binary() -> str | None:
-    """The path of the real memcached, if there is one."""
+    """Return the path of the real memcached, if there is one."""
     return shutil.which("memcached")
 
 
 def memcached(port: int, *, log_file: Path, binary: str | None) -> Child:
-    """memcached: the real `binary`, or the embedded server when that is None."""
+    """Return memcached: the real `binary`, or the embedded server if that is None."""
     if binary is None:
         command = [sys.executable, "-m", "emulator.memcache", "--port", str(port)]
     else:
-        # -U 0: no UDP. 64 MB is memcached's own default, said aloud.
+        # -U 0: no UDP. 64 MB is memcached's own default.
         command = [binary, "-l", LOOPBACK, "-p", str(port), "-U", "0", "-m", "64"]
     # memcached refuses to run as root.
     user = "nobody" if binary is not None and os.geteuid() == 0 else None
@@ -76,14 +75,14 @@ def site(
     settings: Mapping[str, str],
     log_file: Path,
 ) -> Child:
-    """The site under gunicorn. No preloading: each worker builds its own app after the fork."""
+    """Return the site under gunicorn. Each worker builds its own app, after the fork."""
     command = [
         *(sys.executable, "-m", "gunicorn", app),
         *("--bind", f"{LOOPBACK}:{port}", "--worker-class", "gthread"),
         *("--workers", str(workers), "--threads", str(threads)),
         *("--graceful-timeout", "3", "--access-logfile", "-", "--no-control-socket"),
     ]
-    # A proxy set for the machine must not stand between the site and loopback.
+    # A proxy for the machine must not apply to loopback.
     env = {**os.environ, "no_grpc_proxy": LOOPBACK, **settings}
     return Child(
         "the site",
@@ -96,7 +95,7 @@ def site(
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Return whether the port accepts connections."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=_ANSWER_SECONDS):
             return True

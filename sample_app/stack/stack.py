@@ -1,4 +1,4 @@
-"""The three processes that make the site, as one thing."""
+"""The site's three processes as one object."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from sample_app.stack.children import Child, ChildDied
 class Stack:
     """The emulator, memcached and the site under gunicorn, all on the loopback interface.
 
-    Every port may be 0 for any free one. `memcached_binary` None means the
-    embedded server; by default the real one is taken if it is on the PATH. `app`
-    is what gunicorn serves. Logs go to `log_dir`, or to a new temporary directory.
-    `concurrency_mode` is the emulator's; `lab` has the site serve the contention
-    lab's bench.
+    Every port may be 0 for any free one. A `memcached_binary` of None means the embedded server. By
+    default the real one is used if it is on the PATH. `app` is the application for gunicorn. Logs
+    go to `log_dir`, or to a new temporary directory. `concurrency_mode` is the emulator's. `lab`
+    makes the site serve the contention lab's bench.
 
-    After `stop`, or when the thread that called `start` ends, none of the
-    processes is left.
+    After `stop`, or after the end of the thread that called `start`, all processes have ended.
     """
 
     def __init__(
@@ -89,38 +87,38 @@ class Stack:
 
     @property
     def app_url(self) -> str:
-        """Where the site is, without a slash at the end."""
+        """Return the site's URL, without a slash at the end."""
         return f"http://{ports.LOOPBACK}:{self.port}"
 
     @property
     def site_address(self) -> str:
-        """The site's host and port."""
+        """Return the site's host and port."""
         return f"{ports.LOOPBACK}:{self.port}"
 
     @property
     def datastore_host(self) -> str:
-        """The emulator's address, as in DATASTORE_EMULATOR_HOST."""
+        """Return the emulator's address, as in DATASTORE_EMULATOR_HOST."""
         return f"{ports.LOOPBACK}:{self.datastore_port}"
 
     @property
     def memcached_address(self) -> str:
-        """memcached's host and port."""
+        """Return memcached's host and port."""
         return f"{ports.LOOPBACK}:{self.memcached_port}"
 
     @property
     def worker_pids(self) -> list[int]:
-        """The process ids of the site's workers. Linux only."""
+        """Return the process ids of the site's workers. Linux only."""
         return self.site.child_pids()
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """All three, in the order in which they are stopped."""
+        """Return all three, in the order in which they are stopped."""
         return self.site, self.memcached, self.emulator
 
     def start(self) -> None:
-        """Start all and wait until each answers; if one does not, stop all and raise."""
+        """Start all and wait until each answers. If one does not, stop all and raise."""
         try:
-            # All at once: none needs another one to come up, only to answer.
+            # All at once: none needs another one to start, only to answer.
             for child in reversed(self.children):
                 child.log_file.unlink(missing_ok=True)
                 child.start()
@@ -131,15 +129,15 @@ class Stack:
             raise
 
     def stop(self) -> None:
-        """Stop all that is running, the site first so that it can finish its requests."""
+        """Stop all running processes, the site first so that it can finish its requests."""
         with contextlib.ExitStack() as stopping:
             stopping.callback(self.emulator.stop)
-            # Without grace: it keeps nothing, and if asked may take a second.
+            # Without grace: it stores nothing, and a graceful end may take a second.
             stopping.callback(self.memcached.stop, grace_seconds=0)
             stopping.callback(self.site.stop)
 
     def check(self) -> None:
-        """Raise `ChildDied` when the site or the emulator has ended."""
+        """Raise `ChildDied` if the site or the emulator has ended."""
         for child in (self.site, self.emulator):
             if not child.running:
                 raise ChildDied(child.report_of_death())

@@ -1,13 +1,13 @@
-"""Run a command that ends when its parent ends, whatever ended the parent.
+"""A launcher for a command that ends when its parent ends, for whatever reason.
 
     python -I -S tether.py PARENT_PID USER COMMAND [ARGUMENT …]
 
-Run as a script between fork and exec: the same in `preexec_fn` would run Python
-in a forked, possibly multi-threaded process, which may deadlock. Linux only in
-effect; elsewhere the command merely runs.
+It runs as a script between fork and exec. `preexec_fn` would run Python in a forked, possibly
+multi-threaded process, which may deadlock. It has an effect on Linux only; elsewhere the command
+just runs.
 
-USER (or `-`) is dropped to here rather than by the command, because the kernel
-forgets the parent-death signal when a process changes its user.
+The script changes to USER (`-`: none), not the command, because the kernel clears the parent-death
+signal when a process changes its user.
 """
 
 import ctypes

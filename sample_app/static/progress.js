@@ -1,24 +1,24 @@
-// While a run is under way: shows how far it is, and the outcome when there is one.
+// Shows the progress of a run, then reloads the page for its outcome.
 const { run, what } = document.currentScript.dataset;
 const bar = document.getElementById("progress");
 const text = document.getElementById("progress-text");
 
-async function look() {
+async function poll() {
   try {
-    const told = await (await fetch(run, { cache: "no-store" })).json();
-    if (told.over) {
+    const progress = await (await fetch(run, { cache: "no-store" })).json();
+    if (progress.over) {
       location.reload();
       return;
     }
-    if (told.done) {
-      bar.max = told.of;
-      bar.value = told.done;
-      text.textContent = `${told.done} of ${told.of} ${what}.`;
+    if (progress.done) {
+      bar.max = progress.of;
+      bar.value = progress.done;
+      text.textContent = `${progress.done} of ${progress.of} ${what}.`;
     }
   } catch {
-    // The site may be starting again; the next look tells.
+    // The site may be restarting; poll again.
   }
-  setTimeout(look, 400);
+  setTimeout(poll, 400);
 }
 
-look();
+poll();

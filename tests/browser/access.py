@@ -1,4 +1,4 @@
-"""What keeps people out, as axe finds it."""
+"""Find accessibility problems with axe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SERIOUS = ("serious", "critical")
 
 
 def serious(page: Page) -> list[str]:
-    """What axe finds that keeps people out."""
+    """Return the serious accessibility problems of a page."""
     found: dict[str, Any] = Axe().run(page).response
     return [
         f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:120]})"

@@ -1,4 +1,4 @@
-"""The sample app in a real browser: the distribution's Chromium, headless."""
+"""Open the sample app in a real browser: the distribution's Chromium, headless."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from sample_app.stack import Stack
 from tests.servers import real
 
-#: Phones and desktops, by day and by night.
+#: The devices that pages are tested on.
 VIEWPORTS = {"phone": {"width": 375, "height": 812}, "desktop": {"width": 1280, "height": 800}}
 SCHEMES = ("light", "dark")
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The site with its demo learners."""
+    """Start the site with its demo learners."""
     stack = Stack(
         log_dir=tmp_path_factory.mktemp("site"), memcached_binary=real("memcached", "memcached")
     )
@@ -32,9 +32,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Gone before other tests: Playwright's event loop runs in this thread."""
+    """Start a browser. It ends before other tests: Playwright's event loop runs in this thread."""
     with sync_playwright() as playwright:
-        # --no-sandbox: tests may be run by root, whom Chromium's sandbox refuses.
+        # --no-sandbox: root may run the tests, and Chromium's sandbox refuses root.
         browser = playwright.chromium.launch(
             executable_path=real("chromium", "chromium"), args=["--no-sandbox"]
         )
@@ -44,12 +44,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, site: Stack) -> Iterator[Page]:
-    """A desktop's window."""
+    """Open a desktop window."""
     with browser.new_context(base_url=site.app_url, viewport={"width": 1280, "height": 800}) as it:
         yield it.new_page()
 
 
 @pytest.fixture(scope="session")
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures are put, to be looked at."""
+    """Return the folder of the screenshots."""
     return tmp_path_factory.mktemp("screenshots")

@@ -1,4 +1,4 @@
-"""What people do in front of the site."""
+"""Sign in to the site."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from playwright.sync_api import Page
 
 
 def sign_in(page: Page, name: str) -> None:
-    """As a learner or a coach, by choosing a name."""
+    """Sign in as a learner or a coach, by choosing a name."""
     page.goto("/")
     page.get_by_role("button", name=name).click()
     page.get_by_role("button", name="Sign out").wait_for()
 
 
 def join(page: Page, name: str) -> None:
-    """As somebody new, whom no other test knows."""
+    """Sign in as a new learner, unknown to other tests."""
     page.goto("/")
     page.get_by_label("Name").fill(name)
     page.get_by_role("button", name="Begin").click()

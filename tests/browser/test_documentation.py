@@ -92,7 +92,7 @@ def page_of(source: str) -> str:
 
 
 @pytest.mark.parametrize("source", [page for page in pages() if "/reference/" not in page])
-def test_a_page_shows_what_the_code_host_shows(built: Path, source: str) -> None:
+def test_a_page_shows_the_same_as_the_code_host(built: Path, source: str) -> None:
     """MkDocs reads Markdown in its own way: a list or a table can get lost without a warning."""
     text = (ROOT / source).read_text()
     markdown = MarkdownIt("commonmark").enable("table").render(text)
@@ -175,7 +175,7 @@ def small_site(folder: Path, home: str) -> subprocess.CompletedProcess[str]:
     return build(config, folder / "site")
 
 
-def test_what_is_wrong_is_an_error(tmp_path: Path) -> None:
+def test_mistakes_are_errors(tmp_path: Path) -> None:
     """The negative control."""
     done = small_site(tmp_path, GOOD + WRONG)
     assert done.returncode != 0
@@ -183,6 +183,6 @@ def test_what_is_wrong_is_an_error(tmp_path: Path) -> None:
         assert complaint in done.stdout + done.stderr
 
 
-def test_without_what_is_wrong_it_is_built(tmp_path: Path) -> None:
+def test_without_errors_it_is_built(tmp_path: Path) -> None:
     done = small_site(tmp_path, GOOD)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Breaking a lock in the inspector, as an operator does it; its views are in `test_pages`."""
+"""Test breaking a lock in the inspector, as an operator does it. `test_pages` has its views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.browser.conftest import SCHEMES, VIEWPORTS
 
 @pytest.fixture
 def service(site: Stack) -> Iterator[userlock.LockService]:
-    """The site's locks, for somebody who hangs."""
+    """Return a lock service on the site's store, for a holder that hangs."""
     url = f"memcache://{site.memcached_address}?prefix=learn"
     service = userlock.LockService.from_url(url)
     yield service
@@ -45,16 +45,16 @@ def test_breaking_a_lock(
             page.screenshot(path=screenshots / f"inspector-{at}-{device}-{scheme}.png")
             assert serious(page) == []
             wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-            assert wider <= 0, f"{at}: {wider} pixels are out of sight"
+            assert wider <= 0, f"{at}: {wider} pixels are hidden"
 
         page.goto("/userlock/")
         look("locks")
         page.get_by_role("button", name="Break the lock hanging").click()
-        expect(page.get_by_role("heading", name="Break the lock hanging?")).to_be_visible()
+        expect(page.get_by_role("heading", name="Break the lock “hanging”?")).to_be_visible()
         expect(page.get_by_text("POST /learners/hanging/exercises")).to_be_visible()
         look("question")
         assert service.holder("hanging") is not None, "it asks first"
-        page.get_by_role("button", name="Break it").click()
-        expect(page.get_by_role("heading", name="Broken")).to_be_visible()
+        page.get_by_role("button", name="Break the lock").click()
+        expect(page.get_by_role("heading", name="Lock broken")).to_be_visible()
         look("done")
     assert service.holder("hanging") is None

@@ -1,4 +1,4 @@
-"""The contention lab, as somebody uses it: what is lost without a lock, and what with one."""
+"""Test the contention lab: updates are lost without the lock, and none with it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sample_app.stack import Stack
 
 
 def run(page: Page, between: str) -> int:
-    """Choose, press Run, watch; how many updates the page says are lost."""
+    """Start a run. Return the number of lost updates that the page shows."""
     page.goto("/lab/")
     page.get_by_label(between, exact=True).check()
-    page.get_by_label("Clients at the same time").fill("6")
-    page.get_by_label("Requests of each").fill("8")
-    page.get_by_label("Thinking, in milliseconds").fill("10")
+    page.get_by_label("Concurrent clients").fill("6")
+    page.get_by_label("Requests per client").fill("8")
+    page.get_by_label("Time between read and write, in milliseconds").fill("10")
     page.get_by_role("button", name="Run", exact=True).click()
     row = page.get_by_role("row").filter(has_text="Lost updates")
     expect(row).to_be_visible(timeout=60_000)
@@ -26,9 +26,9 @@ def run(page: Page, between: str) -> int:
     return int(lost[1])
 
 
-def test_with_nothing_in_between_updates_are_lost_with_the_lock_none(page: Page) -> None:
-    assert run(page, "nothing: read, think, write") > 0
-    assert run(page, "the user lock") == 0
+def test_updates_are_lost_without_the_lock_and_none_with_it(page: Page) -> None:
+    assert run(page, "None: read, think, write") > 0
+    assert run(page, "User lock") == 0
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("svg.timeline")).to_have_count(2)
 
@@ -42,5 +42,5 @@ def test_progress_is_shown(browser: Browser, site: Stack, scripts: bool) -> None
         bar, timeline = page.locator("progress"), page.locator("svg.timeline")
         expect(bar.or_(timeline)).to_be_visible()
         while not scripts and bar.count():
-            page.get_by_role("link", name="Look again").click()
+            page.get_by_role("link", name="Refresh").click()
         expect(timeline).to_be_visible(timeout=60_000)

@@ -1,4 +1,4 @@
-"""What learners and coaches do, with JavaScript and without."""
+"""Test what learners and coaches do, with JavaScript and without."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.browser.people import join, sign_in
 
 @pytest.fixture(params=[True, False], ids=["scripts", "no-scripts"])
 def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Iterator[Page]:
-    """A phone's window, with JavaScript and without."""
+    """Open a phone's window, with JavaScript and without."""
     with browser.new_context(
         base_url=site.app_url,
         viewport={"width": 375, "height": 812},
@@ -26,7 +26,7 @@ def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Ite
 
 
 def newcomer(request: pytest.FixtureRequest) -> str:
-    """A name of this test's own; its beginning becomes the id."""
+    """Return a name of this test's own. Its beginning becomes the id."""
     scripts = "scripted" if request.node.callspec.params["window"] else "plain"
     return f"{scripts} {request.node.originalname.replace('_', ' ')}"
 
@@ -62,7 +62,7 @@ def test_a_video_is_not_to_be_rushed_through(window: Page, request: pytest.Fixtu
     expect(window.get_by_text("Twice a day the sea")).to_be_visible()
     window.get_by_role("button", name="I have read this").click()
     expect(window.get_by_role("status")).to_contain_text("That was quick!")
-    expect(window.get_by_text("0 of 4 parts are read")).to_be_visible()
+    expect(window.get_by_text("0 of 4 parts read")).to_be_visible()
 
 
 def test_a_project(window: Page, request: pytest.FixtureRequest) -> None:
@@ -100,11 +100,11 @@ def test_a_bonus_for_some(window: Page) -> None:
 def test_the_nightly_job(window: Page) -> None:
     window.goto("/nightly")
     window.get_by_role("button", name="Run it now").click()
-    report = window.get_by_text("The latest run")
-    look_again = window.get_by_role("link", name="Look again")
+    report = window.get_by_text("Latest run")
+    refresh = window.get_by_role("link", name="Refresh")
     while not report.count():
-        if look_again.count():  # without JavaScript
-            look_again.click()
+        if refresh.count():  # without JavaScript
+            refresh.click()
     expect(report).to_be_visible()
 
 
@@ -116,7 +116,7 @@ def test_signing_out(window: Page) -> None:
 
 def test_a_form_of_another_site_is_refused(page: Page, site: Stack) -> None:
     sign_in(page, "Dalia Haddad")
-    # Another site to the browser: the cookies go along with a same-site form at most.
+    # To the browser this is another site: it sends the cookies with same-site forms at most.
     elsewhere = site.app_url.replace("127.0.0.1", "localhost")
     page.route(f"{elsewhere}/**", lambda route: route.fulfill(body=FORM.format(site.app_url)))
     page.goto(f"{elsewhere}/trap")

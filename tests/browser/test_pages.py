@@ -1,4 +1,4 @@
-"""Each page, on a phone and on a desktop, in both schemes: readable, accessible, without errors."""
+"""Test each page on phone and desktop, light and dark: readable, accessible, without errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.browser.conftest import SCHEMES, VIEWPORTS
 from tests.browser.people import sign_in
 from tests.waiting import wait_until
 
-#: Each with who looks at it.
+#: Each page with the user that is signed in.
 PAGES = [
     ("", "/"),
     ("", "/learners/ada"),
@@ -33,7 +33,7 @@ PAGES = [
     ("Mira Solberg", "/coach"),
     ("", "/lab/"),
     ("", "/lab/runs/RUN"),
-    ("", "/lab/runs/RUN?beside=OTHER"),
+    ("", "/lab/runs/RUN?other=OTHER"),
     ("", "/userlock/"),
     *(
         ("", f"/userlock/{view}")
@@ -44,7 +44,7 @@ PAGES = [
 
 @pytest.fixture(scope="module")
 def places(browser: Browser, site: Stack) -> dict[str, str]:
-    """What there is to be looked at: two runs of the lab, a project."""
+    """Make two runs of the lab, and a project. Return their addresses."""
     with browser.new_context(base_url=site.app_url) as context:
         page = context.new_page()
         sign_in(page, "Ada Lindqvist")
@@ -105,16 +105,16 @@ def test_a_page(
         page.screenshot(path=screenshots / f"{picture}-{device}-{scheme}.png", full_page=True)
         assert serious(page) == []
         wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-        assert wider <= 0, f"{wider} pixels are out of sight"
+        assert wider <= 0, f"{wider} pixels are hidden"
         assert said == []
 
 
 def wrong(message: Any) -> bool:
-    # A page that is not there is meant to be reported.
+    # The browser reports the missing page, as it should.
     return message.type in ("error", "warning") and "404" not in message.text
 
 
-def test_the_check_finds_what_keeps_people_out(page: Page) -> None:
+def test_the_check_finds_inaccessible_pages(page: Page) -> None:
     """The negative control."""
     page.set_content("<html><body><img src='x'><input><p style='color:#ddd'>pale</p></body></html>")
     found = " ".join(serious(page))
@@ -141,7 +141,7 @@ def test_the_keyboard_reaches_everything(page: Page, who: str, path: str) -> Non
     if who:
         sign_in(page, who)
     page.goto(path)
-    # Of a group of radio buttons, the one that is chosen, else the first.
+    # Of a group of radio buttons, the chosen one, or the first.
     wanted = page.evaluate(
         "[...document.querySelectorAll('a[href], button, select, input:not([type=hidden])')]"
         ".filter(e => !e.disabled && (e.type !== 'radio' || e === ("

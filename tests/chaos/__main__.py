@@ -1,10 +1,10 @@
-"""The trial by itself: `make chaos DURATION=300 SEED=7`, or
+"""The command `make chaos DURATION=300 SEED=7`, or
 
     python -m tests.chaos --seconds 300 --seed 7 --out FOLDER
 
-It goes in rounds of up to five minutes, in turn with the emulator in its
-optimistic and in its pessimistic mode, each with servers of its own. Exit code
-1, and the notes around it, if anything is wrong. To repeat one round: --round.
+It runs in rounds of up to five minutes, alternating between the emulator's optimistic and
+pessimistic modes, each with servers of its own. If anything is wrong, it prints the surrounding
+records and exits with 1. To repeat one round: --round.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> int:
         for finding in result.verdict.findings[:_MOST_EXCERPTS]:
             _show(result, finding)
         if result.verdict.findings:
-            print(f"The notes of this round are in {folder}. The same programs and faults:")
+            print(f"The records of this round are in {folder}. To repeat it:")
             again = f"--seconds {options.seconds:g} --seed {seed} --round {number + 1}"
             print(f"    python -m tests.chaos {again}", flush=True)
         else:
@@ -65,10 +65,12 @@ def _show(result: Result, finding: Finding) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300.0, help="of all rounds together")
-    parser.add_argument("--seed", default="", help="of programs and faults (default: a random one)")
-    parser.add_argument("--out", type=Path, default=Path(".run/chaos"), help="for the report")
-    parser.add_argument("--round", type=int, help="only this one, from 1 on")
+    parser.add_argument("--seconds", type=float, default=300.0, help="total duration of all rounds")
+    parser.add_argument("--seed", default="", help="seed of programs and faults (default: random)")
+    parser.add_argument(
+        "--out", type=Path, default=Path(".run/chaos"), help="folder for the report"
+    )
+    parser.add_argument("--round", type=int, help="only this round, counted from 1")
     return parser.parse_args()
 
 

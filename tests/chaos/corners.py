@@ -1,4 +1,4 @@
-"""Operations in which several writes meet in one object, one request or one turn of ndb's loop."""
+"""Operations in which several writes share one object, one request or one turn of ndb's loop."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.chaos.request import (
 )
 from userlock.ndb.transactions import finish_writes
 
-#: For so long one of two threads waits for the other at the most, in seconds.
+#: The longest time for which one of two threads waits for the other, in seconds.
 _MEETS_SECONDS = 30.0
 
-#: Wait for what was begun, and note what was told.
+#: Functions that wait for a begun write and record its outcome.
 Waiting = list[Callable[[], object]]
 
 
@@ -51,7 +51,7 @@ def _shared(request: Request) -> None:
 
 
 def _in_turns(request: Request, changes: Changes) -> None:
-    """Each thread changes the object and begins a put; they wait for their puts at once."""
+    """Have each thread change the object and begin a put. They wait for their puts at once."""
     mutex = threading.Lock()
 
     def change_and_put() -> None:
@@ -66,7 +66,7 @@ def _in_turns(request: Request, changes: Changes) -> None:
 
 
 def _at_once(request: Request, changes: Changes, put: Callable[[], object] | None = None) -> None:
-    """Both put the object as it is, at the same moment."""
+    """Have both threads put the object as it is, at the same moment."""
     changes.change()
     changes.change()
     meeting = threading.Barrier(2, timeout=_MEETS_SECONDS)
@@ -86,7 +86,7 @@ def _one_in_a_transaction(request: Request, changes: Changes) -> None:
 
 @contextlib.contextmanager
 def _beside(request: Request, action: Callable[[], None]) -> Iterator[None]:
-    """Another thread does that meanwhile, by the same guard: `suppress` is each thread's own."""
+    """Run the action in another thread meanwhile, with the same guard: `suppress` is per thread."""
 
     def guarded() -> None:
         with request.suppressed():
@@ -103,7 +103,7 @@ _OF_TWO_THREADS = (_in_turns, _at_once, _one_in_a_transaction)
 
 
 def _put_in_hook(request: Request) -> None:
-    """The hook of a put puts the same object; perhaps while an earlier put is under way."""
+    """Put the same object in the hook of a put, perhaps while an earlier put is in progress."""
     waits, under_way = divmod(request.operation.variant % 4, 2)
     for name, entity in request.read():
         changes = request.changes(name, entity)
@@ -120,7 +120,7 @@ def _put_in_hook(request: Request) -> None:
 
 
 def _change_and_put(changes: Changes, waiting: Waiting, *, waits: bool) -> None:
-    """In a hook: another change, and a put of it; and one more change, for the put around it."""
+    """Make a change in a hook and put it, then make another one for the surrounding put."""
     changes.change()
     if waits:
         changes.put()
@@ -130,7 +130,7 @@ def _change_and_put(changes: Changes, waiting: Waiting, *, waits: bool) -> None:
 
 
 def _put_graph(request: Request) -> None:
-    """The hook of a parent puts its child, whose hook may put the parent."""
+    """Put a parent whose hook puts its child, whose hook may put the parent."""
     waits, back = divmod(request.operation.variant % 4, 2)
     for name, entity in request.read():
         kept = request.read_one(child_of(name))
@@ -144,7 +144,7 @@ def _put_graph(request: Request) -> None:
         other = functools.partial(_change_and_put, child, waiting, waits=bool(waits))
         parent.entity.before_next_put(other)
         parent.put()
-        child.put()  # of the change that came last
+        child.put()  # of the last change
         _wait_for_each(waiting)
         parent.settle()
         child.settle()
@@ -154,9 +154,9 @@ def _put_graph(request: Request) -> None:
 
 
 def _put_multi(request: Request) -> None:
-    """All of them, or none if one is refused at once; a put of one may be under way."""
+    """Put all of them, or none if one is refused at once. A put of one may be in progress."""
     every = [request.changes(name, entity) for name, entity in request.read()]
-    # What is refused comes last: the others were begun before.
+    # Refused entities come last: the others were begun before.
     every.sort(key=lambda changes: request.forbids(changes.name))
     allowed = [changes for changes in every if not request.forbids(changes.name)]
     waiting: Waiting = []
@@ -171,11 +171,12 @@ def _put_multi(request: Request) -> None:
         changes.settle()
 
 
-# --- whose outcome nobody asks for ----------------------------------------------------------
+# --- without awaiting the outcome --------------------------------------------------------
 
 
 def _drop(request: Request) -> None:
-    """If the lock is left, or the request ends, without an error, all has landed."""
+    """Begin writes and drop their futures. If the lock or the request ends without an error, all
+    have landed."""
     begun: list[Write] = []
 
     def put_and_leave() -> None:
@@ -199,7 +200,7 @@ def _drop(request: Request) -> None:
 
 
 def _begin_and_drop(request: Request, name: str, entity: Any, begun: list[Write]) -> None:
-    """A put, or a delete of what the context cache has."""
+    """Begin a put, or a delete of an entity in the context cache."""
     begin: Callable[[], object]
     if request.operation.variant % 2 and request.operation.read is Read.GET and entity is not None:
         write = request.write(name, entity.last, deletes=True)
@@ -216,7 +217,7 @@ def _begin_and_drop(request: Request, name: str, entity: Any, begun: list[Write]
 
 
 def _drop_beside(request: Request, found: list[Found], begun: list[Write]) -> None:
-    """In a tasklet, while several others are put in one call, of which one is refused."""
+    """Begin writes in a tasklet, during a put of several others, one of which is refused."""
     several = [(name, entity) for name, entity in found if not request.forbids(name)]
     (dropped, dropped_entity), *others = several
     others += [(name, entity) for name, entity in found if request.forbids(name)]
@@ -241,7 +242,7 @@ def _drop_beside(request: Request, found: list[Found], begun: list[Write]) -> No
 
 # --- contexts within contexts ---------------------------------------------------------------
 
-#: How many contexts deep to read, and to write.
+#: The nesting depths of the contexts of the read and of the write.
 _DEPTHS = ((0, 1), (0, 2), (1, 2), (1, 0))
 
 
@@ -250,7 +251,7 @@ def _apart(
     write: Callable[[list[Found]], Waiting],
     prepare: Callable[[list[Found]], Waiting] = lambda _: [],
 ) -> None:
-    """Read and prepare in one context, and write in another; wait for it there, or outside."""
+    """Read and prepare in one context, and write in another. Wait there, or outside."""
     variant = request.operation.variant
     read_at, write_at = _DEPTHS[variant % 4]
     waiting: Waiting = []
@@ -285,7 +286,7 @@ def _put_apart(request: Request) -> None:
 
 
 def _delete_apart(request: Request) -> None:
-    """Perhaps after a put, which has landed or is under way."""
+    """Delete in another context, perhaps after a put that has landed or is in progress."""
     every: list[Changes] = []
     put_before = request.operation.variant // 8
 
@@ -334,16 +335,16 @@ def _rename_what_was_read_before(request: Request) -> None:
 
 
 def _rename_one(request: Request, name: str, entity: Any, other: Any) -> None:
-    """Put an entity under the other of its names, then delete it under the one that it had.
+    """Put an entity under its other name, then delete it under its first name.
 
-    If there is none, make it; if there are two, the first meets the second.
+    If there is none, create it. If both exist, the first one replaces the second.
     """
     old, new = name, other_name_of(name)
     if entity is None:
         old, new, entity = new, old, other
     if entity is None:
         changed, write = request.changed(name, None)
-        request.told(write, changed.put)
+        request.report(write, changed.put)
         return
     key, last = entity.key, entity.last
     put = request.write(new, None)
@@ -352,17 +353,19 @@ def _rename_one(request: Request, name: str, entity: Any, other: Any) -> None:
         waiting: Waiting = [request.begun(put, entity.put_async)]
         waiting.append(request.begun(request.write(old, last, deletes=True), key.delete_async))
         _wait_for_each(waiting)
-    elif request.told(put, entity.put):
-        request.told(request.write(old, last, deletes=True), key.delete)
+    elif request.report(put, entity.put):
+        request.report(request.write(old, last, deletes=True), key.delete)
         changed, again = request.changed(new, entity)
-        request.told(again, changed.put)
+        request.report(again, changed.put)
 
 
 # --- suppress, in tasklets ------------------------------------------------------------------
 
 
 def _in_tasklets(request: Request) -> None:
-    """The code that waits for the tasklets may be in a block of its own: that is not theirs."""
+    """Write in tasklets. The waiting code may be in a suppress block of its own, which does not
+    apply.
+    """
     one = _Tasklets(request)
     first, second, third = request.operation.entities
     variant = request.operation.variant
@@ -372,7 +375,7 @@ def _in_tasklets(request: Request) -> None:
     else:
         running.append(one.suppressed(first, then=third))
     if variant // 2 % 2:
-        with userlock.suppress("who waits for tasklets does not answer for them"):
+        with userlock.suppress("the awaiting code does not vouch for its tasklets"):
             tasklets.wait_all(running)
     else:
         tasklets.wait_all(running)
@@ -381,18 +384,18 @@ def _in_tasklets(request: Request) -> None:
 
 
 class _Tasklets:
-    """Tasklets, and in which order they go on.
+    """Tasklets, and the order of their steps.
 
-    suppressed         opens its block ──────────────────── puts, closes it
-    without                             puts: is checked
-    suppressed_longer                   opens its block ───────────────────── puts, closes it
-    outlived           (begun in the first block) ───────────────────────── puts: is checked
+    suppressed         opens its block ──────────────────── puts, closes it without
+    puts: is checked suppressed_longer                   opens its block ───────────────────── puts,
+    closes it outlived           (begun in the first block) ───────────────────────── puts: is
+    checked
     """
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._opened = tasklets.Future("a block is open")
-        self._written = tasklets.Future("somebody without a block has written meanwhile")
+        self._written = tasklets.Future("a tasklet without a block has written meanwhile")
         self._closed = tasklets.Future("the block is closed")
 
     @ndb.tasklet
@@ -457,13 +460,13 @@ def _reached(point: Any) -> None:
 
 
 def _put_past(request: Request) -> None:
-    """The last one is not put by its model, and so are the others, or not."""
+    """Put past the library: the last entity is not put by its model; the others may be."""
     found = request.read()
     every = request.operation.variant % 2
     for number, (name, entity) in enumerate(found, 1):
         past = bool(every) or number == len(found)
         changed, write = request.changed(name, entity, past=past)
-        request.told(write, functools.partial(_send, changed) if past else changed.put)
+        request.report(write, functools.partial(_send, changed) if past else changed.put)
 
 
 def _send(entity: Any) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a trial. One that is killed leaves what it has noted, and another comes."""
+"""The processes of a run. A killed one leaves its records and is replaced."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.chaos.record import Recorder
 from tests.chaos.worker import Config
 
 _ROOT = Path(__file__).parents[2]
-#: Of their wall clocks, one after the other.
+#: The skews of their wall clocks, one after the other.
 _SKEWS = (1.0, 0.0, -1.0, 0.5)
-#: Of what a process has said last.
+#: The length of a process's last output that is kept.
 _SAID_CHARACTERS = 4000
 
 
@@ -49,7 +49,7 @@ class _Member:
         assert ready, f"a process did not start:\n{self.said()}"
 
     def go(self, seconds: float) -> None:
-        """Let it begin; it is ready."""
+        """Let it begin. It is ready."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.close()
@@ -70,7 +70,7 @@ class Crew:
     """Several processes, each with programs of its own. Use `gathered`. Thread-safe.
 
     Attributes:
-        notes: the files with the notes of all, of those that were killed as well.
+        notes: the files with the records of all processes, killed ones included.
     """
 
     def __init__(self, config: Config, stack: ExitStack) -> None:
@@ -81,7 +81,7 @@ class Crew:
         self._mutex = threading.Lock()
 
     def enlist(self, mix: str, threads: int, outage: str) -> _Member:
-        """One more, that will soon be ready to begin. See `Config`."""
+        """Start another process, which will soon be ready. See `Config`."""
         with self._mutex:
             config = dataclasses.replace(
                 self._config,
@@ -98,24 +98,24 @@ class Crew:
         return member
 
     def wait_until_ready(self) -> None:
-        """Wait for those who have just been enlisted."""
+        """Wait for the processes that were started last."""
         for member in self._members:
             member.wait_until_ready()
 
     def go(self, seconds: float) -> None:
-        """Let all of them begin: they begin new operations for so long."""
+        """Let all processes begin; they begin new operations for this time."""
         for member in self._members:
             member.go(seconds)
 
     def kill(self, whom: float, recorder: Recorder, until: float) -> None:
-        """Kill one of them; another takes its place, and goes on until then (`time.monotonic`).
+        """Kill a process. Another one replaces it until then (`time.monotonic`).
 
-        The first is let live: what it leaks has the whole time to show.
+        The first process is never killed: leaks in it have the whole run to show.
 
         Args:
-            whom: which, as a share of them, from 0 to below 1.
-            recorder: is told.
-            until: when the other ends.
+            whom: the process, as a share of all, from 0 to below 1.
+            recorder: records the event.
+            until: the end of the replacement.
         """
         with self._mutex:
             member = self._members.pop(1 + int(whom * (len(self._members) - 1)))
@@ -127,7 +127,7 @@ class Crew:
         new.go(max(0.0, until - time.monotonic()))
 
     def stop(self, whom: float, recorder: Recorder, seconds: float) -> None:
-        """Let one of them stand still for so long; any of them. See `kill`."""
+        """Stop a process for this time; any of them. See `kill`."""
         with self._mutex:
             member = self._members[int(whom * len(self._members))]
         with recorder.span(PROCESS_STOPPED, who=member.config.name):
@@ -136,10 +136,10 @@ class Crew:
             os.kill(member.process.pid, signal.SIGCONT)
 
     def finish(self, patience: float) -> list[Finding]:
-        """Wait for those who are left; which of them did not end as they should.
+        """Wait for the remaining processes and return those with a wrong end.
 
         Args:
-            patience: for how long to wait, in seconds.
+            patience: the longest wait, in seconds.
         """
         deadline = time.monotonic() + patience
         findings = []
@@ -152,28 +152,28 @@ class Crew:
 
 
 def how_it_ended(process: subprocess.Popen[str], patience: float) -> tuple[Kind, str] | None:
-    """What is wrong with the end of a process; it has ended then.
+    """Wait for the end of a process and return what is wrong with it, if anything.
 
     Args:
-        process: is to end by itself, with exit code 0.
-        patience: for how long to wait for that, in seconds; a moment at least.
+        process: should end by itself, with exit code 0.
+        patience: the longest wait for that, in seconds; a moment at least.
     """
     try:
         code = process.wait(max(0.1, patience))
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGABRT)  # it says where it stands
+        process.send_signal(signal.SIGABRT)  # it prints its position
         process.wait()
-        return Kind.STUCK, "it stood at"
+        return Kind.STUCK, "stuck at"
     return None if code == 0 else (Kind.CRASHED, f"exit code {code}")
 
 
 @contextlib.contextmanager
 def gathered(config: Config, members: Sequence[tuple[str, int, str]]) -> Iterator[Crew]:
-    """A crew that is ready to begin; none of it is left afterwards.
+    """Yield a crew that is ready to begin; end all its processes afterwards.
 
     Args:
-        config: of each, but for what is its own. Its `out` is the folder for their notes.
-        members: of each the mix of its programs, its threads and its outage policy.
+        config: the common part of all configurations. Its `out` is the folder for the records.
+        members: of each process the mix of its programs, its threads and its outage policy.
     """
     with ExitStack() as stack:
         crew = Crew(config, stack)

@@ -1,4 +1,4 @@
-"""What may be wrong with a trial, and how it is told."""
+"""The kinds of errors that a run can reveal, and their text."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import enum
 
 
 class Kind(enum.Enum):
-    """What may be wrong."""
+    """The kind of an error."""
 
-    LOST = "accepted, and lost"
-    FORKED = "two have landed on one"
-    PHANTOM = "refused, or never made, and there"
-    UNCHECKED = "not allowed, and let through"
+    LOST = "accepted but lost"
+    FORKED = "two writes with the same predecessor"
+    PHANTOM = "refused or never made, but stored"
+    UNCHECKED = "forbidden but not refused"
     TWICE = "there twice"
     TORN = "a part of a transaction"
-    MISCOUNTED = "another count than there are writes"
-    OVERLAP = "two hold one lock"
-    OUTDATED = "read under a lock, and older than what was written under it before"
-    OVERTAKEN = "a waiter was passed"
-    LATE = "told later than promised"
+    MISCOUNTED = "count differs from the number of writes"
+    OVERLAP = "two holders of one lock"
+    OUTDATED = "stale read under a lock"
+    OVERTAKEN = "waiter overtaken"
+    LATE = "result later than guaranteed"
     STUCK = "never ended"
-    CRASHED = "ended with an error of its own"
-    LEAK = "more than there should be"
+    CRASHED = "unexpected error"
+    LEAK = "resource leak"
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """One error.
 
     Attributes:
-        kind: what it is.
-        about: the id of the write, the attempt or the process that it is about.
-        detail: for people.
-        place: the lock or the entity that it happened to, if any: whose history to look at.
-        at: when, in seconds on the machine's clock, if that is known.
+        kind: its kind.
+        about: the id of the write, the attempt or the process.
+        detail: an explanation.
+        place: the lock or the entity, if any, whose history is relevant.
+        at: its time in seconds on the machine's clock, if known.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""What a process uses: threads, connections, memory, objects."""
+"""The resource usage of a process: threads, connections, memory, objects."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def gauged(ports: tuple[int, ...], *, objects: bool = False) -> dict[str, int]:
-    """What this process uses now.
+    """Return the present usage of this process.
 
     Args:
-        ports: of the servers to which connections are counted.
-        objects: whether to count blocks of memory that objects have, after a collection.
+        ports: the servers' ports, whose connections are counted.
+        objects: whether to count the memory blocks of objects, after a garbage collection.
     """
     facts = {
         "threads": threading.active_count(),
@@ -31,7 +31,7 @@ def gauged(ports: tuple[int, ...], *, objects: bool = False) -> dict[str, int]:
 
 
 def _connections(ports: tuple[int, ...]) -> int:
-    """How many of this process's sockets are connected to one of these ports."""
+    """Return the number of this process's sockets that are connected to one of these ports."""
     inodes = set()
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
         columns = line.split()

@@ -1,4 +1,4 @@
-"""What goes wrong: random deeds, the same for the same seed, whenever they are done."""
+"""The faults: random events, the same for the same seed, at any times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos.programs import one_of
 
 
 class Harm(enum.Enum):
-    """Who does harm, and how often: least and most seconds in between."""
+    """A source of faults, with the least and longest time between two, in seconds."""
 
     MEMCACHED = (1.5, 5.0)
     NETWORK = (0.5, 3.0)
@@ -28,15 +28,15 @@ CLOCK_SET = "wall clock set"
 PROCESS_STOPPED, PROCESS_KILLED = "process stopped", "process killed"
 EMULATOR_KILLED = "emulator killed"
 
-#: After these memcached may have lost any record.
+#: The faults after which memcached may have lost any record.
 LOSSES = frozenset({RESTARTED, RESTARTED_TWICE, DOWN, FILLED})
-#: These are the network's and memcached's as well, but nothing is lost. Wall clocks are among them,
-#: for those who line up again are placed by theirs.
+#: The other faults of the network and of memcached, without loss of data. Wall clocks are among
+#: them, because a waiter that rejoins the queue is placed by its own.
 TROUBLES = frozenset({STOPPED, CLOCK_SET, *(trouble.value for trouble in Trouble)})
-#: Of one process; the last one is what a busy machine does by itself.
+#: The faults that stop a process. The last one happens on a busy machine by itself.
 STOPS = frozenset({PROCESS_STOPPED, PROCESS_KILLED, "process starved"})
 
-#: What the emulator does once, by what it is called here: how often, and what it calls it.
+#: The emulator's faults by their name here: the frequency, and the emulator's arguments.
 FAULTS: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "commit applied, reply lost": (4, {"fault": "drop_reply"}),
     "commit aborted": (3, {"fault": "abort"}),
@@ -54,16 +54,16 @@ FAULTS: Mapping[str, tuple[int, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Deed:
-    """One thing that goes wrong.
+    """One fault.
 
     Attributes:
-        what: it is; also what it is noted as.
-        pause: for how long whoever does it waits before, in seconds.
-        seconds: for how long it lasts; of what is done twice, how long after the first time.
-        whom: which of the processes, as a share of them, from 0 to below 1.
-        weather: of the network.
-        cuts: whether all its connections break at once as well.
-        offset: by how much the wall clock is wrong meanwhile, in seconds.
+        what: its name, also in the records.
+        pause: the time before it, in seconds.
+        seconds: its duration; of a double fault, the time between the two.
+        whom: the process, as a share of all, from 0 to below 1.
+        weather: the network's behaviour.
+        cuts: whether all connections also break at once.
+        offset: the error of the wall clock meanwhile, in seconds.
     """
 
     what: str
@@ -76,7 +76,7 @@ class Deed:
 
 
 def deeds(seed: str, harm: Harm) -> Iterator[Deed]:
-    """All that one of them does, without an end."""
+    """Yield the faults of one source, without end."""
     random = Random(f"{seed}/{harm.name}")
     while True:
         yield _DRAWN[harm](random, random.uniform(*harm.value))
@@ -86,7 +86,7 @@ def _of_memcached(random: Random, pause: float) -> Deed:
     what = one_of(random, {RESTARTED: 3, RESTARTED_TWICE: 1, DOWN: 2, STOPPED: 4, FILLED: 2})
     seconds = random.uniform(0.2, 1.0) if random.random() < 0.6 else random.uniform(1.0, 4.5)
     if what == RESTARTED_TWICE:
-        # Few changes in between, so that the numbers of versions come again.
+        # Few changes in between, so that version numbers repeat.
         seconds = random.uniform(0.0, 0.2)
     return Deed(what, pause, seconds)
 

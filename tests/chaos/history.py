@@ -1,4 +1,4 @@
-"""The notes of all processes of a trial, read and put together."""
+"""The records of all processes of a run, read and combined."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Asked(Attempt):
     """One attempt at a lock, with the lease that it got.
 
     Attributes:
-        id: no other attempt has it.
-        token: of the lease.
-        degraded: the lease was taken without the store's word.
-        confirmed: when the store gave its word after all.
-        deadline: until when the lease is known to have run, by the holder's clock.
-        error: by which it was told that it could not have the lock.
-        overslept: for how long altogether the machine let it sleep beyond what it asked for.
+        id: unique.
+        token: the lease's token.
+        degraded: whether the lease was degraded at first.
+        confirmed: the time when the store confirmed a degraded lease.
+        deadline: the known end of the lease, by the holder's clock.
+        error: the error that reported the failure.
+        overslept: total time that sleeps took longer than requested.
     """
 
     id: str = ""
@@ -40,30 +40,30 @@ class Asked(Attempt):
 
     @property
     def ended(self) -> float | None:
-        """When it was told; None: it never was, for its process was killed."""
-        return self.gave_up if self.granted is None else self.granted
+        """Return the time of its result, or None if its process was killed before."""
+        return self.failed if self.granted is None else self.granted
 
     @property
     def held_from(self) -> float | None:
-        """From when on it had the lock by the store's word; None: never."""
+        """Return the time of the store's grant, or None."""
         return self.confirmed if self.degraded else self.granted
 
     @property
     def held_until(self) -> float:
-        """Until when it took itself for the holder."""
+        """Return the time until which it regarded itself as the holder."""
         return self.deadline if self.released is None else min(self.released, self.deadline)
 
 
 @dataclasses.dataclass(frozen=True)
-class Sight:
-    """What was read under a lock.
+class LockedRead:
+    """A read under a lock.
 
     Attributes:
-        entity: which one.
-        found: the id of the write that had made it what it was; None: there was none.
-        token: of the lease.
-        began: when it was asked for.
-        ended: when it was there.
+        entity: the entity.
+        found: the id of the write that had produced the state; None: the entity was missing.
+        token: the lease's token.
+        began: the start of the read.
+        ended: the end of the read.
     """
 
     entity: str
@@ -75,14 +75,14 @@ class Sight:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Something that went on for a while: a fault, most often.
+    """An event with a duration, usually a fault.
 
     Attributes:
-        kind: what it was.
-        began: from when on, in seconds.
-        ended: until when.
-        lock: which lock it is about; None: all.
-        who: which process; None: all.
+        kind: its kind.
+        began: its start, in seconds.
+        ended: its end.
+        lock: the affected lock; None: all.
+        who: the affected process; None: all.
     """
 
     kind: str
@@ -92,32 +92,32 @@ class Span:
     who: str | None = None
 
     def meets(self, began: float, ended: float) -> bool:
-        """Whether any of it is between these moments."""
+        """Return whether it overlaps this interval."""
         return self.began <= ended and self.ended >= began
 
 
 @dataclasses.dataclass
 class History:
-    """What all processes have noted."""
+    """The records of all processes."""
 
     writes: dict[str, Write] = dataclasses.field(default_factory=dict)
     attempts: dict[str, Asked] = dataclasses.field(default_factory=dict)
-    sights: list[Sight] = dataclasses.field(default_factory=list)
+    reads: list[LockedRead] = dataclasses.field(default_factory=list)
     spans: list[Span] = dataclasses.field(default_factory=list)
     gauges: list[Facts] = dataclasses.field(default_factory=list)
-    #: How many operations of each kind ended how.
+    #: The number of operations by kind and ending.
     operations: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
-    #: How many packets and requests met what.
+    #: The number of packets and requests that met each fault.
     met: Counter[str] = dataclasses.field(default_factory=Counter)
 
     @property
     def tenures(self) -> dict[str, Asked]:
-        """The attempts that were granted, by their leases' tokens."""
+        """Return the granted attempts, by their leases' tokens."""
         return {asked.token: asked for asked in self.attempts.values() if asked.token}
 
 
 def read(paths: Iterable[Path]) -> History:
-    """What several recorders have noted. A last line that breaks off is left out."""
+    """Read the files of several recorders. An incomplete last line is ignored."""
     history = History()
     for path in paths:
         _Reader(history).read(_lines(path))
@@ -132,7 +132,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class _Reader:
-    """Reads what one process has noted."""
+    """The reader of one process's records."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -141,11 +141,11 @@ class _Reader:
         self._verbs: dict[str, Callable[[dict[str, Any]], None]] = {
             "write": self._write,
             "outcome": self._outcome,
-            "read": lambda facts: history.sights.append(_sight(facts)),
-            "asks": self._asks,
-            "stands": self._stands,
+            "read": lambda facts: history.reads.append(_read_of(facts)),
+            "asked": self._asked,
+            "queued": self._queued,
             "granted": self._granted,
-            "gave up": self._gave_up,
+            "failed": self._failed,
             "extended": self._extended,
             "confirmed": self._confirmed,
             "releasing": self._releasing,
@@ -173,14 +173,14 @@ class _Reader:
     def _outcome(self, facts: dict[str, Any]) -> None:
         write = self._history.writes[facts["id"]]
         write.outcome = Outcome(facts["outcome"])
-        write.error, write.told = facts["error"], facts["at"]
+        write.error, write.reported = facts["error"], facts["at"]
 
-    def _asks(self, facts: dict[str, Any]) -> None:
+    def _asked(self, facts: dict[str, Any]) -> None:
         began = facts.pop("at")
         self._history.attempts[facts["id"]] = Asked(**facts, began=began)
 
-    def _stands(self, facts: dict[str, Any]) -> None:
-        self._history.attempts[facts["id"]].stood = facts["at"]
+    def _queued(self, facts: dict[str, Any]) -> None:
+        self._history.attempts[facts["id"]].queued = facts["at"]
 
     def _granted(self, facts: dict[str, Any]) -> None:
         asked = self._end(facts)
@@ -189,9 +189,9 @@ class _Reader:
         asked.deadline = facts["deadline"]
         self._tenures[asked.token] = asked
 
-    def _gave_up(self, facts: dict[str, Any]) -> None:
+    def _failed(self, facts: dict[str, Any]) -> None:
         asked = self._end(facts)
-        asked.gave_up, asked.error = facts["at"], facts["error"]
+        asked.failed, asked.error = facts["at"], facts["error"]
 
     def _end(self, facts: dict[str, Any]) -> Asked:
         asked = self._history.attempts[facts["id"]]
@@ -205,7 +205,7 @@ class _Reader:
 
     def _confirmed(self, facts: dict[str, Any]) -> None:
         asked = self._tenures.get(facts["token"])
-        # Confirmed at the very moment in which it was left, it is given back at once.
+        # Confirmed at the very moment of its release, it is released at once.
         if asked is not None and asked.released is None:
             asked.confirmed, asked.deadline = facts["at"], facts["deadline"]
 
@@ -223,5 +223,5 @@ class _Reader:
         self._history.operations[facts["kind"], facts["ended"]] += 1
 
 
-def _sight(facts: Facts) -> Sight:
-    return Sight(facts["entity"], facts["found"], facts["token"], facts["began"], facts["at"])
+def _read_of(facts: Facts) -> LockedRead:
+    return LockedRead(facts["entity"], facts["found"], facts["token"], facts["began"], facts["at"])

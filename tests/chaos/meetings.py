@@ -1,7 +1,7 @@
-"""What the faults met: a fault that meets nothing proves nothing.
+"""The effects of the faults: a fault without an effect proves nothing.
 
-A process that is killed or stopped holds locks at that moment, waits for some,
-or does neither; a server that is lost has leases, lines and writes under way.
+A process that is killed or stopped holds locks at that moment, waits for some, or does neither. A
+server that is lost has leases, queues and writes in progress.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ OUTLIVED = "leases outlived by their holders"
 
 
 def meetings(history: History, losses: Sequence[Span]) -> Counter[str]:
-    """How many leases, waits and writes were met, by what.
+    """Count the leases, waits and writes that met each fault.
 
     Args:
-        history: what has happened.
-        losses: when the store lost records: all, or that of one lock.
+        history: the records.
+        losses: times at which the store lost records: all, or that of one lock.
     """
     attempts = list(history.attempts.values())
     tenures = [asked for asked in attempts if asked.granted is not None]
@@ -32,13 +32,13 @@ def meetings(history: History, losses: Sequence[Span]) -> Counter[str]:
         asked.held_from is not None and _is_hit(asked, asked.held_from, asked.held_until, losses)
         for asked in tenures
     )
-    met["waits in a line that the store lost"] = sum(
-        asked.stood is not None and _is_hit(asked, asked.stood, _ended(asked), losses)
+    met["waits in a queue that the store lost"] = sum(
+        asked.queued is not None and _is_hit(asked, asked.queued, _ended(asked), losses)
         for asked in attempts
     )
     kills = [span for span in history.spans if span.kind == EMULATOR_KILLED]
-    met["writes under way when the emulator was killed"] = sum(
-        write.told is not None and write.made <= span.began <= write.told
+    met["writes in progress when the emulator was killed"] = sum(
+        write.reported is not None and write.made <= span.began <= write.reported
         for span in kills
         for write in history.writes.values()
     )
@@ -52,13 +52,13 @@ def _of_processes(spans: Sequence[Span], attempts: Sequence[Asked]) -> Iterator[
         for asked in attempts:
             if asked.who != span.who:
                 continue
-            who = "batch" if asked.batch else "people"
+            priority = "batch" if asked.batch else "interactive"
             if _is_held(asked, span.began):
-                yield f"{span.kind}: {who} that held a lock"
+                yield f"{span.kind}: {priority} holder"
                 if span.kind == PROCESS_STOPPED and asked.deadline < span.ended:
-                    yield f"{span.kind}: {who} that held a lock, until it was over"
-            elif asked.stood is not None and asked.stood <= span.began <= _ended(asked):
-                yield f"{span.kind}: {who} that stood in line"
+                    yield f"{span.kind}: {priority} holder, past its lease"
+            elif asked.queued is not None and asked.queued <= span.began <= _ended(asked):
+                yield f"{span.kind}: {priority} waiter"
 
 
 def _is_held(asked: Asked, at: float) -> bool:
@@ -66,12 +66,12 @@ def _is_held(asked: Asked, at: float) -> bool:
 
 
 def _ended(asked: Asked) -> float:
-    """When it ended as a wait; at the latest when it was to."""
+    """Return the end of the wait, at the latest its timeout."""
     return asked.began + asked.timeout if asked.ended is None else asked.ended
 
 
 def _is_hit(asked: Asked, began: float, ended: float, losses: Sequence[Span]) -> bool:
-    """Whether a loss was between these moments, from its beginning to its end."""
+    """Return whether a whole loss was between these times."""
     return any(
         loss.lock in (None, asked.lock_id) and began <= loss.began and loss.ended <= ended
         for loss in losses

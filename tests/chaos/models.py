@@ -1,4 +1,4 @@
-"""The entities of the trial: counters that say which write was their last, and single entries."""
+"""The entities of a run: counters that record their last write, and single entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos.record import Stored
 
 
 class Counter(userlock.UserModel):
-    """Below its user. Each write says which it is."""
+    """A counter below its user. Each write stores its id."""
 
     _lock_id_from_key = userlock.root_id
     _before_put: Callable[[], None] | None = None
@@ -22,7 +22,7 @@ class Counter(userlock.UserModel):
     last = ndb.StringProperty()
 
     def before_next_put(self, action: Callable[[], None]) -> None:
-        """Do it in the hook of the next put, and only of that one."""
+        """Run the action in the hook of the next put only."""
         self._before_put = action
 
     def _pre_put_hook(self) -> None:
@@ -36,7 +36,7 @@ class Counter(userlock.UserModel):
 
 
 class MarkedCounter(Counter):
-    """The same, and its writes are recognised after a lost reply."""
+    """A counter whose writes are recognised after a lost reply."""
 
     write_id = userlock.WriteIdProperty()
 
@@ -46,7 +46,7 @@ class MarkedCounter(Counter):
 
 
 class Entry(userlock.UserModel):
-    """Created under an automatic id, and never changed."""
+    """An entity with an automatic id that is never changed."""
 
     _lock_id_from_key = userlock.root_id
 
@@ -58,17 +58,17 @@ class Entry(userlock.UserModel):
 
 
 def user_key(user: str) -> Any:
-    """The key that all of a user's entities are below."""
+    """Return the parent key of all of a user's entities."""
     return ndb.Key("TrialUser", user)
 
 
 def model_of(entity: str) -> type[Counter]:
-    """The class of "user/counter"."""
+    """Return the class of "user/counter"."""
     return MarkedCounter if entity.partition("/")[2].startswith("m") else Counter
 
 
 def key_of(entity: str) -> Any:
-    """The key of "user/counter", or of a child of one, "user/counter.child"."""
+    """Return the key of "user/counter", or of a child, "user/counter.child"."""
     user, _, names = entity.partition("/")
     key = user_key(user)
     for name in names.split("."):
@@ -77,12 +77,12 @@ def key_of(entity: str) -> Any:
 
 
 def name_of(key: Any) -> str:
-    """The name that has this key."""
+    """Return the name of this key."""
     return f"{key.root().id()}/{'.'.join(key.flat()[3::2])}"
 
 
 def child_of(entity: str) -> str:
-    """The child that a counter may have."""
+    """Return the name of a counter's possible child."""
     return f"{entity}.child"
 
 
@@ -92,7 +92,7 @@ def other_name_of(entity: str) -> str:
 
 
 def stored_counters() -> dict[str, Stored]:
-    """All counters as they are in Datastore now, by name."""
+    """Return all counters as now stored in Datastore, by name."""
     return {
         name_of(each.key): Stored(last=each.last, count=each.count)
         for each in itertools.chain(Counter.query(), MarkedCounter.query())
@@ -100,5 +100,5 @@ def stored_counters() -> dict[str, Stored]:
 
 
 def stored_entries() -> list[str]:
-    """The writes of all entries as they are in Datastore now."""
+    """Return the writes of all entries as now stored in Datastore."""
     return [each.write for each in Entry.query().fetch()]

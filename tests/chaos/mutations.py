@@ -1,7 +1,6 @@
-"""Negative controls: one rule of the library at a time is taken out.
+"""Negative controls: one rule of the library at a time is disabled.
 
-Fencing is switched off by its own setting; the others are replaced in the
-processes of the trial.
+Fencing is disabled by its own setting. The other rules are replaced in the processes of the run.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from userlock.ndb.transactions import DatastoreParticipant
 
 
 class Mutation(enum.Enum):
-    """What is taken out."""
+    """The disabled rule."""
 
     NONE = "nothing"
     FENCING = "fencing"
-    TICKETS = "writes leave without the version that they build on"
-    INSERTS = "new entities are put as others are"
-    GATE = "commits leave as ndb has made them"
-    SUPPRESSED_APART = "a suppress block holds for all that runs meanwhile"
-    CHECKED_RELEASE = "a release removes whatever is there"
-    FRESH_READS = "under a lock the context cache answers with what was read before"
+    TICKETS = "writes are sent without their base version"
+    INSERTS = "creations are sent as upserts"
+    GATE = "commits are sent unchanged from ndb"
+    SUPPRESSED_APART = "a suppress block applies to all concurrent code"
+    CHECKED_RELEASE = "a release removes any record"
+    FRESH_READS = "the context cache serves earlier reads under a lock"
     HELD_TO_COMMIT = "a lock inside a transaction is released before the commit"
-    BATCH_STANDS_BACK = "batch stands in line as people do"
+    BATCH_STANDS_BACK = "batch ranks as interactive"
 
 
 def apply(mutation: Mutation) -> None:
-    """Take it out of this process, for good."""
+    """Disable the rule in this process, for good."""
     if mutation is Mutation.TICKETS:
         _replace(fencing.Ticket, "base_version", _always(0))
     elif mutation is Mutation.INSERTS:
@@ -54,16 +53,16 @@ def apply(mutation: Mutation) -> None:
     elif mutation is Mutation.HELD_TO_COMMIT:
         _replace(DatastoreParticipant, "postpone", _release_at_once)
     elif mutation is Mutation.BATCH_STANDS_BACK:
-        _replace(Record, "_urgent", lambda *_: True)
+        _replace(Record, "_ranks_as_interactive", lambda *_: True)
 
 
 def _always(value: object) -> property:
-    """An attribute that stays as it is, whatever is assigned."""
+    """Return an attribute that never changes, whatever is assigned."""
     return property(lambda _: value, lambda *_: None)
 
 
 def _without_plan(_: object, request: Any) -> None:
-    """The tickets are taken out, or Datastore would keep them in the keys."""
+    """Remove the tickets only, because Datastore would store them in the keys."""
     for mutation in getattr(request, "_pb", request).mutations:
         key_of(mutation).DiscardUnknownFields()
 
@@ -82,9 +81,10 @@ _postpone = DatastoreParticipant.postpone
 def _release_at_once(
     self: DatastoreParticipant, tenure: HeldLock, release: Callable[[], None]
 ) -> None:
-    """In the store alone: in this process the lock counts as held, or the commit is refused.
+    """Release in the store alone: in this process the lock counts as held, or the commit is
+    refused.
 
-    A moment before the commit, so that somebody else has the time to take it.
+    It happens a moment before the commit, so that another client has time to take the lock.
     """
     tenure.scope.service.release(tenure.lease)
     time.sleep(_MOMENT_SECONDS)
@@ -92,5 +92,5 @@ def _release_at_once(
 
 
 def _replace(owner: object, name: str, replacement: object) -> None:
-    # `create`: of what is set in an object's __init__ its class knows nothing.
+    # `create`: the class does not know attributes that are set in an object's __init__.
     mock.patch.object(owner, name, replacement, create=isinstance(replacement, property)).start()

@@ -1,6 +1,6 @@
-"""Does what goes wrong (`harms`), and notes it as it happens.
+"""The injection of faults (`harms`), and their records.
 
-There are several who do harm, each in its own time, so that several things go wrong at once.
+There are several sources, each with its own timing, so that several faults happen at once.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from tests.chaos.stage import Stage
 from tests.chaos.watched import WallClockOffset
 from userlock.clock import SYSTEM_CLOCK
 
-#: memcached and the network are left alone now and then: order is only kept while they are well.
-#: For how long they are not, and are, in seconds.
+#: The durations of alternating phases with and without faults of memcached and the network, in
+#: seconds. Order is only kept in the phases without faults.
 _STORM, _CALM = 14.0, 7.0
-#: After it was filled memcached may throw something out for a while, in seconds.
+#: The time after filling during which memcached may still evict items, in seconds.
 _STAYS_FULL_SECONDS = 2.5
 _IN_STORMS = frozenset({Harm.MEMCACHED, Harm.NETWORK})
 
 
 class Nemesis:
-    """Does harm until its time is over.
+    """The source of faults for a given time.
 
     Args:
         stage: the servers.
         crew: the processes.
-        offset: by how much their wall clock is wrong.
-        out: for notes of what it does.
-        seed: of what it does.
+        offset: the error of their wall clock.
+        out: the folder for records.
+        seed: the seed of the faults.
     """
 
     def __init__(
@@ -55,9 +55,10 @@ class Nemesis:
         self._trouble: list[BaseException] = []
 
     def run(self, chosen: frozenset[Harm], seconds: float) -> None:
-        """Do harm for so long, and leave everything well again.
+        """Inject faults for this time, and restore everything.
 
-        memcached is restarted from the thread that calls this, because it is to end with that.
+        The calling thread restarts memcached, because memcached ends with the thread that started
+        it.
         """
         self._began = time.monotonic()
         self._until = self._began + seconds
@@ -84,7 +85,8 @@ class Nemesis:
             self._offset.set(0.0)
             self._stage.clear_faults()
             if Harm.EMULATOR in chosen:
-                # The locks of a transaction whose process was killed would stay for a minute.
+                # The locks of a transaction would otherwise stay for a minute after its process was
+                # killed.
                 self._kill_emulator(0.0)
             for kind, count in self._stage.met.items():
                 self._recorder.note("met", kind=kind, count=count)
@@ -93,7 +95,7 @@ class Nemesis:
             raise self._trouble[0]
 
     def _look_on(self) -> None:
-        """Note when this process was not let run: the network is in it, and hands nothing on."""
+        """Record pauses of this process: the network in it forwards nothing meanwhile."""
         last = SYSTEM_CLOCK.now()
         while time.monotonic() < self._until:
             time.sleep(LOOK_SECONDS)
@@ -104,7 +106,7 @@ class Nemesis:
     def _guarded(self, harm: Harm, act: Callable[[Deed], None]) -> None:
         try:
             self._again_and_again(harm, act)
-        except BaseException as trouble:  # told by whoever runs the trial
+        except BaseException as trouble:  # reported by the run
             self._trouble.append(trouble)
 
     def _again_and_again(self, harm: Harm, act: Callable[[Deed], None]) -> None:
@@ -136,7 +138,7 @@ class Nemesis:
                 with memcached.paused():
                     time.sleep(deed.seconds)
             else:
-                assert self._stage.fill_memcached() > 0, "nothing was thrown out"
+                assert self._stage.fill_memcached() > 0, "nothing was evicted"
                 time.sleep(_STAYS_FULL_SECONDS)
 
     def _harm_network(self, deed: Deed) -> None:

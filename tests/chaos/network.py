@@ -1,7 +1,7 @@
-"""What stands between the processes and memcached: a network that is bad at times.
+"""A network between the processes and memcached that is unreliable at times.
 
-`tests.faults.proxy` does one thing to one command; this does the same thing to
-many connections, for as long as the weather lasts.
+`tests.faults.proxy` does one thing to one command. This one does the same to many connections, as
+long as the weather lasts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sample_app.stack.ports import LOOPBACK
 
 
 class Trouble(enum.Enum):
-    """What happens to a packet."""
+    """A fault of a packet."""
 
     LATE = "packets late"
     REPLIES_LOST = "replies lost"
@@ -30,19 +30,19 @@ class Trouble(enum.Enum):
     HALF_CLOSED = "connections half closed"
 
 
-#: What may happen to a packet on its way to the server; the rest happens on the way back.
+#: The faults of a packet on its way to the server. The others are on the way back.
 _ON_THE_WAY_THERE = (Trouble.LATE, Trouble.COMMANDS_LOST, Trouble.CUT, Trouble.CUT_AFTER)
 _ON_THE_WAY_BACK = (Trouble.LATE, Trouble.REPLIES_LOST, Trouble.HALF_CLOSED)
 
 
 @dataclasses.dataclass(frozen=True)
 class Weather:
-    """How the network is.
+    """The state of the network.
 
     Attributes:
-        trouble: what happens.
-        share: to which share of the packets, from 0 to 1.
-        seconds: how late what is late arrives.
+        trouble: the fault.
+        share: the share of affected packets, from 0 to 1.
+        seconds: the delay of late packets.
     """
 
     trouble: Trouble
@@ -51,15 +51,15 @@ class Weather:
 
 
 class Network:
-    """Stands before `127.0.0.1:target_port`. Use as a context manager.
+    """A proxy for `127.0.0.1:target_port`, and a context manager.
 
     Args:
-        target_port: of the server. It may be killed and come back.
-        random: which packets are hit.
+        target_port: the server's port. The server may be killed and restarted.
+        random: selects the affected packets.
 
     Attributes:
-        port: where it listens.
-        hit: how many packets were hit by what.
+        port: the port that it listens on.
+        hit: number of affected packets by fault.
     """
 
     def __init__(self, target_port: int, random: Random) -> None:
@@ -75,7 +75,7 @@ class Network:
 
     @contextlib.contextmanager
     def weather(self, weather: Weather) -> Iterator[None]:
-        """The weather for as long as the block is not left."""
+        """Set the weather for the time of the block."""
         self._weather = weather
         try:
             yield
@@ -83,14 +83,14 @@ class Network:
             self._weather = None
 
     def cut(self) -> None:
-        """All connections break at once."""
+        """Break all connections at once."""
         with self._mutex:
             links = list(self._links)
         for link in links:
             link.close()
 
     def hits(self, troubles: Collection[Trouble]) -> Weather | None:
-        """The weather, if it hits this packet, to which only these may happen."""
+        """Return the weather if it affects this packet, to which only these faults apply."""
         weather = self._weather
         if weather is None or weather.trouble not in troubles:
             return None
@@ -104,7 +104,7 @@ class Network:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:  # it is over
+            except OSError:  # the run is over
                 return
             try:
                 server = socket.create_connection(self._target)
@@ -117,7 +117,7 @@ class Network:
             link.start()
 
     def ended(self, link: _Link) -> None:
-        """A connection is over."""
+        """Remove a connection that has ended."""
         with self._mutex:
             self._links.discard(link)
 
@@ -163,7 +163,7 @@ class _Link:
             half.join()
 
     def close(self) -> None:
-        """Break it; both halves end."""
+        """Break the connection; both halves end."""
         for end in (self._client, self._server):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -171,7 +171,7 @@ class _Link:
     def _carry(
         self, source: socket.socket, target: socket.socket, troubles: Collection[Trouble]
     ) -> None:
-        silent = False  # no network loses the first packet alone
+        silent = False  # no network loses only the first packet
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 weather = self._network.hits(troubles)
@@ -186,7 +186,7 @@ class _Link:
                 if trouble is Trouble.CUT:
                     break
                 if trouble is Trouble.CUT_AFTER:
-                    source.shutdown(socket.SHUT_RDWR)  # before there can be an answer
+                    source.shutdown(socket.SHUT_RDWR)  # before there can be a reply
                 if not silent:
                     target.sendall(data)
                 if trouble is Trouble.CUT_AFTER:

@@ -1,4 +1,4 @@
-"""Operations, carried out against real servers."""
+"""The execution of operations on real servers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tests.chaos.request import CACHE_TROUBLE, LEASE_SECONDS, Request
 from userlock.lock.scope import current, current_scope
 
 _PAST_LEASE_SECONDS = 1.2
-#: With the time by which memcached may be late.
+#: Includes the possible delay of memcached's expiry.
 _PAST_RECORD_SECONDS = LEASE_SECONDS + 5.0
 _AFTER_ERROR_SECONDS = 0.05
 
-#: Within that time a server that was stopped goes on, and does what it was asked meanwhile.
+#: The time within which a stopped server continues, and then executes pending requests.
 _LATE_SECONDS = 6.0
 
 
 class Worker:
-    """Carries out operations, one after the other. Implements `request.RequestScope`.
+    """The executor of operations, one after the other. Implements `request.RequestScope`.
 
     Args:
-        client: for Datastore.
-        service: for locks.
-        memcached: two clients of the server of the locks, which is also ndb's global cache: for
-            this thread, and for one that works beside it.
-        recorder: is told of each write, and of what is read under locks.
+        client: the Datastore client.
+        service: the lock service.
+        memcached: two clients of the locks' server, which is also ndb's global cache: for
+            this thread, and for a concurrent one.
+        recorder: records each write, and each read under a lock.
         fencing: whether writes are fenced.
     """
 
@@ -57,7 +57,7 @@ class Worker:
         self._fencing = fencing
 
     def carry_out(self, operation: Operation) -> None:
-        """Carry out one operation. Errors that may come are noted; others are raised."""
+        """Execute one operation. Expected errors are recorded; others are raised."""
         logs = operation.guard in (Guard.LOGGED_LOCK, Guard.LOGGED)
         settings = userlock.Settings(
             enforcement=userlock.Enforcement.LOG if logs else userlock.Enforcement.RAISE,
@@ -77,16 +77,17 @@ class Worker:
                 with request.suppressed():
                     _run(request)
             except (userlock.LockError, google_errors.GoogleAPIError, *CACHE_TROUBLE) as error:
-                # Before a write: it was not allowed to begin, or could not read.
+                # Before a write: the operation was not allowed to begin, or could not read.
                 ended = type(error).__name__
         if ended != "done":
-            time.sleep(_AFTER_ERROR_SECONDS)  # nobody comes back at once
+            time.sleep(_AFTER_ERROR_SECONDS)  # no client retries at once
         kind = f"{operation.way.name}{' in a transaction' if operation.in_transaction else ''}"
         self._recorder.note("operation", name=operation.name, kind=kind, ended=ended)
 
     @contextlib.contextmanager
     def beside(self, action: Callable[[], None]) -> Iterator[None]:
-        """Another thread does that meanwhile, in an ndb context of its own, and the same scope."""
+        """Run the action in another thread meanwhile, with an ndb context of its own and the same
+        scope."""
         scope = current_scope()
 
         def act() -> None:
@@ -100,7 +101,7 @@ class Worker:
             acting.result()
 
     def befall(self, accident: Accident, user: str) -> None:
-        """Let something happen, or nothing."""
+        """Cause an accident, or none."""
         if accident is Accident.PAST_LEASE:
             time.sleep(_PAST_LEASE_SECONDS)
         elif accident is Accident.PAST_RECORD:
@@ -109,7 +110,7 @@ class Worker:
             self._lose(accident, user)
 
     def _lose(self, accident: Accident, user: str) -> None:
-        """A lease is lost; or may be later, where the server has stopped and goes on."""
+        """Lose a lease, now or, with a stopped server, later."""
         kind, lock = ("broken", user) if accident is Accident.BROKEN else ("flushed", None)
         with self._recorder.span(kind, lock=lock):
             try:
@@ -124,7 +125,7 @@ class Worker:
 def _run(request: Request) -> None:
     operation = request.operation
     way = WAYS[operation.way]
-    if operation.way in (Way.LOCK_INSIDE, Way.DROPPED):  # they take the lock themselves
+    if operation.way in (Way.LOCK_INSIDE, Way.DROPPED):  # these take the lock themselves
         way(request)
         return
     with request.locked():
@@ -137,19 +138,19 @@ def _run(request: Request) -> None:
 def _put(request: Request) -> None:
     for name, entity in request.read():
         changed, write = request.changed(name, entity)
-        request.told(write, changed.put)
+        request.report(write, changed.put)
 
 
 def _put_twice(request: Request) -> None:
     for name, entity in request.read():
         changed, write = request.changed(name, entity)
-        if request.told(write, changed.put):
+        if request.report(write, changed.put):
             _, again = request.changed(name, changed)
-            request.told(again, changed.put)
+            request.report(again, changed.put)
 
 
 def _put_together(request: Request) -> None:
-    """Each of the batch is told of its own."""
+    """Put several together. Each gets its own outcome."""
     waiting = []
     for name, entity in request.read():
         changed, write = request.changed(name, entity)
@@ -162,11 +163,11 @@ def _delete(request: Request) -> None:
     for name, entity in request.read():
         if entity is not None:
             gone = request.write(name, entity.last, deletes=True)
-            request.told(gone, entity.key.delete)
+            request.report(gone, entity.key.delete)
 
 
 def _put_and_yield(request: Request) -> None:
-    """A long job: each step reads anew, and people may pass in between."""
+    """Run a long job: each step reads again, and yields to waiters."""
     operation = request.operation
     for name in operation.entities:
         for tenure in request.tenures:
@@ -174,12 +175,12 @@ def _put_and_yield(request: Request) -> None:
         entity = request.read_one(name)
         time.sleep(operation.pause)
         changed, write = request.changed(name, entity)
-        request.told(write, changed.put)
+        request.report(write, changed.put)
 
 
 def _put_entry(request: Request) -> None:
     entry, write = request.entry()
-    request.told(write, entry.put)
+    request.report(write, entry.put)
 
 
 # --- in transactions ------------------------------------------------------------------------
@@ -197,10 +198,10 @@ def _change_what_was_read_before(request: Request) -> None:
     found = request.read()
 
     def step() -> None:
-        # Another attempt begins with what was read, not with what the first has made of it.
+        # Another attempt begins with the first state, not with the result of the previous attempt.
         for name, entity in found:
             changed, write = request.changed(name, copy.deepcopy(entity))
-            request.told(write, changed.put)
+            request.report(write, changed.put)
 
     request.transact(step)
 

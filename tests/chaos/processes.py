@@ -1,4 +1,4 @@
-"""The whole trial: servers, processes, faults; and what is found in the end."""
+"""A whole run: servers, processes, faults, and the final checks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.chaos.verdict import Verdict, judge
 from tests.chaos.watched import WallClockOffset
 from tests.chaos.worker import Config
 
-#: For the last operation of each, and its end.
+#: The time for the last operation of each process, and its end.
 _PATIENCE = 60.0
 
 #: Of each process the mix of its programs, its threads and its outage policy.
 MEMBERS = (
-    ("people", 2, "optimistic"),
-    ("people", 2, "optimistic"),
-    ("people", 2, "fail"),
+    ("interactive", 2, "optimistic"),
+    ("interactive", 2, "optimistic"),
+    ("interactive", 2, "fail"),
     ("batch", 1, "optimistic"),
     ("batch", 1, "fail"),
 )
@@ -36,13 +36,13 @@ MEMBERS = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What has happened.
+    """The result of a run.
 
     Attributes:
-        history: all that was noted.
-        verdict: what is wrong with it.
-        notes: the files that it was noted in.
-        seconds: how long it took.
+        history: the records.
+        verdict: the result of the checks.
+        notes: the files with the records.
+        seconds: the duration.
     """
 
     history: History
@@ -61,19 +61,19 @@ def run(
     harms: frozenset[Harm] = frozenset(Harm),
     mutation: Mutation = Mutation.NONE,
 ) -> Result:
-    """Let random programs run, and compare what they were told with what is there in the end.
+    """Run random programs, and compare the reported outcomes with the final state.
 
     Args:
-        folder: for notes, logs and data; an empty one.
-        seed: of the programs and the faults.
-        seconds: for how long operations are begun.
+        folder: an empty folder for records, logs and data.
+        seed: the seed of the programs and the faults.
+        seconds: the time during which operations are begun.
         members: the processes; see `MEMBERS`.
-        concurrency_mode: of the emulator.
-        harms: who does harm.
-        mutation: what is taken out of the library.
+        concurrency_mode: the emulator's mode.
+        harms: the sources of faults.
+        mutation: the disabled rule of the library.
 
     Raises:
-        Exception: the trial itself has failed.
+        Exception: the run itself has failed.
     """
     began = time.monotonic()
     with set_up(folder, concurrency_mode, seed) as stage:

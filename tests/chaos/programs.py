@@ -1,4 +1,4 @@
-"""What each thread is to do: random operations, the same for the same seed."""
+"""The programs of the threads: random operations, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -11,95 +11,95 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 USERS = tuple(f"user-{number}" for number in range(3))
-#: Those whose name begins with "m" have a `WriteIdProperty`.
+#: Counters whose name begins with "m" have a `WriteIdProperty`.
 COUNTERS = ("c0", "c1", "m0", "m1")
-#: Divisible by what there is to choose from.
+#: Divisible by each number of variants.
 VARIANTS = 24
 
 
 class Way(enum.Enum):
-    """How entities are written."""
+    """The way in which entities are written."""
 
     PUT = "put"
     BATCH = "put_async of all, then wait"
-    TWICE = "put, and the same object again"
+    TWICE = "put the same object twice"
     TRANSACTION = "in a transaction, the lock around it"
     LOCK_INSIDE = "in a transaction, the lock inside it"
     READ_BEFORE = "put in a transaction, read before it"
     DELETE = "delete"
     DELETE_IN_TRANSACTION = "delete in a transaction"
     ENTRY = "a new entity under an automatic id"
-    ENTRY_IN_TRANSACTION = "the same in a transaction, beside a counter"
-    JOB = "put, one after the other, and people may pass in between"
+    ENTRY_IN_TRANSACTION = "the same in a transaction, with a counter"
+    JOB = "put one after the other, yielding in between"
     SHARED = "one object, changed and put by two threads"
-    HOOK = "put, and its hook puts the same object"
-    GRAPH = "put, and its hook puts a child, whose hook puts the parent"
+    HOOK = "put whose hook puts the same object"
+    GRAPH = "put whose hook puts a child, whose hook puts the parent"
     MULTI = "put_multi of all"
-    DROPPED = "put_async or delete_async of each, and nobody waits"
-    APART = "put in another ndb context than the one that it was read in"
-    DELETE_APART = "delete in another ndb context than the one that it was read in"
+    DROPPED = "put_async or delete_async of each, without waiting"
+    APART = "put in another ndb context than the read"
+    DELETE_APART = "delete in another ndb context than the read"
     RENAME = "put under a new key, then delete of the old one"
     RENAME_READ_BEFORE = "the same in a transaction, read before it"
-    TASKLETS = "in tasklets: some suppress the checks, others meanwhile do not"
-    PAST = "by what ndb has below `put`, which is refused"
+    TASKLETS = "in concurrent tasklets, some of which suppress the checks"
+    PAST = "by ndb's functions below `put`, which is refused"
 
 
 class Guard(enum.Enum):
-    """What is held meanwhile, and what is checked."""
+    """The locks that are held meanwhile, and the checks."""
 
     LOCK = "the lock"
     HEARTBEAT = "the lock, renewed in the background"
     EXTENSION = "the lock, extended by hand"
-    LOGGED_LOCK = "the lock, and what is not allowed is only told of"
-    LOGGED = "no lock, and that is told of"
-    SUPPRESSED = "no lock, and nothing is checked"
-    PARTLY = "the lock of one of two users, and the other's are refused"
-    NONE = "no lock, and that is refused"
+    LOGGED_LOCK = "the lock; violations are only logged"
+    LOGGED = "no lock; violations are only logged"
+    SUPPRESSED = "no lock; checks are suppressed"
+    PARTLY = "the lock of one of two users; the other's writes are refused"
+    NONE = "no lock; writes are refused"
 
 
 class Read(enum.Enum):
-    """How entities are read."""
+    """The way in which entities are read."""
 
     GET = "get"
     AGAIN = "get, and get again after the pause"
-    UNCACHED = "get past the context cache, so from the global cache where that is asked"
+    UNCACHED = "get without the context cache, possibly from the global cache"
     QUERY = "query"
     EARLIER = "get before the lock is taken, and get again under it"
 
 
 class Accident(enum.Enum):
-    """Do what the program does between the read and the write."""
+    """An accident between the read and the write."""
 
     NOTHING = "nothing"
     PAUSE = "a pause"
     PAST_LEASE = "a pause longer than the lease"
-    PAST_RECORD = "a pause longer than the store keeps the lease"
+    PAST_RECORD = "a pause longer than the stored lease"
     BROKEN = "an operator breaks the lock"
-    EVICTED = "memcached forgets everything"
+    EVICTED = "memcached is flushed"
 
 
-#: They are made in a transaction as well, now and then.
+#: Ways that are sometimes used in a transaction as well.
 _IN_TRANSACTIONS_TOO = frozenset(
     {Way.HOOK, Way.GRAPH, Way.MULTI, Way.APART, Way.DELETE_APART, Way.RENAME, Way.PAST}
 )
-#: Where one of several is refused, what becomes of the others is the question.
+#: Ways with several writes, where one may be refused: the fate of the others is of interest.
 _OFTEN_PARTLY = frozenset({Way.MULTI, Way.DROPPED})
-#: A delete carries a version only of what the context cache has.
+#: A delete carries a version only if the entity is in the context cache.
 _DELETES = frozenset({Way.DELETE, Way.DELETE_IN_TRANSACTION, Way.DELETE_APART})
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One request, as it were.
+    """One operation, like a request.
 
     Attributes:
-        name: no other has it.
-        entities: those that it writes: "user/counter".
-        pause: for how long it works between the read and the write, in seconds.
-        wait: for how long it waits for each lock at most, in seconds.
-        batch: its priority.
-        in_transaction: whether it is made in one; for ways that may be.
-        variant: which of its variants, where it has some: a number below `VARIANTS`.
+        name: unique.
+        entities: the entities that it writes: "user/counter".
+        pause: time between the read and the write, in seconds.
+        wait: the longest wait for each lock, in seconds.
+        batch: whether it is batch work.
+        in_transaction: whether it runs in one, if its way allows that.
+        variant: the number of its variant, below `VARIANTS`.
     """
 
     name: str
@@ -116,19 +116,19 @@ class Operation:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Whose locks it needs."""
+        """Return the users whose locks it needs."""
         return tuple(sorted({entity.partition("/")[0] for entity in self.entities}))
 
 
 @dataclass(frozen=True)
 class Mix:
-    """How often there is what in a program.
+    """The frequencies in a program.
 
     Attributes:
         ways, guards, reads, accidents: each with its weight.
-        waits: for how long to wait for a lock, each as often as the others.
-        longest_pause: between a read and a write, in seconds.
-        users: whose entities.
+        waits: the wait timeouts, equally frequent.
+        longest_pause: the longest time between a read and a write, in seconds.
+        users: the users of the entities.
         batch: the priority.
     """
 
@@ -143,7 +143,7 @@ class Mix:
 
 
 _READS = {Read.GET: 45, Read.AGAIN: 15, Read.UNCACHED: 15, Read.QUERY: 15, Read.EARLIER: 10}
-#: Order is checked where a lock was not lost for some seconds, so that is rare.
+#: Order is only checked if a lock was not lost for some seconds, so losses are rare.
 _ACCIDENTS = {
     Accident.NOTHING: 240,
     Accident.PAUSE: 120,
@@ -152,10 +152,10 @@ _ACCIDENTS = {
     Accident.EVICTED: 1,
 }
 
-#: What each process does. Those after the first two are for negative controls: what makes one
-#: error likely, and little else.
+#: The programs of each process. All after the first two are for negative controls: they make one
+#: error likely, and do little else.
 MIXES = {
-    "people": Mix(
+    "interactive": Mix(
         ways={
             Way.PUT: 20,
             Way.BATCH: 15,
@@ -206,7 +206,7 @@ MIXES = {
         accidents={Accident.PAUSE: 7, Accident.PAST_RECORD: 1},
         waits=(8.0,),
         longest_pause=0.7,
-        users=USERS[1:],  # not those of the others, who would do little but wait
+        users=USERS[1:],  # not those of the others, which would mostly wait
     ),
     "read before the lock": Mix(ways={Way.PUT: 1}, reads={Read.EARLIER: 1}, users=USERS[:1]),
     "locks in transactions": Mix(ways={Way.LOCK_INSIDE: 1, Way.PUT: 1}, users=USERS[:1]),
@@ -225,12 +225,12 @@ MIXES = {
 
 
 def program(seed: str, performer: str, mix: Mix) -> Iterator[Operation]:
-    """All that one thread does, without an end.
+    """Yield the operations of one thread, without end.
 
     Args:
-        seed: of the trial.
-        performer: which thread of which process; no other has that name.
-        mix: how often there is what.
+        seed: the seed of the run.
+        performer: the unique name of the thread.
+        mix: the frequencies.
     """
     random = Random(f"{seed}/{performer}")
     number = 0
@@ -263,18 +263,18 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
 
 
 def _entities(random: Random, among: tuple[str, ...], way: Way, guard: Guard) -> tuple[str, ...]:
-    """Mostly some of one user, sometimes of two."""
+    """Choose entities, mostly of one user, sometimes of two."""
     two = guard is Guard.PARTLY or random.random() < 0.1
     users = random.sample(among, 2 if len(among) > 1 and two else 1)
     each = [f"{user}/{counter}" for user in users for counter in COUNTERS]
     if way is Way.TASKLETS:
         return tuple(random.sample(each, 3))
-    if guard is Guard.PARTLY:  # of the first user two, so that one can be put beside another
+    if guard is Guard.PARTLY:  # two of the first user, to combine one of them with another user's
         mine = [name for name in each if name.startswith(f"{min(users)}/")]
         return (*random.sample(mine, 2), random.choice([name for name in each if name not in mine]))
     return tuple(random.sample(each, random.choice((1, 1, 2, 3))))
 
 
 def one_of(random: Random, weights: Mapping[_T, int]) -> _T:
-    """One of these, each as often as its weight says."""
+    """Choose one of these by weight."""
     return random.choices(list(weights), list(weights.values()))[0]

@@ -1,9 +1,8 @@
-"""What happened, as each process notes it: a line before and a line after.
+"""The records of each process: a line before an event and a line after it.
 
-The files are only appended to, a whole line at a time, so a process that is
-killed leaves what it knew: a write without an outcome may have landed or not.
-Times are in seconds on the machine's clock that goes on whatever happens
-(CLOCK_BOOTTIME), which is the same one in all processes.
+The files are only appended to, a whole line at a time, so a killed process leaves its knowledge: a
+write without an outcome may have landed or not. Times are in seconds of the machine's steady clock
+(CLOCK_BOOTTIME), which is the same in all processes.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from pathlib import Path
 
 from userlock.clock import SYSTEM_CLOCK
 
-#: How often a process looks whether it is let run.
+#: The interval at which a process checks for pauses.
 LOOK_SECONDS = 0.1
 
 
 class Outcome(enum.Enum):
-    """What whoever made a write was told of it."""
+    """The reported outcome of a write."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -36,18 +35,18 @@ class Write:
     """One write of one entity.
 
     Attributes:
-        id: stored with the entity; no other write has it.
-        operation: of which it is a part. One that is run again makes writes of new ids.
-        entity: which one; None for an entity of its own, that is created and never changed.
-        before: the id of the write that was read, on which this one builds; None: there was none.
+        id: unique, and stored with the entity.
+        operation: its operation. A repeated operation makes writes with new ids.
+        entity: the entity; None for a new entity that is never changed.
+        before: the id of the previous write, which was read; None: the entity was missing.
         deletes: whether it deletes the entity.
-        together: writes of which this says the same land all or none.
-        token: of the lease under which it is made; None: under none.
-        forbidden: whether it is made where it must be refused, before it is sent.
-        outcome: as it was told.
-        error: by which it was told, if by one.
-        made: when it was about to be sent.
-        told: when its outcome was known, if it was.
+        together: writes with the same value land all or none.
+        token: the token of its lease; None: there is none.
+        forbidden: whether it must be refused before it is sent.
+        outcome: the reported outcome.
+        error: the error that reported it, if any.
+        made: the time just before it was sent.
+        reported: the time when its outcome was known, if it was.
     """
 
     id: str
@@ -61,22 +60,22 @@ class Write:
     outcome: Outcome = Outcome.UNKNOWN
     error: str = ""
     made: float = 0.0
-    told: float | None = None
+    reported: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """An entity at the end: the id of its last write, and how many there were from its creation."""
+    """An entity at the end: the id of its last write, and its number of writes."""
 
     last: str
     count: int
 
 
 class Recorder:
-    """Notes what happens in a file. Thread-safe.
+    """A writer of records. Thread-safe.
 
     Args:
-        path: of the file; of this recorder alone.
+        path: the file, for this recorder alone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,28 +84,28 @@ class Recorder:
         self._numbers = itertools.count(1)
 
     def note(self, what: str, **facts: object) -> None:
-        """Something has happened just now."""
+        """Record an event at the present time."""
         line = json.dumps({"what": what, "at": SYSTEM_CLOCK.now(), **facts}) + "\n"
         with self._mutex:
             self._out.write(line)
             self._out.flush()
 
     def about_to(self, write: Write) -> None:
-        """It is about to be sent: whoever reads a note of its outcome knows what it was."""
+        """Record a write that is about to be sent, before its outcome."""
         facts = dataclasses.asdict(write)
-        for unknown in ("outcome", "error", "made", "told"):
+        for unknown in ("outcome", "error", "made", "reported"):
             del facts[unknown]
         self.note("write", **facts)
 
     def ended(self, write: Write, outcome: Outcome, error: BaseException | None = None) -> None:
-        """Its outcome is known as far as it will be."""
+        """Record the final knowledge of a write's outcome."""
         write.outcome = outcome
         write.error = "" if error is None else type(error).__name__
         self.note("outcome", id=write.id, outcome=outcome.value, error=write.error)
 
     @contextlib.contextmanager
     def span(self, kind: str, **facts: object) -> Iterator[None]:
-        """Something goes on for a while. One that is never ended may go on for ever."""
+        """Record an event with a duration. Without an end record it lasts for ever."""
         number = next(self._numbers)
         self.note("begins", number=number, kind=kind, **facts)
         try:

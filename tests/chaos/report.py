@@ -1,4 +1,4 @@
-"""What a trial of several rounds has shown, for people (Markdown) and for programs (JSON)."""
+"""The report of several rounds, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from tests.chaos.processes import Result
 from tests.chaos.verdict import faults, lasting
 from userlock.words import counted
 
-#: Of the notes around a finding: for how long before and after it, in seconds, and how many.
+#: The excerpt around a finding: seconds before and after it, and the number of records.
 _AROUND_SECONDS = 3.0
 _MOST_NOTES = 60
 _TABLES = (
     "found",
     "figures",
     "faults",
-    "what they met",
-    "overlaps that may be",
+    "effects of the faults",
+    "legitimate overlaps",
     "errors of writes",
 )
-_MAXIMA = ("longest told after its time-out, s",)
+_MAXIMA = ("longest delay after a timeout, s",)
 
 
 @dataclasses.dataclass
 class Report:
-    """What all rounds together have shown.
+    """The results of all rounds.
 
     Attributes:
-        seed: of the trial.
-        seconds: how long the rounds took altogether.
-        rounds: how many there were.
-        findings: what is wrong, with the round.
+        seed: the seed of the run.
+        seconds: total duration of the rounds.
+        rounds: number of rounds.
+        findings: the errors, each with its round.
     """
 
     seed: str
@@ -56,7 +56,7 @@ class Report:
     errors: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def add(self, result: Result, number: int = 1) -> None:
-        """One more round is over, the one of that number."""
+        """Add the result of a round with that number."""
         self.rounds += 1
         self.seconds += result.seconds
         verdict, history = result.verdict, result.history
@@ -69,8 +69,8 @@ class Report:
             before = self.figures.get(name, 0)
             self.figures[name] = max(before, figure) if name in _MAXIMA else before + figure
         stopped = lasting(history.spans, STOPS)
-        self.figures["processes stood still, s"] = round(
-            self.figures.get("processes stood still, s", 0.0) + stopped, 1
+        self.figures["processes stopped, s"] = round(
+            self.figures.get("processes stopped, s", 0.0) + stopped, 1
         )
         self.errors += Counter(
             f"{write.outcome.value}: {write.error}"
@@ -79,7 +79,7 @@ class Report:
         )
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all results, for JSON."""
         return {
             "seed": self.seed,
             "hours": round(self.seconds / 3600, 3),
@@ -90,8 +90,8 @@ class Report:
             "operations": _nested(self.operations),
             "errors of writes": dict(self.errors.most_common()),
             "faults": dict(self.faults.most_common()),
-            "what they met": dict(sorted(self.met.items())),
-            "overlaps that may be": dict(self.overlaps.most_common()),
+            "effects of the faults": dict(sorted(self.met.items())),
+            "legitimate overlaps": dict(self.overlaps.most_common()),
             "versions": versions(),
         }
 
@@ -99,12 +99,12 @@ class Report:
         return sum(finding.kind is kind for _, finding in self.findings)
 
     def markdown(self) -> str:
-        """All of it, for people."""
+        """Return all results as Markdown."""
         facts = self.facts()
         found = len(self.findings)
-        verdict = counted(found, "finding") if found else "nothing is wrong"
+        verdict = counted(found, "finding") if found else "no findings"
         lines = [
-            f"# Trial with seed {self.seed}: {verdict}",
+            f"# Chaos run with seed {self.seed}: {verdict}",
             "",
             f"{facts['hours']} hours in {counted(self.rounds, 'round')}.",
         ]
@@ -119,12 +119,12 @@ class Report:
         )
         lines += _table("versions", facts["versions"])
         if self.findings:
-            lines += ["", "## What is wrong", ""]
+            lines += ["", "## Findings", ""]
             lines += [f"- {line}" for line in facts["findings"]]
         return "\n".join(lines) + "\n"
 
     def brief(self) -> str:
-        """The most important of it, in a few lines."""
+        """Return the most important results in a few lines."""
         figures = self.figures
         found = ", ".join(f"{self._count(kind)} {kind.name.lower()}" for kind in Kind)
         return (
@@ -136,11 +136,11 @@ class Report:
             f"{figures.get('hand-overs checked for exclusion', 0):.0f} hand-overs, "
             f"{figures.get('reads compared with earlier writes', 0):.0f} reads and "
             f"{figures.get('waits checked for order', 0):.0f} waits checked; "
-            f"{self.overlaps.total()} overlaps that may be\n{found}"
+            f"{self.overlaps.total()} legitimate overlaps\n{found}"
         )
 
     def write(self, folder: Path) -> None:
-        """Into `report.md` and `report.json` there."""
+        """Write `report.md` and `report.json` into the folder."""
         (folder / "report.md").write_text(self.markdown())
         (folder / "report.json").write_text(json.dumps(self.facts(), indent=2) + "\n")
 
@@ -158,7 +158,7 @@ def _table(title: str, rows: Mapping[str, Any]) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Of what took part."""
+    """Return the versions of the software under test."""
     memcached = subprocess.run(["memcached", "-V"], capture_output=True, text=True, check=True)
     return {
         "python": platform.python_version(),
@@ -169,7 +169,7 @@ def versions() -> dict[str, str]:
 
 
 def excerpt(result: Result, finding: Finding) -> list[str]:
-    """The notes of all processes around a finding, in the order of time."""
+    """Return the records of all processes around a finding, in the order of time."""
     place = finding.place
     names = {place, place.partition("/")[0], finding.about} - {""}
     names |= _tokens(result.history, names)
@@ -180,8 +180,8 @@ def excerpt(result: Result, finding: Finding) -> list[str]:
             if line.endswith("}") and (mine or (path.stem == "nemesis" and '"begins"' in line)):
                 facts = json.loads(line)
                 at, what = facts.pop("at"), facts.pop("what")
-                told = ", ".join(f"{name}={fact}" for name, fact in facts.items() if fact)
-                notes.append((at, f"{at:.3f} {path.stem}: {what} {told}"))
+                reported = ", ".join(f"{name}={fact}" for name, fact in facts.items() if fact)
+                notes.append((at, f"{at:.3f} {path.stem}: {what} {reported}"))
     notes.sort()
     if finding.at is None:
         return [line for _, line in notes][-_MOST_NOTES:]
@@ -189,7 +189,7 @@ def excerpt(result: Result, finding: Finding) -> list[str]:
 
 
 def _tokens(history: History, locks: set[str]) -> set[str]:
-    """Of what belongs to these locks: other notes name those."""
+    """Return the tokens that belong to these locks: some records contain only those."""
     mine = [asked for asked in history.attempts.values() if asked.lock_id in locks]
     return {asked.token for asked in mine if asked.token} | {asked.id for asked in mine}
 

@@ -1,4 +1,4 @@
-"""One operation that is under way: what it reads and writes, each noted before and after."""
+"""One operation in progress: its reads and writes, each recorded before and after."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ LEASE_SECONDS = 1.0
 _TRIES = 5
 
 _LOCKED = (Guard.LOCK, Guard.HEARTBEAT, Guard.EXTENSION, Guard.LOGGED_LOCK, Guard.PARTLY)
-#: Only told of, or not even looked for, where the lock is not held.
+#: Without the lock, these are only logged, or not even checked.
 _UNCHECKED = (Guard.LOGGED_LOCK, Guard.LOGGED, Guard.SUPPRESSED)
-#: The best that was told of several puts of one change counts.
+#: Of several puts of one change, the best outcome counts.
 _BEST_FIRST = (Outcome.ACCEPTED, Outcome.UNKNOWN, Outcome.REFUSED)
 
-#: What ndb lets through when its global cache does not answer. It asks before it writes, and after.
+#: The errors that ndb passes on when its global cache does not answer. It uses the cache before and
+#: after a write.
 CACHE_TROUBLE = (OSError, MemcacheError, ndb.MemcacheCache.KeyNotSet)
 
 Found = tuple[str, Any]
@@ -54,7 +55,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
 
 
 def error_of(action: Callable[[], object]) -> Exception | None:
-    """The error that it raises, if it does."""
+    """Return the error that the action raises, if any."""
     try:
         action()
     except Exception as error:
@@ -67,7 +68,7 @@ def _user_of(name: str) -> str:
 
 
 def _tenure_of(user: str) -> userlock.HeldLock | None:
-    """The tenure under which the running code reads or writes what is a user's, if any."""
+    """Return the tenure of the running code for a user, if any."""
     scope = current_scope()
     return None if scope is None else scope.held.get(user)
 
@@ -76,23 +77,23 @@ class RequestScope(Protocol):
     """The parts of its worker that a request needs."""
 
     def befall(self, accident: Accident, user: str) -> None:
-        """Let something happen to the locks, to a user's, or to time."""
+        """Cause an accident to the locks, to a user's lock, or in time."""
 
     def beside(self, action: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-        """Another thread, with the same locks, does that meanwhile, and has done it at the end."""
+        """Run the action in another thread with the same locks, until the end of the block."""
 
 
 class Request:
-    """See the module.
+    """One operation in progress: see the module.
 
     Args:
-        operation: what is to be done.
-        recorder: is told of each write, and of what is read under locks.
-        surroundings: who carries it out.
+        operation: the operation.
+        recorder: records each write, and each read under a lock.
+        surroundings: the worker that executes it.
 
     Attributes:
         operation, recorder, surroundings: as above.
-        tenures: of the locks that were taken.
+        tenures: the tenures of the acquired locks.
     """
 
     def __init__(
@@ -103,22 +104,22 @@ class Request:
         self.tenures: Sequence[userlock.HeldLock] = ()
         self.recorder = recorder
         self._numbers = itertools.count(1)
-        #: Of a transaction: which attempt it is, and its writes.
+        #: Of a transaction: the attempt, and its writes.
         self._attempt: str | None = None
         self._attempted: list[Write] = []
 
     @contextlib.contextmanager
     def suppressed(self) -> Iterator[None]:
-        """Nothing is checked, if that is the guard."""
+        """Suppress the checks, if that is the guard."""
         if self.operation.guard is Guard.SUPPRESSED:
-            with userlock.suppress("the trial writes without the lock, too"):
+            with userlock.suppress("the chaos run also writes without the lock"):
                 yield
         else:
             yield
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Take the locks that the program is to hold."""
+        """Take the locks of the program's guard."""
         operation = self.operation
         if operation.guard not in _LOCKED:
             yield
@@ -143,7 +144,7 @@ class Request:
     # --- reading ----------------------------------------------------------------------------
 
     def read(self) -> list[Found]:
-        """Each of the operation's entities, None where there is none."""
+        """Return each of the operation's entities, or None if it is missing."""
         found = [(name, self.read_one(name)) for name in self.operation.entities]
         self.pause()
         if self.operation.read is Read.AGAIN:
@@ -151,30 +152,32 @@ class Request:
         return found
 
     def pause(self) -> None:
-        """Do what the program does between the read and the write."""
+        """Cause the program's accident between the read and the write."""
         if self.operation.accident is not Accident.NOTHING:
             time.sleep(self.operation.pause)
         self.surroundings.befall(self.operation.accident, self.operation.users[0])
 
     def read_one(self, name: str) -> Any:
-        """An entity, or None."""
+        """Return an entity, or None."""
         note = self._sight(name)
         return note(self._fetched(name))
 
     @ndb.tasklet
     def read_one_async(self, name: str) -> Any:
-        """The same in a tasklet, by a look-up."""
+        """Return an entity in a tasklet, by a look-up."""
         note = self._sight(name)
         entity = yield key_of(name).get_async()
         return note(entity)
 
     def _sight(self, name: str) -> Callable[[Any], Any]:
-        """An entity is about to be read. Returns what notes that it was, and gives it back."""
+        """Record the start of a read. Return a function that records its end and returns the
+        entity.
+        """
         tenure = _tenure_of(_user_of(name))
         began = SYSTEM_CLOCK.now()
 
         def note(entity: Any) -> Any:
-            # A transaction may show what there was when it began, before a lock inside it.
+            # A transaction may show the state of its beginning, before a lock inside it.
             if tenure is not None and self.operation.way is not Way.LOCK_INSIDE:
                 found = None if entity is None else entity.last
                 token = tenure.lease.token
@@ -202,14 +205,14 @@ class Request:
         suppressed: bool = False,
         past: bool = False,
     ) -> Write:
-        """Note a write that is about to be sent.
+        """Record a write that is about to be sent.
 
         Args:
-            name: of the entity; None for a new one of its own.
-            before: the write that it builds on.
+            name: the entity; None for a new one.
+            before: the previous write.
             deletes: whether it deletes the entity.
-            suppressed: whether it is made in a block of its own in which nothing is checked.
-            past: whether it goes past the library.
+            suppressed: whether it is in a suppress block of its own.
+            past: whether it bypasses the library.
         """
         tenure = None if name is None else _tenure_of(_user_of(name))
         write = Write(
@@ -233,7 +236,8 @@ class Request:
         return self.operation.guard not in _UNCHECKED and _tenure_of(user) is None
 
     def changed(self, name: str, entity: Any, **facts: bool) -> tuple[Any, Write]:
-        """An entity that counts one more, made if there is none; and its write (see `write`)."""
+        """Return an entity with a count higher by one, created if missing, and its write (see
+        `write`)."""
         write = self.write(name, None if entity is None else entity.last, **facts)
         if entity is None:
             entity = model_of(name)(key=key_of(name))
@@ -242,15 +246,15 @@ class Request:
         return entity, write
 
     def entry(self) -> tuple[Any, Write]:
-        """A new entity of its own, and its write."""
+        """Return a new entity of its own, and its write."""
         write = self.write(None, None)
         return Entry(parent=user_key(self.operation.users[0]), write=write.id), write
 
-    def told(self, write: Write, action: Callable[[], object]) -> bool:
-        """Do it, and note what was told. In a transaction, which is told as a whole, just do it.
+    def report(self, write: Write, action: Callable[[], object]) -> bool:
+        """Write, and record the outcome. In a transaction, which has one outcome, only write.
 
         Returns:
-            Whether one may go on from there.
+            Whether the operation may continue.
         """
         if self._attempt is not None:
             action()
@@ -258,25 +262,25 @@ class Request:
         return self.ended(write, error_of(action))
 
     def ended(self, write: Write, error: Exception | None) -> bool:
-        """Note what was told. Returns whether it was accepted."""
+        """Record an outcome. Return whether the write was accepted."""
         past = self.operation.way is Way.PAST and isinstance(error, userlock.WriteNotFenced)
         self.recorder.ended(write, Outcome.REFUSED if past else outcome_of(error), error)
         return write.outcome is Outcome.ACCEPTED
 
     def begun(self, write: Write, begin: Callable[[], Any]) -> Callable[[], bool]:
-        """Begin it. Returns what waits for it, and does then what `told` does."""
+        """Begin a write. Return a function that waits for it, then does the same as `report`."""
         if self._attempt is not None:
             future = begin()
-            return lambda: self.told(write, future.get_result)
+            return lambda: self.report(write, future.get_result)
         try:
             future = begin()
         except userlock.WriteViolation as violation:
             self.ended(write, violation)
             return lambda: False
-        return lambda: self.told(write, future.get_result)
+        return lambda: self.report(write, future.get_result)
 
     def changes(self, name: str, entity: Any) -> Changes:
-        """Changes of an entity, which may be None."""
+        """Return the changes of an entity, which may be None."""
         return Changes(self, name, entity)
 
     # --- in transactions --------------------------------------------------------------------
@@ -287,9 +291,9 @@ class Request:
         return self._attempt is not None
 
     def transact(self, step: Callable[[], None]) -> None:
-        """Run it in a transaction, and note what was told of its last attempt.
+        """Run the step in a transaction, and record the outcome of its last attempt.
 
-        Those before it were not applied, or it would not have been run again.
+        Earlier attempts were not applied, because the transaction was retried.
         """
         numbers = itertools.count(1)
 
@@ -307,23 +311,23 @@ class Request:
 
 
 def in_transaction(action: Callable[[], object]) -> None:
-    """Do it in a transaction, several times if need be."""
+    """Run the action in a transaction, several times if necessary."""
     ndb.transaction(action, retries=_TRIES)
 
 
 class Changes:
-    """Changes of one object, each on top of the last, and puts of the object.
+    """Successive changes of one object, and puts of the object.
 
-    A put sends all that was changed before its message was made. So a change is
-    accepted if any put that carried it is, whatever was told of the others.
+    A put sends all changes that were made before its message was created. So a change is accepted
+    if any put that carried it is accepted, whatever the other outcomes.
 
     Args:
-        request: that makes them.
-        name: of the entity.
-        entity: as it was read; None if there is none yet.
+        request: the request that makes them.
+        name: the entity's name.
+        entity: the entity as read; None if it is missing.
 
     Attributes:
-        entity: the object; None before the first change of what was not there.
+        entity: the object; None before the first change of a missing entity.
     """
 
     def __init__(self, request: Request, name: str, entity: Any) -> None:
@@ -331,19 +335,19 @@ class Changes:
         self.entity = entity
         self._request = request
         self._changes: list[Write] = []
-        #: Of each put how many changes it carried, and its error.
+        #: Of each put, the number of changes that it carried, and its error.
         self._puts: list[tuple[int, Exception | None]] = []
 
     def change(self) -> None:
-        """One more."""
+        """Make one more change."""
         self.entity, write = self._request.changed(self.name, self.entity)
         self._changes.append(write)
 
     def begin(self) -> Callable[[], None]:
-        """Begin a put. Returns what waits for it; what it was told counts from then on.
+        """Begin a put. Return a function that waits for it and counts its outcome.
 
-        In a transaction it is waited for at once: ndb's global cache refuses a second one of an
-        entity that comes in the same turn.
+        In a transaction it is awaited at once: ndb's global cache refuses a second put of an entity
+        in the same turn.
         """
         if self._request.transacting:
             self.entity.put()
@@ -367,7 +371,7 @@ class Changes:
         return wait
 
     def put(self, put: Callable[[], object] | None = None) -> None:
-        """Put it, by default as ndb does, with all changes up to that moment; and wait."""
+        """Put the object with all changes so far, by default as ndb does, and wait."""
         self._put(None, put or self.entity.put)
 
     def _put(self, carried: int | None, action: Callable[[], object]) -> None:
@@ -375,16 +379,18 @@ class Changes:
             action()
             return
         error = error_of(action)
-        # Its hook may have changed more.
+        # Its hook may have made more changes.
         self._puts.append((len(self._changes) if carried is None else carried, error))
 
     def settle(self) -> None:
-        """Note what was told of each change. In a transaction, that is told of the whole."""
+        """Record the outcome of each change. A transaction has one outcome for all."""
         if self._request.transacting:
             return
         for number, write in enumerate(self._changes):
-            told = [(outcome_of(error), error) for carried, error in self._puts if carried > number]
-            best = min(told, key=lambda each: _BEST_FIRST.index(each[0]), default=None)
+            reported = [
+                (outcome_of(error), error) for carried, error in self._puts if carried > number
+            ]
+            best = min(reported, key=lambda each: _BEST_FIRST.index(each[0]), default=None)
             self._request.recorder.ended(write, *(best or (Outcome.REFUSED, None)))
 
     @property

@@ -1,4 +1,4 @@
-"""The servers of a trial: memcached behind a network, and the emulator with its data on disk."""
+"""The servers of a run: memcached behind a network, and the emulator with its data on disk."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tests.contract.emulator.process import EmulatorProcess
 from tests.servers import Memcached
 
 _PROJECT = "trial"
-#: Megabytes: so little that what is put into it soon throws out everything else.
+#: Megabytes: small enough that new items soon evict all others.
 _MEMORY = "8"
-#: Of values that fill it: memcached keeps items of one size together, and records have many.
+#: The sizes of the filling values: memcached groups items by size, and records have many sizes.
 _SIZES = (60, 100, 150, 200, 260, 330, 420, 520)
 _OF_EACH_SIZE = 8000
-#: For so long they stay; what has expired gives its room back, and nothing else has to go for it.
+#: The lifetime of the filling values. Expired ones make room without further evictions.
 _FILLED_SECONDS = 1
 
 
 class Stage:
-    """See the module. Use `set_up`.
+    """The servers of a run. Created by `set_up`.
 
     Attributes:
-        memcached: the server itself.
-        network: what processes reach it through.
+        memcached: the server.
+        network: the network between the processes and memcached.
     """
 
     def __init__(self, folder: Path, concurrency_mode: str, seed: str) -> None:
@@ -50,7 +50,7 @@ class Stage:
             *("--data-dir", str(folder / "datastore")),
         )
         self._emulator = self._started()
-        #: What waits in the emulator for a request, by the number that it has there.
+        #: The emulator's faults that were not met yet, by their ids.
         self._planted: dict[int, str] = {}
         self._faults_met: Counter[str] = Counter()
         self._mutex = threading.Lock()
@@ -60,20 +60,20 @@ class Stage:
 
     @property
     def url(self) -> str:
-        """Of the lease store."""
+        """Return the URL of the lease store."""
         return f"memcache://{LOOPBACK}:{self.network.port}?prefix=trial"
 
     @property
     def met(self) -> Counter[str]:
-        """What was met so far: packets in bad weather, and requests to the emulator with a fault.
+        """Count the faults met so far: packets in bad weather, and requests to the emulator.
 
-        At least: who met one of the emulator just before that was killed is not counted.
+        This is a lower bound: faults met just before the emulator was killed are not counted.
         """
         packets = {trouble.value: count for trouble, count in self.network.hit.items()}
         return Counter(packets) + self._faults_met
 
     def kill_emulator(self, seconds: float) -> None:
-        """Kill the emulator, and start it again after so long, with what it has on disk."""
+        """Kill the emulator, and restart it after this time with its data on disk."""
         with self._mutex:
             self._count_faults()
             self._emulator.__exit__(None, None, None)
@@ -83,7 +83,7 @@ class Stage:
         assert self._emulator.host == f"{LOOPBACK}:{self._port}"
 
     def plant(self, what: str) -> None:
-        """Plant one of `FAULTS` in the emulator, for one request."""
+        """Add one of `FAULTS` to the emulator, for one request."""
         _, fault = FAULTS[what]
         with self._mutex:
             self._planted[self._ask("POST", json.dumps(fault).encode())["id"]] = what
@@ -97,7 +97,7 @@ class Stage:
             self._planted.clear()
 
     def _count_faults(self) -> None:
-        """Those that are not there any more were met."""
+        """Count the faults that are gone: a request has met them."""
         left = {each["id"] for each in self._ask("GET")["faults"]}
         for number in self._planted.keys() - left:
             self._faults_met[self._planted.pop(number)] += 1
@@ -110,7 +110,7 @@ class Stage:
         return facts
 
     def fill_memcached(self) -> int:
-        """Fill memcached until it throws out what is there; how much it has thrown out so far."""
+        """Fill memcached until it evicts items; return the number of evictions so far."""
         client = MemcacheClient((LOOPBACK, self.memcached.port), timeout=10)
         try:
             for size in _SIZES:
@@ -128,12 +128,12 @@ class Stage:
 
 @contextlib.contextmanager
 def set_up(folder: Path, concurrency_mode: str, seed: str) -> Iterator[Stage]:
-    """The servers, found by the clients of this process and its children; stopped afterwards.
+    """Start the servers for the clients of this process and its children; stop them afterwards.
 
     Args:
-        folder: for logs and data.
-        concurrency_mode: of the emulator.
-        seed: of which packets are hit.
+        folder: the folder for logs and data.
+        concurrency_mode: the emulator's mode.
+        seed: selects the affected packets.
     """
     stage = Stage(folder, concurrency_mode, seed)
     environment = {

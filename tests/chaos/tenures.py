@@ -1,20 +1,18 @@
-"""Whether locks excluded: no two held one at once, and what was read under one was new.
+"""Mutual exclusion: no two tenures of a lock overlap, and no read under a lock is stale.
 
-A tenure lasts from when its holder was told that it has the lock to when it
-began to give it back, or to its deadline, by the holder's own clock. One that
-was taken without the store's word begins when the store has given it.
+A tenure lasts from the grant reported to its holder to the begin of its release, or to its
+deadline, by the holder's own clock. A degraded one begins when the store has confirmed it.
 
-One whose process was stopped until the deadline had passed, before it could be
-told, never held.
+A holder whose process was stopped before the report, and until after the deadline, never held.
 
     A   granted ▐▀▀▀▀▀▀▀▀▀▀▀▀▀▌ released
-    B                      granted ▐▀▀▀▀▀▀▀▀▌           at once: a finding,
+    B                      granted ▐▀▀▀▀▀▀▀▀▌           overlap: a finding,
                    ▲                                    unless the store lost its data
-                   a restart                            after A had asked
+                   a restart                            after A's request
 
-The tenures of one lock come one after the other, so what was read under a later
-one has all that was accepted under an earlier one. This finds what exclusion
-alone does not: an object from a cache, a write that lands after the release.
+The tenures of one lock are consecutive. So a read under a later one must include all writes that
+were accepted under earlier ones. This finds errors that exclusion alone does not: an object from a
+cache, a write that lands after the release.
 """
 
 from __future__ import annotations
@@ -24,36 +22,36 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos.findings import Finding, Kind
-from tests.chaos.history import Asked, History, Sight, Span
+from tests.chaos.history import Asked, History, LockedRead, Span
 from tests.chaos.record import Outcome, Write
 
-#: What each sight is compared with: so many of the latest writes under earlier tenures.
+#: The number of latest writes under earlier tenures that each read is compared with.
 _LATEST = 20
 
 
 class Exclusion:
-    """The tenures of all locks, and what they allow.
+    """The tenures of all locks, and their checks.
 
     Args:
-        history: what has happened.
-        losses: when the store lost records: all, or that of one lock.
+        history: the records.
+        losses: times at which the store lost records: all, or that of one lock.
 
     Attributes:
-        explained: how many overlaps there were that may be, by what explains them.
-        compared: how many pairs of tenures came one after the other while nothing was lost.
-        looked_at: how many sights were compared with earlier writes.
+        explained: number of legitimate overlaps, by their explanation.
+        compared: number of pairs of consecutive tenures without a loss in between.
+        compared_reads: number of reads that were compared with earlier writes.
     """
 
     def __init__(self, history: History, losses: Sequence[Span]) -> None:
         self.explained: Counter[str] = Counter()
         self.compared = 0
-        self.looked_at = 0
+        self.compared_reads = 0
         self._history = history
         self._losses = losses
         self._by_token = history.tenures
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong."""
+        """Yield the errors."""
         by_lock: dict[str, list[Asked]] = defaultdict(list)
         for asked in self._by_token.values():
             by_lock[asked.lock_id].append(asked)
@@ -62,7 +60,7 @@ class Exclusion:
         yield from self._outdated()
 
     def _loss(self, lock_id: str, since: float, until: float) -> str:
-        """What the store has lost of a lock meanwhile; empty if nothing."""
+        """Return the loss of a lock's record in this interval; empty if there is none."""
         for loss in self._losses:
             if loss.lock in (None, lock_id) and loss.meets(since, until):
                 return loss.kind
@@ -76,11 +74,11 @@ class Exclusion:
             running = [each for each in running if each.held_until > _began(later)]
             for earlier in running:
                 if earlier.held_from is None or later.held_from is None:
-                    self.explained["without the store's word"] += 1
+                    self.explained["a degraded lease"] += 1
                     continue
                 first, second = sorted((earlier, later), key=_held_from)
                 if min(first.held_until, second.held_until) <= _held_from(second):
-                    continue  # the one was over, or the other had never begun
+                    continue  # the first one was over, or the second one never began
                 why = self._loss(later.lock_id, first.began, _held_from(second))
                 if why:
                     self.explained[why] += 1
@@ -102,52 +100,52 @@ class Exclusion:
         chains = _Order(self._history.writes)
         sealed = self._sealed()
         early: set[str] = set()
-        for sight in self._history.sights:
-            tenure = self._by_token.get(sight.token)
+        for read in self._history.reads:
+            tenure = self._by_token.get(read.token)
             if tenure is None or tenure.held_from is None:
                 continue
-            if sight.began < tenure.held_from:
-                early.add(sight.token)
-            # Read without the store's word, it stays in the context cache when that is given; and
-            # a query brings others of the same kind along.
-            if sight.token in early:
+            if read.began < tenure.held_from:
+                early.add(read.token)
+            # A degraded read stays in the context cache after the confirmation, and a query brings
+            # others of the same kind along.
+            if read.token in early:
                 continue
-            if sight.ended > tenure.held_until:
-                continue  # it was over by the holder's own clock, so nothing may be made of it
-            earlier = sealed.get((sight.entity, tenure.lock_id), [])
+            if read.ended > tenure.held_until:
+                continue  # it was over by the holder's own clock, so its reads are not used
+            earlier = sealed.get((read.entity, tenure.lock_id), [])
             before = bisect.bisect_left(earlier, tenure.held_from, key=lambda pair: pair[0])
             for held_from, write in earlier[max(0, before - _LATEST) : before]:
-                if self._loss(tenure.lock_id, held_from, sight.ended):
+                if self._loss(tenure.lock_id, held_from, read.ended):
                     continue
-                self.looked_at += 1
-                if chains.shows_less(sight.found, write.id):
-                    yield _outdated(sight, tenure, write)
+                self.compared_reads += 1
+                if chains.shows_less(read.found, write.id):
+                    yield _outdated(read, tenure, write)
                     break
 
     def _sealed(self) -> Mapping[tuple[str, str], list[tuple[float, Write]]]:
-        """What was accepted under a tenure while that lasted, by entity and lock, in order."""
+        """Return the writes accepted under a tenure during it, by entity and lock, in order."""
         sealed: dict[tuple[str, str], list[tuple[float, Write]]] = defaultdict(list)
         for write in self._history.writes.values():
             tenure = self._by_token.get(write.token or "")
             if tenure is None or write.outcome is not Outcome.ACCEPTED or write.entity is None:
                 continue
             began = tenure.held_from
-            assert write.told is not None
-            if began is not None and began <= write.made and write.told <= tenure.deadline:
+            assert write.reported is not None
+            if began is not None and began <= write.made and write.reported <= tenure.deadline:
                 sealed[write.entity, tenure.lock_id].append((began, write))
         for each in sealed.values():
             each.sort(key=lambda pair: pair[0])
         return sealed
 
 
-def _outdated(sight: Sight, tenure: Asked, write: Write) -> Finding:
+def _outdated(read: LockedRead, tenure: Asked, write: Write) -> Finding:
     return Finding(
         Kind.OUTDATED,
         tenure.id,
-        f"read {sight.entity} as of {sight.found}, after {write.id} was accepted under an earlier "
+        f"read {read.entity} as of {read.found}, after {write.id} was accepted under an earlier "
         f"tenure of {tenure.lock_id}",
-        sight.entity,
-        sight.began,
+        read.entity,
+        read.began,
     )
 
 
@@ -162,7 +160,7 @@ def _held_from(asked: Asked) -> float:
 
 
 class _Order:
-    """Which write of an entity comes after which, as each says what it builds on."""
+    """The order of the writes of an entity, by their predecessors."""
 
     def __init__(self, writes: Mapping[str, Write]) -> None:
         self._writes = writes
@@ -175,7 +173,7 @@ class _Order:
         }
 
     def _place(self, write_id: str) -> tuple[str, int]:
-        """The creation that a write goes back to, and how many writes lie between them."""
+        """Return the creation that a write goes back to, and the number of writes in between."""
         back: list[str] = []
         at = write_id
         while at not in self._places:
@@ -192,7 +190,7 @@ class _Order:
         return self._places[write_id]
 
     def shows_less(self, found: str | None, write_id: str) -> bool:
-        """Whether what was found is older than this write for certain."""
+        """Return whether the found state is certainly older than this write."""
         root, depth = self._place(write_id)
         if found is None:
             return root not in self._ended and not self._writes[write_id].deletes

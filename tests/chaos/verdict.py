@@ -1,4 +1,4 @@
-"""All that is checked at the end of a trial, put together."""
+"""All checks at the end of a run."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from tests.chaos.record import Outcome, Stored
 from tests.chaos.tenures import Exclusion
 from tests.chaos.waits import Waits
 
-#: Beside the faults: what the programs themselves do to locks.
+#: Losses of locks by the programs themselves, beside the faults.
 _LOST_BY_PROGRAMS = frozenset({"broken", "flushed"})
 #: After these the store answers as before.
 _HARMLESS_TO_STORES = _LOST_BY_PROGRAMS | {CLOCK_SET}
-#: For so long after a fault things are put in order again: breakers, lines of waiters. In seconds.
+#: The time after a fault until breakers and queues have recovered, in seconds.
 _SETTLES_SECONDS = 1.5
-#: Connections that a process may have: those of the lease store, and two a thread for ndb's cache.
+#: The allowed connections of a process: those of the lease store, and two per thread for ndb's
+#: cache.
 _MOST_CONNECTIONS = 32 + 8
-#: Files that may be open at the end beside those that were open at the beginning: of gRPC.
+#: The number of additional open files allowed at the end, compared with the beginning: gRPC's.
 _MORE_FILES = 4
-#: Threads that may stay until a process ends: the one that runs it, and the renewal thread.
+#: The allowed threads at the end of a process: the main thread and the renewal thread.
 _MOST_THREADS = 2
-#: By how much a process may grow after its first third: memory in bytes, and objects.
+#: The allowed growth of a process after its first third: memory in bytes, and objects.
 _MOST_GROWTH = 48 << 20
 _MOST_OBJECTS = 40_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What a history says.
+    """The result of all checks.
 
     Attributes:
-        findings: what is wrong.
-        overlaps: how many tenures met that may, by what explains it.
-        figures: how much there was to be checked, by name.
-        met: what the faults met, by name: a fault that meets nothing proves nothing.
+        findings: the errors.
+        overlaps: number of legitimate overlaps of tenures, by their explanation.
+        figures: amounts of checked data, by name.
+        met: the effects of the faults, by name: a fault without an effect proves nothing.
     """
 
     findings: list[Finding]
@@ -49,20 +50,20 @@ class Verdict:
     met: Counter[str]
 
     def found(self, kind: Kind) -> list[Finding]:
-        """What is wrong in that way."""
+        """Return the errors of that kind."""
         return [finding for finding in self.findings if finding.kind is kind]
 
 
 def judge(
     history: History, stored: Mapping[str, Stored], single: Sequence[str], members: list[Finding]
 ) -> Verdict:
-    """Check everything.
+    """Run all checks.
 
     Args:
-        history: what was noted.
-        stored: the counters that are there at the end, by name.
-        single: the writes of the entries that are there.
-        members: what was wrong with processes at their end.
+        history: the records.
+        stored: the counters at the end, by name.
+        single: the writes of the entries at the end.
+        members: errors of processes at their end.
     """
     losses = [each for each in history.spans if each.kind in LOSSES | _LOST_BY_PROGRAMS]
     troubles = [
@@ -81,34 +82,34 @@ def judge(
         *waits.findings(),
         *leaks(history.gauges),
     ]
-    told = Counter(write.outcome for write in history.writes.values())
+    reported = Counter(write.outcome for write in history.writes.values())
     figures = {
         "operations": history.operations.total(),
         "writes": len(history.writes),
-        **{f"writes {outcome.value}": told[outcome] for outcome in Outcome},
-        **{f"of the unknown: {what}": n for what, n in compared.in_doubt.most_common()},
+        **{f"writes {outcome.value}": reported[outcome] for outcome in Outcome},
+        **{f"unknown writes: {what}": n for what, n in compared.in_doubt.most_common()},
         "locks taken": len(history.tenures),
-        "taken without the store's word": sum(a.degraded for a in history.tenures.values()),
-        "without its word, and nothing was wrong": unprovoked(
+        "degraded leases": sum(a.degraded for a in history.tenures.values()),
+        "degraded leases without a fault": unprovoked(
             history.attempts.values(),
             [*stops, *(each for each in troubles if each.kind not in _HARMLESS_TO_STORES)],
         ),
         "hand-overs checked for exclusion": exclusion.compared,
-        "reads compared with earlier writes": exclusion.looked_at,
-        "waits checked for order": waits.looked_at,
-        "longest told after its time-out, s": round(waits.longest, 3),
+        "reads compared with earlier writes": exclusion.compared_reads,
+        "waits checked for order": waits.checked,
+        "longest delay after a timeout, s": round(waits.longest, 3),
     }
     return Verdict(findings, exclusion.explained, figures, history.met + meetings(history, losses))
 
 
 def unprovoked(attempts: Iterable[Asked], faults: Sequence[Span]) -> int:
-    """How many went without the store's word although there had been no fault for a while.
+    """Count the degraded leases without any recent fault.
 
-    One that is not told of may be there all the same, on a busy machine; so it is no finding.
+    On a busy machine there may be an unrecorded cause, so they are no findings.
 
     Args:
-        attempts: at all locks.
-        faults: when the store was hard to reach, or a process stood still.
+        attempts: the attempts at all locks.
+        faults: times at which the store was hard to reach, or a process was stopped.
     """
     return sum(
         not any(
@@ -122,7 +123,7 @@ def unprovoked(attempts: Iterable[Asked], faults: Sequence[Span]) -> int:
 
 
 def leaks(gauges: Sequence[Facts]) -> Iterator[Finding]:
-    """What processes have kept that they need not."""
+    """Yield resources that processes have kept without need."""
     at_first: dict[str, Facts] = {}
     warm: dict[str, Facts] = {}
     for gauge in gauges:
@@ -135,15 +136,15 @@ def leaks(gauges: Sequence[Facts]) -> Iterator[Finding]:
         if when != "after":
             continue
         if gauge["connections"]:
-            yield _leak(gauge, f"{gauge['connections']} connections are left")
+            yield _leak(gauge, f"{gauge['connections']} open connections remain")
         if gauge["threads"] > _MOST_THREADS:
-            yield _leak(gauge, f"{gauge['threads']} threads are left")
+            yield _leak(gauge, f"{gauge['threads']} threads remain")
         if gauge["files"] > at_first[who]["files"] + _MORE_FILES:
             yield _leak(gauge, f"{gauge['files']} files, after {at_first[who]['files']}")
         for what, most in (("resident", _MOST_GROWTH), ("objects", _MOST_OBJECTS)):
             grown = gauge[what] - warm.get(who, gauge)[what]
             if grown > most:
-                yield _leak(gauge, f"{what} has grown by {grown}")
+                yield _leak(gauge, f"{what} grew by {grown}")
 
 
 def _leak(gauge: Facts, detail: str) -> Finding:
@@ -151,10 +152,10 @@ def _leak(gauge: Facts, detail: str) -> Finding:
 
 
 def faults(history: History) -> Counter[str]:
-    """How often what went wrong, of all that lasts a while."""
+    """Count the faults that have a duration, by kind."""
     return Counter(span.kind for span in history.spans)
 
 
 def lasting(spans: Sequence[Span], kinds: frozenset[str]) -> float:
-    """For how long altogether something of these kinds went on, in seconds."""
+    """Return the total duration of events of these kinds, in seconds."""
     return sum(span.ended - span.began for span in spans if span.kind in kinds)

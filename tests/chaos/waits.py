@@ -1,4 +1,4 @@
-"""Whether those who waited were served in order, and told in time."""
+"""The order of service, and the punctuality of timeouts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.chaos.findings import Finding, Kind
 from tests.chaos.history import Asked, Span
 from tests.history import overtakings
 
-#: How much longer than its time-out an attempt may take: the store's time-outs, as docs/protocol.md
-#: states them, and something for a busy machine. In seconds.
+#: The allowed delay of an attempt beyond its timeout: the store's timeouts, as in
+#: docs/guarantees.md, and a margin for a busy machine. In seconds.
 LATE_SECONDS = 1.5 + 1.0
 
 
@@ -21,28 +21,28 @@ class Waits:
 
     Args:
         attempts: all of them.
-        troubles: when the store lost something, or was hard to reach. Order is not kept then.
-        stops: when processes stood still, or had been killed.
+        troubles: times at which the store lost data, or was hard to reach. Order is not kept then.
+        stops: times at which processes were stopped or killed.
 
     Attributes:
-        looked_at: how many waits went undisturbed, so that nobody may have passed them.
-        longest: by how much the latest one was told later than its time-out, in seconds.
+        checked: number of undisturbed waits, whose order must have been kept.
+        longest: the longest delay beyond a timeout, in seconds.
     """
 
     def __init__(
         self, attempts: Sequence[Asked], troubles: Sequence[Span], stops: Sequence[Span]
     ) -> None:
-        self.looked_at = 0
+        self.checked = 0
         self.longest = 0.0
         self._attempts = attempts
         self._troubles = troubles
         self._stops = stops
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong."""
+        """Yield the errors."""
         for lock_id, group in itertools.groupby(sorted(self._attempts, key=_lock), _lock):
             mine = [self._as_seen(asked) for asked in group]
-            self.looked_at += sum(a.stood is not None and not a.excused for a in mine)
+            self.checked += sum(a.queued is not None and not a.excused for a in mine)
             for passing, passed in overtakings(mine, ages_after=None):
                 yield Finding(
                     Kind.OVERTAKEN,
@@ -55,11 +55,11 @@ class Waits:
             yield from self._late(asked)
 
     def _as_seen(self, asked: Asked) -> Asked:
-        """The attempt as far as order goes: without the store's word it was not granted."""
+        """Return the attempt for the check of order: a degraded one counts as not granted."""
         ended = asked.ended
         excused = asked.excused or ended is None or self._disturbed(asked, ended)
         if asked.degraded:
-            return dataclasses.replace(asked, granted=None, gave_up=ended, excused=excused)
+            return dataclasses.replace(asked, granted=None, failed=ended, excused=excused)
         return dataclasses.replace(asked, excused=excused)
 
     def _disturbed(self, asked: Asked, ended: float) -> bool:
@@ -71,29 +71,29 @@ class Waits:
     def _late(self, asked: Asked) -> Iterator[Finding]:
         ended = asked.ended
         if ended is None:
-            return  # its process was killed, or is told of by itself
-        stood_still = _covered(
+            return  # its process was killed, or is a finding of its own
+        stopped = _covered(
             [
                 (max(span.began, asked.began), min(span.ended, ended))
                 for span in self._stops
                 if span.who in (None, asked.who) and span.meets(asked.began, ended)
             ]
         )
-        over = asked.waited - asked.timeout - max(stood_still, asked.overslept)
+        over = asked.waited - asked.timeout - max(stopped, asked.overslept)
         self.longest = max(self.longest, over)
         if over > LATE_SECONDS:
             yield Finding(
                 Kind.LATE,
                 asked.id,
                 f"waited for {asked.waited:.3f} s of {asked.timeout:g} for {asked.lock_id}, of "
-                f"which its process stood still for {stood_still:.3f}",
+                f"which its process was stopped for {stopped:.3f}",
                 asked.lock_id,
                 ended,
             )
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """How long some of these were under way."""
+    """Return the total time that these spans cover."""
     covered, until = 0.0, -math.inf
     for began, ended in sorted(spans):
         covered += max(0.0, ended - max(began, until))

@@ -1,4 +1,4 @@
-"""A lock service that notes what it is asked and what it answers."""
+"""A lock service that records its requests and results."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
-from userlock.lock.registry import open_store
 from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
+from userlock.stores.registry import open_store
 
-#: What takes so much longer than it should, in seconds, is a pause of the process or the thread:
-#: those behind may take it for dead. It is less than the patience that they have.
+#: A delay beyond this time, in seconds, is a pause of the process or the thread: waiters behind may
+#: take it for dead. It is shorter than their patience.
 _PAUSE_SECONDS = 0.1
 
 _OFFSET = struct.Struct("d")
 
 
 class WallClockOffset:
-    """By how much the wall clock is wrong, in seconds: one number that processes share.
+    """The error of the wall clock in seconds: one number that processes share.
 
     Args:
-        path: of the file that it is in; made if there is none.
-        skew: how many times that it is here. No two machines are wrong by the same.
+        path: its file, created if missing.
+        skew: the factor for this process. No two machines have the same error.
     """
 
     def __init__(self, path: Path, skew: float = 1.0) -> None:
@@ -39,21 +39,21 @@ class WallClockOffset:
             self.set(0.0)
 
     def set(self, seconds: float) -> None:
-        """From now on it is wrong by so much."""
+        """Set the error."""
         with self._path.open("r+b" if self._path.exists() else "wb") as file:
             file.write(_OFFSET.pack(seconds))  # one write, of eight bytes
 
     def reader(self) -> Callable[[], float]:
-        """Tells by how much it is wrong here, at any moment."""
+        """Return a function that returns the present error here."""
         with self._path.open("rb") as file:
             mapped = mmap(file.fileno(), 0, access=ACCESS_READ)
         return lambda: float(_OFFSET.unpack_from(mapped)[0]) * self._skew
 
 
 class WatchedClock(SystemClock):
-    """The machine's clocks, with a wall clock that is set wrong on purpose.
+    """The machine's clocks, with a wrong wall clock.
 
-    It also notices when a thread that waits for a lock was not let run.
+    It also detects pauses of a thread that waits for a lock.
     """
 
     def __init__(self, present: Present, offset: WallClockOffset) -> None:
@@ -74,12 +74,12 @@ class WatchedClock(SystemClock):
 
 
 class Present(threading.local):
-    """The attempt that this thread makes at present.
+    """The present attempt of this thread.
 
     Attributes:
-        id: of the attempt; empty while there is none.
-        excused: it was not let run for a moment.
-        overslept: for how long altogether it slept beyond what it asked for, in seconds.
+        id: the attempt's id; empty if there is none.
+        excused: whether it was paused for a moment.
+        overslept: total time that sleeps took longer than requested, in seconds.
     """
 
     id = ""
@@ -93,13 +93,13 @@ class Present(threading.local):
         self._last = SYSTEM_CLOCK.now()
 
     def seen(self, now: float) -> None:
-        """It runs."""
+        """Record that the thread runs."""
         if self.id and now - self._last > _PAUSE_SECONDS:
             self.excused = True
         self._last = now
 
     def slept(self, seconds: float, now: float) -> None:
-        """It has slept."""
+        """Record a sleep of the thread."""
         over = now - self._last - seconds
         if self.id and over > _PAUSE_SECONDS:
             self.excused = True
@@ -108,14 +108,14 @@ class Present(threading.local):
 
 
 class WatchedService(LockService):
-    """See the module.
+    """A lock service that records its requests and results.
 
     Args:
-        url: of the store.
-        outage: what to do when it does not answer.
-        name: of the process; no other process has it.
-        recorder: is told.
-        offset: by how much the wall clock is wrong.
+        url: the store's URL.
+        outage: the policy for outages.
+        name: the unique name of the process.
+        recorder: the writer of records.
+        offset: the error of the wall clock.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ class WatchedService(LockService):
         self._numbers = itertools.count(1)
 
     @property
-    def owes(self) -> bool:
-        """Whether there are leases that could not be given back."""
-        return self._access.pending.owed
+    def has_pending_releases(self) -> bool:
+        """Return whether there are pending releases."""
+        return bool(self.client.pending)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Contended) and self._present.id:
-            self._recorder.note("stands", id=self._present.id)
+            self._recorder.note("queued", id=self._present.id)
 
     def acquire(
         self,
@@ -156,7 +156,7 @@ class WatchedService(LockService):
         priority = Priority.of(priority)
         defaults = self.policy.of(priority)
         self._recorder.note(
-            "asks",
+            "asked",
             id=attempt,
             lock_id=lock_id,
             who=self._name,
@@ -174,7 +174,7 @@ class WatchedService(LockService):
                 holding=holding,
             )
         except BaseException as error:
-            self._ends("gave up", error=type(error).__name__)
+            self._ends("failed", error=type(error).__name__)
             raise
         self._ends("granted", token=lease.token, deadline=lease.deadline, degraded=lease.degraded)
         return lease
@@ -196,7 +196,7 @@ class WatchedService(LockService):
 
     def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         at_worst = self.clock.now() + seconds
-        if at_worst < lease.deadline:  # as its holder will believe if no answer comes
+        if at_worst < lease.deadline:  # the holder's belief without a reply
             self._runs(lease, at_worst)
         outcome = super().extend(lease, seconds)
         if isinstance(outcome, Granted):

@@ -1,7 +1,7 @@
-"""One process of the trial: `python -m tests.chaos.worker CONFIG` (JSON).
+"""One process of a run: `python -m tests.chaos.worker CONFIG` (JSON).
 
-Says "ready" on its standard output, and begins when it reads for how many
-seconds it is to begin new operations. Stuck, it says where when it gets SIGABRT.
+It prints "ready", reads the time for which it begins new operations, and begins. On SIGABRT, which
+it gets when stuck, it prints its position.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from userlock.ndb import capabilities, commits
 
 _SECONDS_BETWEEN_GAUGES = 2.0
 _CACHE_SECONDS = 0.5
-#: Within that time the emulator has answered a dozen requests in a row, whatever happens to it.
+#: The time within which the emulator answers a dozen requests in a row, with any faults.
 _EMULATOR_SECONDS = 60.0
-#: How long pending releases are retried; longer than a command may take.
-_OWES_SECONDS = 20.0
+#: The time for which pending releases are retried; longer than a command may take.
+_PENDING_SECONDS = 20.0
 
 
 @dataclasses.dataclass(kw_only=True)
 class Config:
-    """What a process is told.
+    """The configuration of a process.
 
     Attributes:
-        seed: of all programs.
-        name: no other process has it.
-        mix: which of `MIXES` its programs are of.
-        threads: how many, each with a program of its own.
-        url: of the lease store.
-        outage: what to do when it does not answer.
+        seed: the seed of all programs.
+        name: the unique name of the process.
+        mix: its programs' mix, one of `MIXES`.
+        threads: number of threads, each with a program of its own.
+        url: URL of the lease store.
+        outage: the policy for outages.
         memcached: host and port of the same server, for ndb's global cache.
-        ports: those on which connections are counted: memcached's, and what stands before it.
-        out: the folder for notes.
-        mutation: what is taken out of the library.
-        skew: how many times as wrong its wall clock is as it is said to be.
+        ports: the ports whose connections are counted: memcached's and the network's.
+        out: the folder for records.
+        mutation: the disabled rule of the library.
+        skew: the factor for the error of its wall clock.
     """
 
     seed: str
     name: str = ""
-    mix: str = "people"
+    mix: str = "interactive"
     threads: int = 1
     url: str
     outage: str = "optimistic"
@@ -73,12 +73,12 @@ class Config:
 
     @property
     def notes(self) -> Path:
-        """The file with what the process notes."""
+        """Return the file of the process's records."""
         return Path(self.out) / f"{self.name}.jsonl"
 
     @property
     def wall_clock(self) -> Path:
-        """The file that says by how much the wall clock is wrong, for all processes."""
+        """Return the file with the error of the wall clock, for all processes."""
         return Path(self.out) / "wall-clock-offset"
 
 
@@ -101,11 +101,11 @@ class _Process:
         return MemcacheClient(tuple(self._config.memcached), timeout=_CACHE_SECONDS)
 
     def prepare(self) -> None:
-        """Have the emulator asked whether it fences: while it does not answer, nothing is sent."""
+        """Have the library check the emulator for fencing: without a reply nothing is sent."""
         wait_until(lambda: capabilities.honours_base_version(self._client), _EMULATOR_SECONDS)
 
     def run(self, seconds: float) -> None:
-        """Begin new operations for so long, and leave nothing behind."""
+        """Begin new operations for this time, and leave nothing behind."""
         end = time.monotonic() + seconds
         self._gauge("before")
         with ThreadPoolExecutor(self._config.threads) as threads:
@@ -116,8 +116,8 @@ class _Process:
             self._look_on(working, seconds)
             for each in working:
                 each.result()
-        owing_until = time.monotonic() + _OWES_SECONDS
-        while self._service.owes and time.monotonic() < owing_until:
+        pending_until = time.monotonic() + _PENDING_SECONDS
+        while self._service.has_pending_releases and time.monotonic() < pending_until:
             time.sleep(0.1)
         self._service.close()
         for cache in itertools.chain(*self._caches):
@@ -126,7 +126,7 @@ class _Process:
         self._recorder.close()
 
     def _look_on(self, working: Sequence[Future[None]], seconds: float) -> None:
-        """Note what the process uses, and when it was not let run."""
+        """Record the process's resource usage and pauses."""
         begun = last = SYSTEM_CLOCK.now()
         warm, gauged_at = begun + seconds / 3, begun
         while not all(each.done() for each in working):
@@ -162,11 +162,11 @@ class _Process:
 def main() -> None:
     config = Config(**json.loads(sys.argv[1]))
     faulthandler.enable()
-    logging.getLogger("userlock").setLevel(logging.CRITICAL)  # it does what it should not
-    # ndb's, of its global cache: it is flushed, stopped and killed now and then.
+    logging.getLogger("userlock").setLevel(logging.CRITICAL)  # its warnings are expected here
+    # ndb's, about its global cache, which is flushed, stopped and killed now and then.
     warnings.filterwarnings("ignore", "Attempt to remove a lock that doesn't exist")
     warnings.filterwarnings("ignore", "Error connecting to global cache")
-    # There are many faults: what is tried again is tried again soon.
+    # There are many faults: retry soon.
     ndb._retry._DEFAULT_INITIAL_DELAY = 0.01
     ndb._retry._DEFAULT_MAXIMUM_DELAY = 0.05
     commits.RESEND_DELAYS = (0.01, 0.02, 0.04)
@@ -175,8 +175,8 @@ def main() -> None:
     process.prepare()
     print("ready", flush=True)
     process.run(float(sys.stdin.readline()))
-    # Only the renewal thread is left. gRPC may need a minute and more to end
-    # while its server is away, and is not what is tried here.
+    # Only the renewal thread is left. gRPC may need a minute and more to end without its server,
+    # which is not under test here.
     os._exit(0)
 
 

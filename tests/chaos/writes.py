@@ -1,18 +1,16 @@
-"""Whether what was told of each write is what is there in the end.
+"""The agreement of the reported outcomes of writes with the final state.
 
-Each write notes the one that it builds on, so the writes of an entity that have
-landed form chains, each from a creation to a deletion or to what is stored:
+Each write records its predecessor. So the writes of an entity that have landed form chains, each
+from a creation to a deletion or to the stored state:
 
     created a ◀── b ◀── c ◀── deleted d        created e ◀── f: stored
 
-What was accepted and stands on no such chain is lost. Two writes that have
-landed on the same one fork a chain: the later overwrote the earlier. What was
-refused, and stands on a chain, is there all the same.
+An accepted write outside such chains is lost. Two landed writes with the same predecessor fork a
+chain: the later one overwrote the earlier. A refused write on a chain did land.
 
-Two forks may be. A creation that was deleted before its outcome was told: it was
-sent again, because its reply was lost, and has landed a second time. And a
-deletion of what somebody else has written over, and another has deleted before
-it came: the entity is gone, as was asked for.
+Two kinds of forks are legitimate. A creation that was deleted before its outcome was reported: it
+was retried after a lost reply, and has landed a second time. And a deletion of an entity that
+another client has overwritten, and a third one has deleted first: the entity is gone, as requested.
 """
 
 from __future__ import annotations
@@ -28,13 +26,12 @@ from tests.chaos.record import Outcome, Stored, Write
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """What was told, beside what is there.
+    """The comparison of reported outcomes with the final state.
 
     Attributes:
-        findings: what is wrong, or nothing. Each write is accepted and there once; refused and not
-            there; or unknown, and there at most once.
-        in_doubt: of those that are unknown, how many had landed, had not, or left no trace by which
-            to tell.
+        findings: the errors. Each write must be accepted and present once; refused and
+            absent; or unknown, and present at most once.
+        in_doubt: number of unknown writes that have landed, have not, or left no trace.
     """
 
     findings: list[Finding]
@@ -42,12 +39,12 @@ class Compared:
 
 
 def check(writes: Sequence[Write], stored: Mapping[str, Stored], single: Iterable[str]) -> Compared:
-    """Compare what was told with what is there.
+    """Compare the reported outcomes with the final state.
 
     Args:
-        writes: all that were made.
-        stored: the entities that are there at the end, by name.
-        single: the ids of the writes of entities of their own, as they are stored.
+        writes: all writes.
+        stored: the entities at the end, by name.
+        single: the stored ids of the writes of single entities.
     """
     by_id = {write.id: write for write in writes}
     landed: set[str] = set()
@@ -80,8 +77,8 @@ class _Chains:
     """The writes of one entity.
 
     Attributes:
-        landed: the ids of those that have landed for certain.
-        absent: of those that have not landed for certain.
+        landed: the ids of writes that have certainly landed.
+        absent: the ids of writes that have certainly not landed.
     """
 
     def __init__(self, writes: Sequence[Write], stored: Stored | None) -> None:
@@ -107,10 +104,10 @@ class _Chains:
         }
 
     def _deleted(self, write: Write) -> str | None:
-        """Return what a deletion is of.
+        """Return the write that a deletion removes.
 
-        Not what its own operation has put before, unless that was accepted: the
-        object still stands for what was read.
+        It is not an earlier put of the same operation, unless that one was accepted: the object
+        still represents the state that was read.
         """
         before = write.before
         while before in self._writes:
@@ -122,7 +119,7 @@ class _Chains:
 
     def findings(self) -> Iterator[Finding]:
         for before, after in self._next.items():
-            # What is gone may be deleted again.
+            # A missing entity may be deleted again.
             again = all(self._deletes(each) for each in after) or self._is_created_twice(before)
             if len([each for each in after if not self._found_it_gone(each)]) > 1 and not again:
                 detail = f"followed by {', '.join(after)}"
@@ -132,7 +129,7 @@ class _Chains:
         for each in sorted(self.landed):
             write = self._writes.get(each)
             if write is None:
-                yield Finding(Kind.PHANTOM, each, "nobody made it")
+                yield Finding(Kind.PHANTOM, each, "no such write was made")
             elif write.outcome is Outcome.REFUSED:
                 yield Finding(Kind.PHANTOM, each, f"refused of {write.operation}")
             elif (write.outcome is Outcome.ACCEPTED and each not in surviving) or self._is_undone(
@@ -147,19 +144,19 @@ class _Chains:
 
     def _lost(self, write: Write) -> Finding:
         detail = f"of {write.entity}, by {write.operation}"
-        return Finding(Kind.LOST, write.id, detail, at=write.told)
+        return Finding(Kind.LOST, write.id, detail, at=write.reported)
 
     def _is_undone(self, write: Write) -> bool:
-        """Whether it is a deletion, and what it deleted is there."""
+        """Return whether it is a deletion whose entity still exists."""
         if not write.deletes or self._stored is None or self._stored.last != write.before:
             return False
         return not self._is_created_twice(self._stored.last)
 
     def _is_created_twice(self, write_id: str) -> bool:
-        """Whether a creation may have been sent again after somebody had deleted what it created.
+        """Return whether a creation may have been retried after its entity was deleted.
 
-        What is not there has no version that the second try could name: docs/fencing.md. The
-        creation may have had other changes of its operation, made while it was under way.
+        A missing entity has no version that the retry could name: docs/fencing.md. The creation may
+        have had other changes of its operation, made while it was in progress.
         """
         creation = write = self._writes.get(write_id)
         while creation is not None and creation.before is not None:
@@ -169,28 +166,28 @@ class _Chains:
             creation = earlier
         if write is None or creation is None:
             return False
-        told = math.inf if creation.told is None else creation.told
-        if write is not creation and write.made > told:
-            return False  # the second try of the creation cannot have had that change
+        reported = math.inf if creation.reported is None else creation.reported
+        if write is not creation and write.made > reported:
+            return False  # the retry of the creation cannot have had that change
         return any(
-            other.deletes and other.made <= told and write_id in self._back(other.id)
+            other.deletes and other.made <= reported and write_id in self._back(other.id)
             for other in self._writes.values()
             if self._may_have_landed(other)
         )
 
     def _found_it_gone(self, write_id: str) -> bool:
-        """Whether it is a deletion, and what others had made meanwhile may have been deleted.
+        """Return whether it is a deletion of an entity that others overwrote and may have deleted.
 
-        It counts as landed if the entity is gone, whoever has deleted it: docs/fencing.md.
+        It counts as landed if the entity is gone, by any deletion: docs/fencing.md.
         """
         write = self._writes.get(write_id)
         if write is None or write.before is None or not write.deletes:
             return False
-        told = math.inf if write.told is None else write.told
+        reported = math.inf if write.reported is None else write.reported
         return any(
             other.deletes
             and other.before != write.before
-            and other.made <= told
+            and other.made <= reported
             and write.before in self._back(other.id)
             for other in self._writes.values()
             if self._may_have_landed(other)
@@ -202,11 +199,11 @@ class _Chains:
         return write.id in self.landed
 
     def _surviving(self) -> set[str]:
-        """What stands on a chain that ends as it should."""
+        """Return the writes on chains with a proper end."""
         ends = [] if self._stored is None else [self._stored.last]
         ends += [each for each in self.landed if self._deletes(each)]
         surviving = {each for end in ends for each in self._back(end)}
-        # A deletion that nobody knows of may have ended a chain that ends nowhere else.
+        # A deletion without a known outcome may have ended a chain that has no other end.
         for write in self._writes.values():
             if write.deletes and write.outcome is Outcome.UNKNOWN:
                 chain = list(self._back(write.id))[1:]
@@ -222,7 +219,7 @@ class _Chains:
         return self._writes[write_id].before if write_id in self._writes else None
 
     def _back(self, write_id: str) -> Iterator[str]:
-        """A write, the one that it builds on, and so on to the creation."""
+        """Yield a write, its predecessor, and so on to the creation."""
         at: str | None = write_id
         seen: set[str] = set()
         while at is not None and at not in seen:
@@ -232,10 +229,10 @@ class _Chains:
 
 
 def _singles(writes: Sequence[Write], stored: Counter[str]) -> Iterator[Finding]:
-    """Entities of their own: each is there as often as was told."""
+    """Yield the single entities whose number differs from the reported outcome."""
     made = {write.id for write in writes}
     for each in sorted(set(stored) - made):
-        yield Finding(Kind.PHANTOM, each, "nobody made it")
+        yield Finding(Kind.PHANTOM, each, "no such write was made")
     for write in writes:
         count = stored[write.id]
         if count > 1:
@@ -252,11 +249,11 @@ def _unchecked(writes: Iterable[Write], landed: set[str]) -> Iterator[Finding]:
         if write.forbidden and (write.outcome is Outcome.ACCEPTED or write.id in landed):
             place = write.entity or ""
             detail = f"{write.outcome.value}, of {write.operation}"
-            yield Finding(Kind.UNCHECKED, write.id, detail, place, write.told)
+            yield Finding(Kind.UNCHECKED, write.id, detail, place, write.reported)
 
 
 def _again(writes: Mapping[str, Write], landed: Iterable[str]) -> Iterator[Finding]:
-    """An operation that was run again has landed once."""
+    """Yield the repeated operations that have landed more than once."""
     runs: dict[str, set[str | None]] = defaultdict(set)
     for each in landed:
         write = writes.get(each)
@@ -264,11 +261,11 @@ def _again(writes: Mapping[str, Write], landed: Iterable[str]) -> Iterator[Findi
             runs[write.operation].add(write.together)
     for operation, together in runs.items():
         if len(together) > 1:
-            yield Finding(Kind.TWICE, operation, f"{len(together)} of its runs have landed")
+            yield Finding(Kind.TWICE, operation, f"{len(together)} of its attempts have landed")
 
 
 def _torn(writes: Sequence[Write], landed: set[str], absent: set[str]) -> Iterator[Finding]:
-    """Of a transaction, all writes have landed or none."""
+    """Yield the transactions of which only a part has landed."""
     together: dict[str, list[str]] = defaultdict(list)
     for write in writes:
         if write.together is not None:

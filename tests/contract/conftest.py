@@ -15,7 +15,7 @@ from userlock.testing import ManualClock
 
 @pytest.fixture(scope="session", params=["optimistic", "pessimistic"])
 def concurrency_mode(request: pytest.FixtureRequest) -> str:
-    """How Datastore keeps transactions apart: as older databases do, and as new ones."""
+    """Provide Datastore's concurrency modes: of older databases, and of new ones."""
     mode: str = request.param
     return mode
 
@@ -28,14 +28,14 @@ EACH_MODE = pytest.mark.parametrize(
 
 @pytest.fixture(scope="session")
 def datastore(concurrency_mode: str) -> Iterator[emulator.Emulator]:
-    """One emulator for all tests; `ndb_client` empties it."""
+    """Provide one emulator for all tests; `ndb_client` empties it."""
     with emulator.start(concurrency_mode=concurrency_mode) as server:
         yield server
 
 
 @pytest.fixture
 def ndb_client(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
-    """A client for an emulator with nothing in it."""
+    """Provide a client for an empty emulator."""
     datastore.reset()
     for name, value in datastore.env.items():
         monkeypatch.setenv(name, value)

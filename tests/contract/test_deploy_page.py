@@ -1,4 +1,4 @@
-"""docs/deploy.md: its files are those of the examples, its commands work, its steps are safe."""
+"""docs/deploy.md: its settings are those of the examples, its commands work, its steps are safe."""
 
 from __future__ import annotations
 
@@ -25,54 +25,61 @@ from tests.servers import Memcached
 from tools.traffic.__main__ import main as simulate
 from userlock.lock.policy import LockPolicy
 from userlock.stores import MemoryStore
-from userlock.stores.memcache.store import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.testing import ManualClock
 
 PAGE = Page("docs/deploy.md")
-YAMLS = PAGE.take_all("yaml")
-ENTRYPOINT = PAGE.take("sh", "exec gunicorn")
 CONSOLES = PAGE.take_all("console")
 AROUND = PAGE.take("python", "ndb.transaction")
 BOTH_LOCKS = PAGE.take("python", "lock_util")
-FIGURES = PAGE.take("text", "memcached operations")
-
 EXAMPLES = ROOT / "examples"
 
 
-def parsed(text: str) -> Any:
-    return yaml.safe_load(text)
+def example(path: str) -> str:
+    return (EXAMPLES / path).read_text()
 
 
-# --- files ----------------------------------------------------------------------------------
+APPS = [yaml.safe_load(example(f"appengine/{name}.yaml")) for name in ("app", "bundled")]
+SERVICE = yaml.safe_load(example("cloudrun/service.yaml"))["spec"]["template"]["spec"]
+(CONTAINER_RUNS,) = re.findall(r"^CMD (.*)$", example("cloudrun/Dockerfile"), re.MULTILINE)
+
+
+# --- settings -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("number", "path"),
-    [(0, "appengine/app.yaml"), (1, "appengine/bundled.yaml"), (2, "cloudrun/service.yaml")],
+    ("column", "files"),
+    [
+        (2, ["appengine/app.yaml"]),
+        (3, ["cloudrun/service.yaml", "cloudrun/Dockerfile"]),
+    ],
 )
-def test_the_files_are_those_of_the_examples(number: int, path: str) -> None:
-    assert len(YAMLS) == 3
-    assert YAMLS[number].text == (EXAMPLES / path).read_text()
-    assert parsed(YAMLS[number].text)
+def test_the_settings_are_those_of_the_examples(column: int, files: list[str]) -> None:
+    table = PAGE.text.split("## Deploy\n")[1].split("\n\n")[1]
+    settings = [
+        setting
+        for row in table.splitlines()[2:]
+        for setting in re.findall(r"`(.+?)`", row.split("|")[column])
+    ]
+    assert len(settings) >= 4
+    text = "".join(map(example, files))
+    assert [setting for setting in settings if setting not in text] == []
 
 
-def test_the_container_runs_the_command_of_the_page() -> None:
-    assert f"\nCMD {ENTRYPOINT.text}" in (EXAMPLES / "cloudrun/Dockerfile").read_text()
+def test_the_files_that_it_names_are_there() -> None:
+    for name in ("app.yaml", "bundled.yaml", "cron.yaml", "main.py"):
+        assert f"`{name}`" in PAGE.text
+        assert (EXAMPLES / "appengine" / name).is_file()
+    assert "app_engine_apis: true\n" in example("appengine/bundled.yaml")
 
 
 @pytest.mark.parametrize("folder", ["appengine", "cloudrun"])
 def test_the_variables_are_those_that_the_app_reads(folder: str) -> None:
-    read = set(
-        re.findall(r'environ(?:\.get)?[\[(]"(\w+)"', (EXAMPLES / folder / "main.py").read_text())
-    )
-    said = set()
-    for block in YAMLS:
-        found = parsed(block.text)
-        if "runtime" in found and folder == "appengine":
-            said |= set(found["env_variables"])
-        elif "kind" in found and folder == "cloudrun":
-            (container,) = found["spec"]["template"]["spec"]["containers"]
-            said |= {each["name"] for each in container["env"]}
+    read = set(re.findall(r'environ(?:\.get)?[\[(]"(\w+)"', example(f"{folder}/main.py")))
+    said = {name for app in APPS for name in app["env_variables"]}
+    if folder == "cloudrun":
+        (container,) = SERVICE["containers"]
+        said = {each["name"] for each in container["env"]}
     assert read == said
 
 
@@ -87,20 +94,18 @@ def test_each_url_names_a_store(url: str) -> None:
 
 
 def option(command: str, name: str) -> int:
-    """The number behind an option of gunicorn."""
+    """Return the number of an option of gunicorn."""
     found = re.search(rf"--{name} (\d+)", command)
     assert found is not None, f"{command} has no --{name}"
     return int(found[1])
 
 
 def test_as_many_requests_are_let_in_as_there_are_threads() -> None:
-    for block in YAMLS[:2]:
-        app = parsed(block.text)
+    for app in APPS:
         threads = option(app["entrypoint"], "workers") * option(app["entrypoint"], "threads")
         assert app["automatic_scaling"]["max_concurrent_requests"] == threads
-    spec = parsed(YAMLS[2].text)["spec"]["template"]["spec"]
-    assert spec["containerConcurrency"] == option(ENTRYPOINT.text, "threads")
-    assert option(ENTRYPOINT.text, "workers") == 1
+    assert SERVICE["containerConcurrency"] == option(CONTAINER_RUNS, "threads")
+    assert option(CONTAINER_RUNS, "workers") == 1
 
 
 # --- time-outs ------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ def test_the_time_outs_are_those_of_the_library() -> None:
     policy = LockPolicy()
     for said in (
         f"| {CONNECT_TIMEOUT}, {REPLY_TIMEOUT}, 0.1 s |",
-        f"| wait, people | {policy.interactive.wait_timeout:g} s |",
+        f"| wait, interactive | {policy.interactive.wait_timeout:g} s |",
         f"| wait, batch | {policy.batch.wait_timeout:g} s |",
         f"`ages_after` ({policy.batch.ages_after:g} s)",
         f"| lease | {policy.interactive.lock_timeout:g} s |",
@@ -127,9 +132,8 @@ def test_the_time_outs_of_the_example_fit_into_each_other() -> None:
             r"wait_timeout=(\d+)", (EXAMPLES / folder / "main.py").read_text()
         )
     }
-    spec = parsed(YAMLS[2].text)["spec"]["template"]["spec"]
-    assert wait < spec["timeoutSeconds"] < LockPolicy().interactive.lock_timeout
-    assert option(ENTRYPOINT.text, "graceful-timeout") < 10
+    assert wait < SERVICE["timeoutSeconds"] < LockPolicy().interactive.lock_timeout
+    assert option(CONTAINER_RUNS, "graceful-timeout") < 10
 
 
 # --- commands and names ---------------------------------------------------------------------
@@ -146,7 +150,7 @@ def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached
     with emulator.start() as datastore:
         outcome = Cli(url, datastore.env).run(*arguments)
     service.close()
-    # The doctor has something to say about a memcached that was just started.
+    # The doctor has remarks on a memcached that was just started.
     assert outcome.code in ({0, 1} if arguments[0] == "doctor" else {0}), outcome.err
     if "ann" in arguments:
         assert "POST /answers" in outcome.out
@@ -169,15 +173,23 @@ def test_the_alerts_are_about_metrics_that_there_are() -> None:
 
 @pytest.mark.slow
 def test_the_figures_are_those_of_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate([]) == 0
-    assert capsys.readouterr().out.split("\n\n")[0] + "\n" == FIGURES.text
+    table = PAGE.text.split("\n| users |")[1].split("\n\n")[0].splitlines()
+    users = [cell.strip().replace(",", "") for cell in table[0].split("|")[:-1]]
+    assert simulate([f"--users={number}" for number in users]) == 0
+    printed = [
+        re.split(r"  +", line.strip())[1:]
+        for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
+    ]
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table[2:]]
+    assert len(rows) >= 7
+    assert [row for row in rows if row not in printed] == []
 
 
 # --- migration ------------------------------------------------------------------------------
 
 
 class MovedLearner(userlock.UserModel):
-    """Of a kind that no other test has: ndb knows one class a kind."""
+    """A model of a kind of its own: ndb has one class per kind."""
 
     _lock_id_from_key = userlock.key_id
     points = ndb.IntegerProperty(default=0)
@@ -220,7 +232,7 @@ def old_process() -> None:
 
 
 def elsewhere(client: ndb.Client, action: Any) -> threading.Thread:
-    """Another request begins, in a process of its own as far as ndb and locks can tell."""
+    """Run another request, which ndb and locks take for one of another process."""
 
     def run() -> None:
         with client.context(), userlock.scope():
@@ -256,7 +268,7 @@ def test_without_fencing_it_would_be_lost(context: ndb.Client) -> None:
 def test_a_request_of_step_3_within_a_transaction_of_step_1(
     context: ndb.Client, datastore: emulator.Emulator
 ) -> None:
-    """The transaction runs again, or the request waits and is refused. Nothing is lost."""
+    """The transaction is retried, or the request waits and is refused. Nothing is lost."""
     accepted: list[int] = []
     others: list[threading.Thread] = []
 
@@ -281,7 +293,7 @@ def test_a_request_of_step_3_within_a_transaction_of_step_1(
 
 @pytest.fixture
 def lock_util(memcached: Memcached) -> Iterator[types.SimpleNamespace]:
-    """The scheme of 2016, which tries once."""
+    """Provide the scheme of 2016, which tries once."""
     client = PooledClient(memcached.address)
 
     @contextlib.contextmanager
@@ -319,6 +331,6 @@ def test_both_locks_keep_out_those_before_and_those_after(
         with refused_here, user_lock(user):
             pass
         service.release(lease)
-        # The control: by themselves the two do not see each other.
+        # The control: by themselves the two do not exclude each other.
         with lock_util.acquire_lock(user), userlock.global_lock(user):
             pass

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's SDK makes of the events: metrics, and spans in the caller's trace."""
+"""The output of OpenTelemetry's SDK: metrics, and spans in the caller's trace."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ DEADLOCK = Deadlock("ann", "batch", 0.03, "POST /answers (interactive)", "'ann' 
 
 
 class Backend:
-    """An SDK that keeps in memory what it is given."""
+    """An SDK that keeps its data in memory."""
 
     def __init__(self) -> None:
         self.reader = InMemoryMetricReader()
@@ -82,7 +82,7 @@ class Backend:
         return list(self.exporter.get_finished_spans())
 
     def metrics(self) -> dict[str, dict[tuple[tuple[str, object], ...], Any]]:
-        """Each metric's points by their attributes."""
+        """Return each metric's points by their attributes."""
         data = self.reader.get_metrics_data()
         if data is None:
             return {}
@@ -157,7 +157,7 @@ class TestMetrics:
         assert holds[(("userlock.outcome", "lost"),)].sum == 61.0
         assert set(holds) == set(expected)
 
-    def test_what_else_happens_is_counted(self, backend: Backend) -> None:
+    def test_other_events_are_counted(self, backend: Backend) -> None:
         listener = backend.listener()
         listener(Confirmed("ann", 1.5))
         listener(Conflict("ann", "POST /answers"))
@@ -277,7 +277,7 @@ class TestPersonalData:
         with pytest.raises(ValueError, match="secret"):
             hashed(b"")
 
-    def test_who_was_in_the_way_can_be_left_out(self, backend: Backend) -> None:
+    def test_the_blocker_can_be_omitted(self, backend: Backend) -> None:
         seen = self.attributes(backend, WAITED, blocked_by=False)
         assert "userlock.blocked_by" not in seen
         assert seen["userlock.contended"] is True
@@ -341,9 +341,7 @@ class TestInAService:
             asked("degraded", "interactive", False): 1
         }
 
-    def test_an_outage_that_nobody_is_to_go_on_in(
-        self, service: LockService, backend: Backend
-    ) -> None:
+    def test_an_outage_with_the_policy_fail(self, service: LockService, backend: Backend) -> None:
         store = service.store
         assert isinstance(store, MemoryStore)
         store.go_down("connection refused")
@@ -354,8 +352,8 @@ class TestInAService:
             asked("unavailable", "interactive", False): 1
         }
 
-    def test_a_circle(self, service: LockService, backend: Backend) -> None:
-        """Of one: the lock is wanted again by who has it."""
+    def test_a_cycle(self, service: LockService, backend: Backend) -> None:
+        """A cycle of one: the holder waits for its own lock."""
         lease = service.acquire("ann")
         with pytest.raises(DeadlockDetected):
             service.acquire("ann", holding=[lease])

@@ -1,4 +1,4 @@
-"""Whatever stands under a lock's key: spans name it as text, and it makes no time series."""
+"""Any value under a lock's key: spans name it as text, and it creates no time series."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from userlock.testing import ManualClock, make_claim
 KNOWN = {"acquired", "timed_out", "released", "lost", "interactive", "LockTimeout"}
 
 
-def told(value: bytes) -> tuple[list[str], set[str]]:
-    """What spans and what metrics say in words, when a lock is asked for over a value."""
+def reported(value: bytes) -> tuple[list[str], set[str]]:
+    """Return the texts of spans and of metrics for a lock that is requested over a value."""
     clock, backend = ManualClock(), Backend()
     store = MemoryStore(clock=clock)
     listeners = Listeners([backend.listener()])
@@ -51,7 +51,7 @@ def told(value: bytes) -> tuple[list[str], set[str]]:
 @given(values)
 @example(b'["4f01","\\ud800\\u001b[2J",1,60,"web\\n","GET /\\u202e"]')
 def test_spans_say_it_as_text_and_metrics_not_at_all(value: bytes) -> None:
-    spans, metrics = told(value)
+    spans, metrics = reported(value)
     assert all(word.isprintable() and len(word) < 1000 for word in spans)
     assert metrics <= KNOWN
 
@@ -59,6 +59,6 @@ def test_spans_say_it_as_text_and_metrics_not_at_all(value: bytes) -> None:
 def test_written_as_it_is_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control."""
     record = make_claim("ann", request="\x1b[2J").record
-    assert all(word.isprintable() for word in told(record)[0])
+    assert all(word.isprintable() for word in reported(record)[0])
     monkeypatch.setattr(lease, "printable", str)
-    assert not all(word.isprintable() for word in told(record)[0])
+    assert not all(word.isprintable() for word in reported(record)[0])

@@ -1,10 +1,11 @@
-"""The README's examples work as they stand."""
+"""The examples of the README work as they stand, and two that it links to."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,24 +17,27 @@ import userlock
 from emulator import memcache
 from sample_app.__main__ import main
 from sample_app.lab import command
-from tests.documents import Page
+from tests.documents import ROOT, Page
 
 PAGE = Page("README.md")
-LAB = PAGE.take("console", "sample_app lab")
+INSTALL = PAGE.take("sh", "pip install")
 HANDLER = PAGE.take("python", "# points.py")
-#: Run by `tests/system/test_installed.py`, with the library as it is installed.
+#: Run by `tests/system/test_installed.py`, with the installed library.
 IN_A_TERMINAL = PAGE.take("sh", "flask --app points run")
 VIOLATION = PAGE.take("text", "PutWithoutLock")
-OTHERS = PAGE.take_all("python")
+TRANSACTIONS = Page("docs/transactions.md")
+AROUND_A_TRANSACTION = TRANSACTIONS.take("python", "buy_certificate")
+BENCHMARKS = Page("docs/benchmarks.md")
+LAB = BENCHMARKS.take("console", "sample_app lab")
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Run code as the README says: the emulator and a memcached are there."""
+    """Provide a function that runs code like the README: with the emulator and a memcached."""
     with emulator.start() as datastore, memcache.start() as server:
         for name, value in datastore.env.items():
             monkeypatch.setenv(name, value)
-        # ndb knows one class per kind in a process; the README's are its own.
+        # ndb has one class per kind in a process; the README's are its own.
         monkeypatch.setattr(ndb.Model, "_kind_map", {})
 
         def execute(code: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -72,11 +76,19 @@ def _dedent(match: re.Match[str]) -> str:
     return re.sub(r"^    ", "", match[1], flags=re.MULTILINE)
 
 
-def test_the_other_snippets_work_too(run: Any) -> None:
+def test_what_it_installs_is_in_the_checkout() -> None:
+    """`tests/system/test_installed.py` installs both packages, as the tutorial says."""
+    program, command, *packages = shlex.split(INSTALL.text)
+    assert (program, command) == ("pip", "install")
+    for each in packages:
+        folder, _, extra = each.rstrip("]").partition("[")
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        assert not extra or extra in project["optional-dependencies"]
+
+
+def test_a_lock_around_a_transaction(run: Any) -> None:
     names = run(HANDLER.text)
-    names["ndb"] = ndb
-    for block in OTHERS:
-        block.run(names)
+    AROUND_A_TRANSACTION.run(names)
     with ndb.Client().context(), userlock.scope(names["service"]):
         with userlock.global_lock("ann"):
             names["User"](id="ann", points=150).put()
@@ -86,7 +98,6 @@ def test_the_other_snippets_work_too(run: Any) -> None:
 
 
 def test_it_names_the_two_commands() -> None:
-    assert len(OTHERS) == 2
     assert "make run" in PAGE.text
     assert "make test" in PAGE.text
 
@@ -94,7 +105,7 @@ def test_it_names_the_two_commands() -> None:
 def test_the_lab_prints_such_a_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the figures that are shown; what it measures is tested in tests/system/test_lab.py."""
+    """With the figures in the page; tests/system/test_lab.py tests the measurements."""
     ((line, shown),) = LAB.commands()
     rows = [re.findall(r"[\d.,]+$|[\d.,]+(?=  )", each) for each in shown.splitlines()[3:]]
     runs = [

@@ -1,4 +1,4 @@
-"""A memcached that is reached through a proxy that misbehaves on demand."""
+"""A memcached behind a proxy with faults on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from userlock.stores import MemcacheStore
 
 
 class Commands(NamedTuple):
-    """How the packet begins that each verb sends."""
+    """The beginning of the packet that each verb sends."""
 
     protocol: str
     create: bytes
@@ -43,7 +43,7 @@ def proxy(memcached: Memcached) -> Iterator[FaultProxy]:
 
 @pytest.fixture(params=[META, TEXT], ids=lambda commands: commands.protocol)
 def commands(request: pytest.FixtureRequest) -> Commands:
-    """What the protocol under test sends."""
+    """Provide the packets of the protocol under test."""
     commands: Commands = request.param
     return commands
 
@@ -54,7 +54,7 @@ def store(
 ) -> Iterator[MemcacheStore]:
     """Through the proxy, with a connection that stands already."""
     # What follows a fault is to be answered, however busy the machine is.
-    monkeypatch.setattr("userlock.stores.memcache.store.HURRY_TIMEOUT", 2.0)
+    monkeypatch.setattr("userlock.stores.pool.HURRY_TIMEOUT", 2.0)
     store = MemcacheStore(proxy.address, prefix=prefix, protocol=commands.protocol)
     store.read("warm-up")
     yield store
@@ -63,13 +63,13 @@ def store(
 
 @pytest.fixture
 def leases(store: MemcacheStore) -> LeaseProtocol:
-    """Through the proxy."""
+    """Provide leases behind the proxy."""
     return LeaseProtocol(store, SYSTEM_CLOCK)
 
 
 @pytest.fixture
 def direct(memcached: Memcached, prefix: str) -> Iterator[MemcacheStore]:
-    """The same keys, past the proxy."""
+    """Provide a store for the same keys, without the proxy."""
     store = MemcacheStore(memcached.address, prefix=prefix)
     yield store
     store.close()
@@ -77,5 +77,5 @@ def direct(memcached: Memcached, prefix: str) -> Iterator[MemcacheStore]:
 
 @pytest.fixture
 def theirs(direct: MemcacheStore) -> LeaseProtocol:
-    """The leases of others, past the proxy."""
+    """Provide the leases of other clients, without the proxy."""
     return LeaseProtocol(direct, SYSTEM_CLOCK)

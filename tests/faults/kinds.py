@@ -1,4 +1,4 @@
-"""The stores whose every step is driven through the proxy, each against its real server."""
+"""The stores whose commands are driven through the proxy, each with its real server."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tests.faults.proxy import Fault, FaultProxy, ReplyFault
 from tests.servers import Memcached, RedisServer
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.store import REPLY_TIMEOUT
+from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
 
 AnyFault = Fault | ReplyFault
 ALL_FAULTS: list[AnyFault] = [*Fault, *ReplyFault]
-#: Those after which the caller has to wait for as long as it ever does.
+#: The faults after which the caller waits for the whole reply timeout.
 SLOW: list[AnyFault] = [Fault.DROP_REPLY, Fault.SWALLOW, Fault.DELAY, ReplyFault.LATE]
 QUICK = [fault for fault in ALL_FAULTS if fault not in SLOW]
-#: A time-out for replies that come, however busy the machine is, in seconds.
+#: A timeout for replies that do come, on a busy machine too, in seconds.
 PATIENT = 5.0
 
 
 class Kind(NamedTuple):
-    """A kind of store, and the port of its server."""
+    """A type of store, and the port of its server."""
 
     name: str
     port: int
@@ -36,10 +36,10 @@ class Kind(NamedTuple):
     def proxied(
         self, timeout: float = REPLY_TIMEOUT
     ) -> Iterator[tuple[FaultProxy, LeaseStore, LeaseStore]]:
-        """A proxy, a store through it, and one past it, for keys that nobody else has.
+        """Yield a proxy, a store behind it, and one without it, with keys of their own.
 
         Args:
-            timeout: for replies to the first one, in seconds.
+            timeout: the reply timeout of the first store, in seconds.
         """
         prefix = uuid.uuid4().hex
         with FaultProxy(self.port) as proxy:
@@ -68,7 +68,7 @@ KINDS = ("memcached, meta", "memcached, text", "redis")
 
 
 def kind_of(request: pytest.FixtureRequest, name: str) -> Kind:
-    """The kind of that name; its server is started if need be."""
+    """Return the type of that name; start its server if necessary."""
     if name == "redis":
         redis: RedisServer = request.getfixturevalue("redis_server")
         return Kind(name, redis.port, _redis)

@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on demand, one command at a time."""
+"""A TCP proxy with faults on demand, one command at a time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from contextlib import contextmanager
 
 
 class Fault(enum.Enum):
-    """What happens to one command that passes."""
+    """The fault of one command."""
 
-    #: The server carries it out; the connection stays open, but nothing arrives on it any more.
+    #: The server executes it; the connection stays open, but nothing arrives on it any more.
     DROP_REPLY = "drop reply"
-    #: The server carries it out; the connection is closed instead of a reply.
+    #: The server executes it; the connection is closed instead of a reply.
     CUT_AFTER = "cut after"
     #: The server never sees it; the connection is closed.
     CUT_BEFORE = "cut before"
-    #: The server never sees it; nothing is answered.
+    #: The server never sees it; there is no reply.
     SWALLOW = "swallow"
     #: The server sees it only after `deliver`; the client sees nothing.
     DELAY = "delay"
@@ -29,25 +29,24 @@ class Fault(enum.Enum):
 
 
 class ReplyFault(enum.Enum):
-    """What happens to one reply. The server has carried the command out."""
+    """The fault of one reply. The server has executed the command."""
 
     #: It arrives after `LATE_SECONDS`, on the same connection.
     LATE = "late reply"
-    #: The proxy says that it will send nothing more, and goes on to take commands.
+    #: The proxy announces the end of its data, and continues to accept commands.
     HALF_CLOSE = "half close"
 
 
-#: Later than any store waits for a reply.
+#: Later than the reply timeout of any store.
 LATE_SECONDS = 0.5
 
 
 class FaultProxy:
-    """Stands between a client and `127.0.0.1:target_port`. Use as a context manager.
+    """A proxy for `127.0.0.1:target_port`, and a context manager.
 
-    `faults` maps the first bytes of a command to what happens to the next
-    command that begins so; each entry is used once. `plan` does the same by
-    number, whatever the command: 0 is the next one to come after `arm`. `seen`
-    lists the commands that came.
+    `faults` maps the first bytes of a command to the fault of the next such command; each entry is
+    used once. `plan` does the same by number, for any command: 0 is the next one after `arm`.
+    `seen` lists the received commands.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -77,7 +76,7 @@ class FaultProxy:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
-        self._listener.close()  # not earlier: its thread may be about to look at it
+        self._listener.close()  # not earlier: its thread may be about to use it
         for sock in self._sockets:
             sock.close()
         for _data, never_sent in self._delayed:
@@ -85,23 +84,23 @@ class FaultProxy:
 
     @contextmanager
     def fault(self, command: bytes, fault: Fault) -> Iterator[None]:
-        """Let `fault` happen to the next command that begins with `command`; it must come."""
+        """Apply `fault` to the next command that begins with `command`; there must be one."""
         self.faults[command] = fault
         yield
-        assert command not in self.faults, f"no {command!r} came: {self.seen}"
+        assert command not in self.faults, f"there was no {command!r}: {self.seen}"
 
     def arm(self, plan: dict[int, Fault | ReplyFault]) -> None:
-        """Let this happen to the commands that come from now on, by their numbers."""
+        """Plan the faults of the commands from now on, by their numbers."""
         self._armed_at = len(self.seen)
         self.plan = dict(plan)
 
     @property
     def passed(self) -> int:
-        """How many commands have come since `arm`."""
+        """Return the number of commands since `arm`."""
         return len(self.seen) - self._armed_at
 
     def deliver(self) -> None:
-        """Let what was delayed arrive now."""
+        """Deliver the delayed commands now."""
         for data, sock in self._delayed:
             sock.sendall(data)
             sock.recv(65536)
@@ -130,7 +129,7 @@ class FaultProxy:
             self._spawn(self._serve, client, server)
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        """One command at a time: the clients under test never send ahead of replies."""
+        """Forward one command at a time: the clients under test never pipeline."""
         while not self._stopping.is_set():
             ready, _, _ = select.select([client, server], [], [], 0.05)
             for sock in ready:
@@ -147,7 +146,7 @@ class FaultProxy:
                         client.sendall(data)
 
     def _pass(self, data: bytes, client: socket.socket, server: socket.socket) -> bool:
-        """Send a command on, with its fault. False: close both ends."""
+        """Forward a command, with its fault. False: close both ends."""
         with self._counting:
             fault = self.plan.pop(self.passed, None)
             self.seen.append(data)
@@ -162,8 +161,8 @@ class FaultProxy:
         if fault is Fault.SWALLOW:
             return True
         if fault is Fault.DELAY:
-            # On a connection of its own, so that it arrives although the
-            # client has given this one up.
+            # On a connection of its own, so that it arrives although the client has abandoned this
+            # one.
             self._delayed.append((data, socket.create_connection(self._target)))
             return True
         server.sendall(data)
@@ -172,7 +171,7 @@ class FaultProxy:
             if fault is Fault.CUT_REPLY:
                 client.sendall(reply[: len(reply) // 2])
             if fault is Fault.DROP_REPLY:
-                # A reply may come in pieces, and no network loses the first alone.
+                # A reply may come in pieces, and no network loses only the first.
                 self._mute.add(client)
             return fault is Fault.DROP_REPLY
         return True

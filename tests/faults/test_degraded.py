@@ -1,4 +1,4 @@
-"""What a lock is worth while its server does not answer, and how it gets its worth back."""
+"""The value of a lock during an outage of its server, and its recovery."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
 from userlock.stores.redis import RedisStore
 
-#: What a busy machine of two cores may add to any bound.
+#: The margin of any bound on a busy machine with two cores.
 SLACK_SECONDS = 0.1
 
 Server = Memcached | RedisServer
@@ -47,7 +47,7 @@ Outage = Callable[[Server], AbstractContextManager[None]]
 
 
 def timed(action: Callable[[], object]) -> tuple[float, object]:
-    """How long it took, in seconds, and what came of it, be it raised or returned."""
+    """Return the duration in seconds, and the result or the exception."""
     started = time.monotonic()
     try:
         outcome = action()
@@ -58,13 +58,13 @@ def timed(action: Callable[[], object]) -> tuple[float, object]:
 
 @pytest.fixture(params=["memcached", "redis"])
 def server(request: pytest.FixtureRequest) -> Server:
-    """A real one that may be killed and stopped."""
+    """Provide a real server that may be killed and stopped."""
     server: Server = request.getfixturevalue(f"own_{request.param}")
     return server
 
 
 def store_on(server: Server) -> LeaseStore:
-    """A store of its own, as another process has it, for the same keys."""
+    """Return a store of its own for the same keys, as another process has it."""
     if isinstance(server, RedisServer):
         return RedisStore.from_url(server.url)
     return MemcacheStore(server.address)
@@ -83,7 +83,7 @@ def standing_in() -> MemoryStore:
 
 @pytest.fixture
 def watched(server: Server, policy: str, standing_in: MemoryStore) -> Watched:
-    """A service that has been in use, with each of the policies."""
+    """Provide a service in use, with each of the policies."""
     fallback = LockService(standing_in, outage="fail", listeners=Listeners())
     watched = Watched(
         store=store_on(server),
@@ -106,9 +106,7 @@ class TestAnswers:
             took, outcome = timed(lambda number=number: service.acquire(f"learner-{number}"))  # type: ignore[misc]
             times.append(took)
             self.assert_as_the_policy_says(policy, outcome, standing_in)
-        print(
-            f"\nkilled, {policy}: first {times[0] * 1000:.1f} ms, most {max(times) * 1000:.1f} ms"
-        )
+        print(f"\nkilled, {policy}: first {times[0] * 1000:.1f} ms, max {max(times) * 1000:.1f} ms")
         assert max(times) < 0.05
 
     def test_a_stopped_one_costs_one_timeout_and_then_next_to_nothing(
@@ -190,7 +188,7 @@ class TestConfirmation:
         }
         assert watched.of(LeaseLost) == []
 
-    def test_a_heart_that_does_not_beat_leaves_them_degraded(self, server: Server) -> None:
+    def test_without_the_renewal_thread_they_stay_degraded(self, server: Server) -> None:
         """The negative control."""
         watched = Watched(
             store=store_on(server), renewals=RenewalThread(SYSTEM_CLOCK, threaded=False)
@@ -205,13 +203,13 @@ class TestConfirmation:
     def test_one_that_another_has_by_then_is_in_conflict(
         self, server: Server, outage: Outage
     ) -> None:
-        """its renewal thread beats when it is told to, so that the other is there first."""
+        """Its renewal thread is driven by hand, so that the other client is first."""
         renewals = RenewalThread(SYSTEM_CLOCK, threaded=False)
         watched = Watched(store=store_on(server), renewals=renewals)
         other = Watched(store=store_on(server))
         with userlock.scope(watched.service) as scope:
             with outage(server):
-                scope.acquire("first")  # what is sent to a stopped server is carried out later
+                scope.acquire("first")  # commands to a stopped server are executed later
                 tenure = scope.acquire("learner-1")
                 assert tenure.degraded
             tidy_up(other.service)
@@ -246,7 +244,7 @@ class TestConfirmation:
         tidy_up(watched.service)
         wait_until(lambda: all(other.read(f"learner-{n}") is None for n in range(number + 1)), 5)
 
-    def test_each_degraded_lock_is_told(self, server: Server, watched: Watched) -> None:
+    def test_each_degraded_lock_is_reported(self, server: Server, watched: Watched) -> None:
         server.kill()
         for number in range(10):
             watched.service.release(watched.service.acquire(f"learner-{number}"))
@@ -260,7 +258,7 @@ class TestFallback:
         return "fallback"
 
     @OUTAGES
-    def test_it_excludes_while_the_server_is_away_and_is_given_back_in_both(
+    def test_it_excludes_during_the_outage_and_is_released_in_both(
         self, server: Server, watched: Watched, outage: Outage, standing_in: MemoryStore
     ) -> None:
         other = Watched(
@@ -280,7 +278,7 @@ class TestFallback:
         assert standing_in.read("learner-1") is None
 
     def test_without_it_two_have_the_lock(self, server: Server) -> None:
-        """The negative control: two optimists."""
+        """The negative control: two optimistic services."""
         one, two = Watched(store=store_on(server)), Watched(store=store_on(server))
         server.kill()
         assert one.service.acquire("learner-1").degraded

@@ -1,8 +1,7 @@
-"""Each verb of each store, with each fault at each packet that it sends.
+"""Each verb of each store, with each fault at each of its packets.
 
-Whatever happens, an answer is true, a record that is another's stays as it is,
-the caller waits no longer than is documented, and the next commands on the
-same store get their own replies.
+In each case the result is true, another client's record is unchanged, the caller waits no longer
+than documented, and the next commands on the same store get their own replies.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from tests.faults.proxy import Fault, ReplyFault
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache import wire
-from userlock.stores.memcache.store import REPLY_TIMEOUT
+from userlock.stores.pool import REPLY_TIMEOUT
 
 OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"somebody else's"
 LINE = b"\na line"
-#: Connecting and one reply, and for a machine that is busy.
+#: A connection and one reply, and a margin for a busy machine.
 MOST_SECONDS = 0.1 + 0.3 + 0.6
 _AT_ONCE = 16
 
 
 class Run(NamedTuple):
-    """What a verb was told, and what there was before and afterwards, past the proxy."""
+    """The result of a verb, and the server's content before and after, read without the proxy."""
 
     answer: object
     before: bytes | None
@@ -41,10 +40,10 @@ class Scenario(NamedTuple):
     """One verb in one situation.
 
     Attributes:
-        prepare: makes the situation; what it gives is handed to `act`.
+        prepare: creates the situation; its result is passed to `act`.
         act: the verb.
-        is_right: whether the answer goes with what there is.
-        ours: whether there is anything of ours that may change.
+        is_right: whether the result agrees with the server's content.
+        ours: whether a record of ours may change.
     """
 
     name: str
@@ -70,7 +69,7 @@ def _our_record(store: LeaseStore, direct: LeaseStore) -> object:
 
 
 def _a_version_of_before(store: LeaseStore, direct: LeaseStore) -> object:
-    """Ours was there, and has given way to theirs."""
+    """Return a version of ours that a record of others has replaced."""
     version = _our_record(store, direct)
     stored = direct.read("ann")
     assert stored is not None
@@ -90,14 +89,14 @@ def _appended(run: Run) -> bool:
 
 SCENARIOS = [
     Scenario(
-        "create, and nobody has it",
+        "create a free lock",
         _nothing,
         lambda store, _: store.create("ann", OURS, 60),
         lambda run: run.answer is not None and run.after == OURS,
         ours=True,
     ),
     Scenario(
-        "create, and somebody has it",
+        "create a held lock",
         _their_record,
         lambda store, _: store.create("ann", OURS, 60),
         lambda run: run.answer is None,
@@ -105,7 +104,7 @@ SCENARIOS = [
     ),
     Scenario("read", _their_record, lambda store, _: store.read("ann"), _read, ours=False),
     Scenario(
-        "read in a hurry",
+        "read with a short timeout",
         _their_record,
         lambda store, _: store.read("ann", hurry=True),
         _read,
@@ -119,7 +118,7 @@ SCENARIOS = [
         ours=True,
     ),
     Scenario(
-        "swap what is another's by now",
+        "swap a record that has changed",
         _a_version_of_before,
         lambda store, version: store.swap("ann", version, NEXT, 60),
         lambda run: run.answer is None,
@@ -133,7 +132,7 @@ SCENARIOS = [
         ours=True,
     ),
     Scenario(
-        "remove what is another's by now",
+        "remove a record that has changed",
         _a_version_of_before,
         lambda store, version: store.remove("ann", version),
         lambda run: run.answer is False,
@@ -162,7 +161,7 @@ def _run(
     cold: bool,
     timeout: float = REPLY_TIMEOUT,
 ) -> int:
-    """One scenario with that plan; how many packets the verb has sent."""
+    """Run one scenario with that plan; return the number of packets of the verb."""
     with kind.proxied(timeout) as (proxy, store, direct):
         store.read("warm-up")
         prepared = scenario.prepare(store, direct)
@@ -179,7 +178,7 @@ def _run(
         seconds = time.monotonic() - started
         packets = proxy.passed
         proxy.arm({})
-        where = f"{kind.name}: {scenario.name}, {plan}, cold: {cold}, was told {answer!r}"
+        where = f"{kind.name}: {scenario.name}, {plan}, cold: {cold}, result {answer!r}"
         assert seconds < MOST_SECONDS, f"{where}: took {seconds:.2f} s"
         run = Run(answer, before, _record(direct))
         if isinstance(answer, StoreUnavailable):
@@ -197,7 +196,7 @@ def _run(
 
 
 def _assert_in_step(store: LeaseStore, where: str) -> None:
-    """The next commands get their own replies."""
+    """Check that the next commands get their own replies."""
     for number in itertools.count():
         try:
             _assert_own_replies(store, number, where)
@@ -223,13 +222,13 @@ def _assert_own_replies(store: LeaseStore, number: int, where: str) -> None:
 
 
 def _drive(kind: Kind, fault: AnyFault, timeout: float = REPLY_TIMEOUT) -> int:
-    """The fault at every step of every scenario; how many runs that were."""
+    """Run the fault at every step of every scenario; return the number of runs."""
     plans = []
     for scenario in SCENARIOS:
         for cold in (False, True):
             steps = _run(kind, scenario, {}, cold=cold, timeout=timeout)
             assert steps >= 1
-            # One more, for what is only sent after a fault.
+            # One more, for commands that are only sent after a fault.
             plans += [(scenario, {step: fault}, cold) for step in range(steps)]
             if not cold:
                 plans.append((scenario, {0: Fault.CUT_BEFORE, 1: fault}, cold))
@@ -268,20 +267,14 @@ def test_a_connection_that_is_kept_after_a_time_out_is_found(
     kind = kind_of(request, KINDS[0])
 
     def careless(address: str, prefix: str, timeout: float) -> LeaseStore:
-        # This one alone: there may be others in this process, which still owe something.
+        # A store of its own: others in this process may have pending releases.
         store = kind.open(address, prefix, timeout)
         assert isinstance(store, MemcacheStore)
-        connections = store._connections
-
-        def kept(connection: wire.Connection | None, error: BaseException) -> None:
-            if connection is not None:
-                connections.give_back(connection)
-            # Two replies at once are seen to be no reply: that is found, too.
-            raise StoreUnavailable("kept", slow=isinstance(error, wire.SLOW)) from error
-
-        monkeypatch.setattr(store, "_broken", kept)
+        # (Two replies at once are seen to be no reply: that is found, too.)
+        monkeypatch.setattr(store.connections, "close", store.connections.give_back)
+        monkeypatch.setattr(store.connections, "drop_idle", lambda: None)
         return store
 
-    monkeypatch.setattr(wire.Connection, "stale", property(lambda _: False))
+    monkeypatch.setattr(wire.Wire, "stale", property(lambda _: False))
     with pytest.raises(AssertionError):
         _run(kind._replace(open=careless), SCENARIOS[0], {0: ReplyFault.LATE}, cold=False)

@@ -44,9 +44,9 @@ class TestFork:
     def test_a_forked_child_may_have_as_many_connections_as_its_parent(
         self, memcached: Memcached, prefix: str
     ) -> None:
-        """Those that other threads were using when it forked are nobody's there."""
+        """Connections in use by other threads at the fork do not count in the child."""
         store = MemcacheStore(memcached.address, prefix=prefix)
-        held = [store._connections.take() for _ in range(32)]
+        held = [store.connections.take() for _ in range(32)]
         child = os.fork()
         if child == 0:
             code = 1
@@ -64,7 +64,7 @@ class TestFork:
     def test_a_fork_during_a_look_up_does_not_wait_for_it_for_ever(
         self, memcached: Memcached, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The thread that looks a name up is not there in the child."""
+        """The thread of the look-up does not exist in the child."""
         answer = threading.Event()
         look_up = socket.getaddrinfo
 

@@ -1,4 +1,4 @@
-"""A real memcached that has no room for a line more: a lock is held, handed on and given back."""
+"""A real memcached without room for another line: a lock is held, handed on and released."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def leases(store: MemcacheStore) -> LeaseProtocol:
 
 
 def fill(memcached: Memcached, prefix: str) -> None:
-    """With lines that mean nothing, as far as memcached lets them in."""
+    """Add meaningless lines, up to memcached's limit."""
     with contextlib.closing(Client(memcached.address)) as client:
         for size in (100_000, 1_000, 20, 2):
             while client.append(f"{prefix}:lock={LOCK}", b"\n" + b"x" * (size - 1), noreply=False):
@@ -57,7 +57,7 @@ def fill(memcached: Memcached, prefix: str) -> None:
 def test_it_is_handed_on(
     memcached: Memcached, prefix: str, service: LockService, events: list[Event]
 ) -> None:
-    """Whoever comes finds no place in line, and waits without; the holder's last word is said."""
+    """A new caller cannot join the queue, and waits without a position; the release is recorded."""
     lease = service.acquire(LOCK)
     fill(memcached, prefix)
     done = threading.Event()
@@ -85,7 +85,7 @@ def test_it_is_handed_on(
     assert not [event for event in events if isinstance(event, Degraded)]
 
 
-def test_those_in_line_are_next(memcached: Memcached, prefix: str, leases: LeaseProtocol) -> None:
+def test_waiters_are_next(memcached: Memcached, prefix: str, leases: LeaseProtocol) -> None:
     lease = taken(leases.take(make_claim(LOCK)))
     waiter = make_claim(LOCK)
     leases.join(waiter)
@@ -93,7 +93,7 @@ def test_those_in_line_are_next(memcached: Memcached, prefix: str, leases: Lease
     late = leases.join(make_claim(LOCK))
     assert late is not None
     assert len(late.waiters()) == 1, "there was room after all"
-    leases.leave(LOCK, make_claim(LOCK).token)  # it could not say so either
+    leases.leave(LOCK, make_claim(LOCK).token)  # it could not report that either
     assert leases.release(lease) == Released()
     record = record_of(leases.store, LOCK)
     assert len(record.stored.record) < 1000
@@ -103,23 +103,23 @@ def test_those_in_line_are_next(memcached: Memcached, prefix: str, leases: Lease
     assert leases.look(LOCK) is None
 
 
-def test_whoever_does_not_wait_is_told_that_it_is_held(
+def test_a_caller_that_does_not_wait_gets_a_timeout(
     memcached: Memcached, prefix: str, service: LockService, events: list[Event]
 ) -> None:
     lease = service.acquire(LOCK)
     fill(memcached, prefix)
     for wait in (0, 0.1):
-        with pytest.raises(LockTimeout) as told:
+        with pytest.raises(LockTimeout) as caught:
             service.acquire(LOCK, wait_timeout=wait)
-        assert told.value.holder is not None
-        assert told.value.holder.token == lease.token
+        assert caught.value.holder is not None
+        assert caught.value.holder.token == lease.token
     assert service.break_lock(LOCK, by="ops") is not None
     service.release(service.acquire(LOCK, wait_timeout=0))
     assert not [event for event in events if isinstance(event, Degraded)]
 
 
-def test_those_who_give_up_do_not_fill_it(memcached: Memcached, prefix: str) -> None:
-    """By the meta protocol, which tells how long the record has still to live."""
+def test_timed_out_waiters_do_not_fill_it(memcached: Memcached, prefix: str) -> None:
+    """By the meta protocol, which returns the remaining lifetime of the record."""
     store = MemcacheStore(memcached.address, prefix=prefix, protocol="meta")
     service = LockService(store, listeners=Listeners([]))
     began = time.monotonic()
@@ -130,11 +130,11 @@ def test_those_who_give_up_do_not_fill_it(memcached: Memcached, prefix: str) -> 
             service.acquire(LOCK, wait_timeout=0.0001, request="GET /a/path/as/long/as/they/are")
         longest = max(longest, len(record_of(store, LOCK).stored.record))
     assert 25_000 < longest < 33_000
-    left = store.seconds_left(LOCK)
+    left = record_of(store, LOCK).stored.seconds_left
     assert left is not None
     gone = time.monotonic() - began
-    # To the second, and what memcached's clock may be behind when it is asked (2.1), and when it
-    # counts what is left (2), less the second that is not counted. It was written anew four times.
+    # Within one second, plus memcached's clock error when it is asked (2.1) and when it counts the
+    # rest (2), minus the uncounted second. It was rewritten four times.
     assert 600 - gone <= left <= 600 - gone + 1 + 2.1 + 2 - 1
     service.release(lease)
     assert store.read(LOCK) is None
@@ -142,14 +142,14 @@ def test_those_who_give_up_do_not_fill_it(memcached: Memcached, prefix: str) -> 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Memcached]:
-    """One that evicts nothing, and whose memory others have used up."""
+    """Provide a memcached that evicts nothing, and whose memory is used up."""
     server = Memcached(tmp_path, "-M", "-m", "2")
     yield server
     server.stop()
 
 
 def test_a_memcached_out_of_memory(small: Memcached, prefix: str) -> None:
-    """By the text protocol, the line is left out, and all else stays as it is."""
+    """By the text protocol, the line is dropped, and everything else is unchanged."""
     store = MemcacheStore(small.address, prefix=prefix, protocol="text")
     assert store.create(LOCK, b"first", 60) is not None
     use_up(small)
@@ -163,7 +163,7 @@ def test_a_memcached_out_of_memory(small: Memcached, prefix: str) -> None:
 
 
 def test_a_memcached_out_of_memory_may_drop_the_record(small: Memcached, prefix: str) -> None:
-    """By the meta protocol it does: a loss as any other. The next reply is the right one still."""
+    """By the meta protocol it does: a loss like any other. The next reply is still correct."""
     store = MemcacheStore(small.address, prefix=prefix, protocol="meta")
     assert store.create(LOCK, b"first", 60) is not None
     assert store.create("another", b"second", 60) is not None
@@ -175,7 +175,7 @@ def test_a_memcached_out_of_memory_may_drop_the_record(small: Memcached, prefix:
 
 
 def use_up(server: Memcached) -> None:
-    """All memory, and what is left of it in each class of sizes."""
+    """Use up all memory, including the rest of each size class."""
     with contextlib.closing(Client(server.address)) as client:
         for size in (50_000, 5_000, *range(600, 0, -8)):
             with contextlib.suppress(MemcacheServerError):

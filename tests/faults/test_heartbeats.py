@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 from userlock.events import LeaseLost
 from userlock.lock.lease import Granted
 from userlock.lock.record import Record
-from userlock.lock.registry import open_store
+from userlock.stores.registry import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,7 @@ def heart_threads() -> list[str]:
 
 
 def in_a_process_of_its_own(target: Callable[..., Any], *args: object) -> Any:
-    """What `target` sends back from a new interpreter."""
+    """Return the result of `target` in a new interpreter."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_send, args=(theirs, target, *args))
@@ -62,7 +62,7 @@ def _send(pipe: Connection, target: Callable[..., Any], *args: object) -> None:
 
 
 def _hold_many(url: str, count: int, seconds: float, main: str) -> dict[str, Any]:
-    """Each lock in a scope of its own, as so many requests at once would have them."""
+    """Hold each lock in a scope of its own, like that many concurrent requests."""
     watched = Watched(store=open_store(url))
     scopes = [userlock.LockScope(watched.service, userlock.Settings()) for _ in range(count)]
     tenures = [
@@ -87,7 +87,9 @@ def _hold_many(url: str, count: int, seconds: float, main: str) -> dict[str, Any
 
 
 def _pass_time(seconds: float, how: str) -> None:
-    """Sleep, or compute: then every other thread waits for its turn after each system call."""
+    """Sleep or compute. If it computes, every other thread waits for its turn after each system
+    call.
+    """
     if how == "sleeps":
         time.sleep(seconds)
     end = time.monotonic() + seconds
@@ -107,7 +109,7 @@ def _cpu_seconds() -> float:
 def test_one_thread_renews_five_thousand_leases(
     request: pytest.FixtureRequest, prefix: str, kind: str, main: str
 ) -> None:
-    """For longer than the server keeps what is not renewed, in one thread, and in time."""
+    """For longer than the server keeps an unrenewed lease, in one thread, and in time."""
     if kind == "redis":
         redis: RedisServer = request.getfixturevalue("redis_server")
         url = f"{redis.url}?prefix={prefix}"
@@ -126,7 +128,7 @@ def test_one_thread_renews_five_thousand_leases(
 
 
 def _renew_beside_a_busy_thread(address: str, prefix: str) -> dict[str, list[float]]:
-    """How long a thread takes to renew many leases while another one computes, in seconds."""
+    """Measure the time to renew many leases while another thread computes, in seconds."""
     service = Watched(address, prefix=prefix).service
     leases = [service.acquire(f"learner-{number}", lock_timeout=100) for number in range(500)]
     took: dict[str, list[float]] = {"one by one": [], "together": []}
@@ -158,7 +160,7 @@ def _renew_beside_a_busy_thread(address: str, prefix: str) -> dict[str, list[flo
 def test_beside_a_thread_that_computes_it_is_packets_that_cost(
     memcached: Memcached, prefix: str
 ) -> None:
-    """What renewing together is for, with its negative control."""
+    """The purpose of batches of renewals, with its negative control."""
     took = in_a_process_of_its_own(_renew_beside_a_busy_thread, memcached.address, prefix)
     for how, seconds in took.items():
         print(f"\n500 renewals {how}: {', '.join(f'{each:.2f}' for each in seconds)} s")
@@ -169,7 +171,7 @@ def test_beside_a_thread_that_computes_it_is_packets_that_cost(
 
 
 def _life_of_a_child(tenure: userlock.HeldLock, name: str) -> list[Any]:
-    """What the child has to say after two leases' length."""
+    """Return the child's observations after the time of two leases."""
     service = tenure.scope.service
     inherited = tenure.lease
     with userlock.scope(service) as scope:
@@ -186,14 +188,14 @@ def _life_of_a_child(tenure: userlock.HeldLock, name: str) -> list[Any]:
 
 
 def _parent(address: str, prefix: str, how: str) -> dict[str, Any]:
-    """As a gunicorn that loads the app, and locks, before it forks its workers."""
+    """Act like a gunicorn that loads the app, and locks, before it forks its workers."""
     watched = Watched(address, prefix=prefix)
     look = Watched(address, prefix=prefix).service.store
     with userlock.scope(watched.service) as scope:
         tenure = scope.acquire("parents", heartbeat=True, lock_timeout=1)
         token = tenure.lease.token
         wait_until(lambda: tenure.remaining_seconds < 0.7)
-        wait_until(lambda: tenure.remaining_seconds > 0.9)  # the renewal thread is at work
+        wait_until(lambda: tenure.remaining_seconds > 0.9)  # the renewal thread works
         fork = multiprocessing.get_context("fork")
         said: list[Any] = []
         children: list[Any] = []
@@ -262,13 +264,13 @@ with userlock.scope(service) as scope:
     print("held", flush=True)
     threading.Event().wait()
 """
-#: When its lease is over that nobody has renewed, in seconds.
+#: The end of an unrenewed lease, in seconds.
 OVER_SECONDS = 2 + MEMCACHED_LATE_SECONDS
 
 
 @contextmanager
 def a_holder(url: str, how: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds the lock until it is killed, with a heartbeat if it "beats"."""
+    """Run a process that holds the lock until it is killed, with a heartbeat if it "beats"."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLD, url, how], stdout=subprocess.PIPE, cwd=ROOT
     )
@@ -286,7 +288,7 @@ def a_holder(url: str, how: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_process_that_dies_frees_its_lock_with_the_lease(
     memcached: Memcached, prefix: str, death: signal.Signals
 ) -> None:
-    """It is held for longer than its lease first, so that only its death can be the reason."""
+    """It is first held for longer than its lease, so that only the death can be the reason."""
     url = memcached.url(prefix)
     with a_holder(url, "beats") as process:
         service = userlock.LockService.from_url(url)

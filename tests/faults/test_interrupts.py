@@ -1,9 +1,7 @@
-"""An interrupt in the middle of a reply: the connection is out of step, and must not be used again.
+"""An interrupt in the middle of a reply: the connection is out of step and must not be reused.
 
-us                         memcached
-ms k … ME ───────────────▶ HD c1           k is ours
-(KeyboardInterrupt before the reply was read)
-ms k … ME ───────────────▶ NS              k is held
+us                         memcached ms k … ME ───────────────▶ HD c1           k is ours
+(KeyboardInterrupt before the reply was read) ms k … ME ───────────────▶ NS              k is held
 reads "HD c1": granted, it seems
 """
 
@@ -15,11 +13,11 @@ import pytest
 
 from tests.servers import Memcached
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.wire import Connection
+from userlock.stores.memcache.connections import Connection
 
 
 class Interrupted:
-    """A socket whose next reply is not waited for."""
+    """A socket whose next reply is not awaited."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -32,7 +30,7 @@ class Interrupted:
 
 
 def interrupt_the_next_reply(store: MemcacheStore) -> Connection:
-    connection = store._connections._idle[-1]
+    connection = store.connections.idle[-1]
     connection._sock = Interrupted(connection._sock)
     return connection
 
@@ -44,7 +42,7 @@ def test_the_connection_is_not_used_again(memcached: Memcached, protocol: str) -
     connection = interrupt_the_next_reply(store)
     with pytest.raises(KeyboardInterrupt):
         store.create("ann", b"first", 60)
-    assert connection not in store._connections._idle
+    assert connection not in store.connections.idle
     assert store.create("ann", b"second", 60) is None, "the first one was carried out"
     found = store.read("ann")
     assert found is not None
@@ -55,11 +53,11 @@ def test_the_connection_is_not_used_again(memcached: Memcached, protocol: str) -
 def test_used_again_it_would_give_the_late_reply_to_another_command(
     memcached: Memcached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control: not closed, it answers the next command with the last one's reply."""
+    """The negative control: without the close, the next command gets the last one's reply."""
     store = MemcacheStore(memcached.address, prefix="interrupt-control")
     assert store.read("ann") is None
     connection = interrupt_the_next_reply(store)
-    monkeypatch.setattr(store, "_broken", lambda *_: None)
+    monkeypatch.setattr(store.connections, "close", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         store.create("ann", b"first", 60)
     connection._sock = connection._sock._sock

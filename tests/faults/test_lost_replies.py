@@ -1,7 +1,7 @@
 """Replies that are lost, late or cut short, at each step, in both of memcached's protocols.
 
-The invariant throughout: nobody's lease but our own is ever ended, and a lock that is ours
-is known to be ours. Each step of each verb by itself: tests/unit/lock/test_leases.py.
+The invariants: no lease of another client is ever ended, and a lock that is ours is known to be
+ours. tests/unit/lock/test_protocol_faults.py has each step of each verb.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.store import REPLY_TIMEOUT
+from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.testing import make_claim
 
-#: Those after which a command has been carried out, or never will be.
+#: The faults after which a command has been executed, or never will be.
 FAULTS = [fault for fault in Fault if fault is not Fault.DELAY]
-#: Those after which the caller has had to wait for as long as it ever does.
+#: The faults after which the caller waits for the whole reply timeout.
 SLOW = [Fault.DROP_REPLY, Fault.SWALLOW]
 CARRIED_OUT = [Fault.DROP_REPLY, Fault.CUT_AFTER, Fault.CUT_REPLY]
 
@@ -37,7 +37,7 @@ class TestTaking:
         ("fault", "priority"),
         [*((fault, Priority.INTERACTIVE) for fault in FAULTS), (Fault.DROP_REPLY, Priority.BATCH)],
     )
-    def test_a_lock_whose_grant_is_lost_is_ours_all_the_same(
+    def test_a_lock_with_a_lost_grant_is_ours(
         self,
         proxy: FaultProxy,
         commands: Commands,
@@ -92,7 +92,7 @@ class TestTaking:
 
 class TestStandingInLine:
     @pytest.mark.parametrize("fault", FAULTS)
-    def test_a_waiter_stands_in_line_once_at_most(
+    def test_a_waiter_is_queued_once_at_most(
         self,
         proxy: FaultProxy,
         commands: Commands,
@@ -100,7 +100,7 @@ class TestStandingInLine:
         theirs: LeaseProtocol,
         fault: Fault,
     ) -> None:
-        """A line is sent again after a break, and may be there twice then."""
+        """A line is repeated after a break, and may then be there twice."""
         taken(theirs.take(make_claim()))
         claim = make_claim()
         with proxy.fault(commands.append, fault):
@@ -115,7 +115,7 @@ class TestStandingInLine:
         assert [each.token for each in waiters] == [claim.token] * (fault is not Fault.SWALLOW)
 
     @pytest.mark.parametrize("fault", FAULTS)
-    def test_whoever_is_next_takes_over_once(
+    def test_the_next_waiter_takes_over_once(
         self,
         proxy: FaultProxy,
         commands: Commands,
@@ -135,7 +135,7 @@ class TestStandingInLine:
             if fault in CARRIED_OUT:
                 mine = taken(leases.claim(claim, record, passing=False))
             elif fault is Fault.SWALLOW:
-                # It may yet be carried out, for all that the caller knows.
+                # For all that the caller knows, it may still be executed.
                 with pytest.raises(StoreUnavailable):
                     leases.claim(claim, record, passing=False)
             else:
@@ -164,7 +164,7 @@ class TestKeeping:
 
 class TestGivingBack:
     @pytest.mark.parametrize("fault", FAULTS)
-    def test_a_release_whose_reply_is_lost_is_carried_out(
+    def test_a_release_with_a_lost_reply_is_executed(
         self,
         proxy: FaultProxy,
         commands: Commands,
@@ -178,7 +178,7 @@ class TestGivingBack:
         assert direct.read(lease.lock_id) is None
 
     @pytest.mark.parametrize("fault", FAULTS)
-    def test_so_is_one_to_somebody_who_waits(
+    def test_a_release_to_a_waiter_with_a_lost_reply_is_executed(
         self,
         proxy: FaultProxy,
         commands: Commands,
@@ -197,7 +197,7 @@ class TestGivingBack:
         taken(theirs.claim(waiter, record, passing=False))
 
     @pytest.mark.parametrize("fault", CARRIED_OUT)
-    def test_one_whose_lock_others_have_had_since_is_not_called_a_loss(
+    def test_a_release_followed_by_other_holders_is_not_called_a_loss(
         self,
         proxy: FaultProxy,
         commands: Commands,
@@ -206,12 +206,11 @@ class TestGivingBack:
         monkeypatch: pytest.MonkeyPatch,
         fault: Fault,
     ) -> None:
-        """Were the line sent again, there would be no record for it: forgotten, it seems.
+        """If the line were repeated, its record would be missing: apparently lost.
 
-        we                       memcached                 next in line
-        append "= our token" ──▶ free
+        we                       memcached                 next waiter append "= our token" ──▶ free
                (reply lost)      taken over, and removed ◀ swap, remove
-        what became of it? ────▶ no record: not known
+        check ─────────────────▶ no record: unknown
         """
         lease = taken(leases.take(make_claim()))
         waiter = make_claim()
@@ -245,7 +244,7 @@ class TestGivingBack:
         outcome: object = None
         with proxy.fault(commands.remove, fault), contextlib.suppress(StoreUnavailable):
             outcome = leases.release(lease)
-        assert outcome in (Lost("taken", successor.holder), None), "it is not known, at best"
+        assert outcome in (Lost("taken", successor.holder), None), "at best the outcome is unknown"
         after = record_of(theirs.store, lease.lock_id)
         assert (after.holder, after.free) == (successor.holder, False)
         assert theirs.release(theirs_to_keep) == Released()
@@ -271,7 +270,7 @@ def test_a_whole_lock_with_every_step_failing_once(
 def test_a_command_that_arrives_after_all_is_tidied_up(
     proxy: FaultProxy, commands: Commands, store: MemcacheStore, direct: MemcacheStore
 ) -> None:
-    """Sent, lost sight of, sent again, granted, released: and then the first one arrives."""
+    """Sent, with a lost reply, retried, granted, released: and then the first one arrives."""
     service = userlock.LockService(store)
     with proxy.fault(commands.create, Fault.DELAY):
         lease = service.acquire("learner-1")
@@ -283,19 +282,19 @@ def test_a_command_that_arrives_after_all_is_tidied_up(
         assert time.monotonic() < deadline, "the late command did not arrive"
     while direct.read("learner-1") is not None:
         service.release(service.acquire("another"))
-        assert time.monotonic() < deadline, "nobody holds it, and it stays locked"
+        assert time.monotonic() < deadline, "no holder, but it stays locked"
 
 
 def test_a_connection_that_was_interrupted_is_not_used_again(
     store: MemcacheStore, leases: LeaseProtocol, theirs: LeaseProtocol
 ) -> None:
-    """Its late reply ("HD …") would be taken for the answer to the next command."""
+    """Its late reply ("HD …") would be taken for the reply to the next command."""
 
     class Stop(BaseException):
         pass
 
     taken(theirs.take(make_claim("held")))
-    (connection,) = store._connections._idle
+    (connection,) = store.connections.idle
 
     class Interrupted:
         def __init__(self, sock: Any) -> None:
@@ -314,14 +313,14 @@ def test_a_connection_that_was_interrupted_is_not_used_again(
 
 
 class TestTheServersTime:
-    """It is asked for again now and then, before something is stored."""
+    """It is asked for again now and then, before a record is stored."""
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_nothing_was_asked_for_yet_when_it_is_lost(
         self, proxy: FaultProxy, store: MemcacheStore, fault: Fault
     ) -> None:
         """A connection that has ended is made again; a server that hangs is waited for once."""
-        (connection,) = store._connections._idle
+        (connection,) = store.connections.idle
         connection.time.good_until = 0.0
         started = time.monotonic()
         with proxy.fault(b"stats", fault):

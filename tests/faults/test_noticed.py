@@ -1,4 +1,6 @@
-"""Evictions, restarts and one server of several that hangs, during a hold: told as they were."""
+"""Evictions, restarts and one hanging server of several, during a hold: reported with the true
+reason.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,20 @@ from userlock.events import LeaseLost
 from userlock.stores import ShardedMemcacheStore
 
 FORGOTTEN = "the store forgot it (evicted, flushed or restarted)"
-#: Short, so that a third of it is soon over.
+#: Short, so that a third of it soon passes.
 LEASE = 1.5
 
 
 @pytest.fixture
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
-    """A memcached of two megabytes."""
+    """Provide a memcached of two megabytes."""
     server = Memcached(tmp_path_factory.mktemp("small"), "-m", "2")
     yield server
     server.stop()
 
 
 def fill(server: Memcached, lease: userlock.Lease) -> int:
-    """Store things of the lock's own size until it is evicted; how many it took."""
+    """Store items of the lock's own size until it is evicted; return their number."""
     size, digits = len(lease.record), len(lease.lock_id)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         for batch in range(20):
@@ -40,7 +42,7 @@ def fill(server: Memcached, lease: userlock.Lease) -> int:
                     % (digits, batch * 10_000 + number, size, b"x" * size)
                     for number in range(10_000)
                 )
-                # This way of asking does not make it a recently used one.
+                # This request does not count as a use of the item.
                 + b"me test:lock=%b\r\n" % lease.lock_id.encode()
             )
             if connection.recv(1000).startswith(b"EN"):
@@ -75,7 +77,7 @@ class TestEviction:
         other.service.release(theirs)
         assert other.of(LeaseLost) == []
 
-    def test_a_lock_that_was_not_evicted_is_not_told_so(self, small: Memcached) -> None:
+    def test_a_lock_that_was_not_evicted_is_not_reported(self, small: Memcached) -> None:
         """The negative control."""
         watched = Watched(small.address)
         with userlock.scope(watched.service) as scope:
@@ -86,7 +88,7 @@ class TestEviction:
 class TestRestart:
     @pytest.mark.parametrize("taken", [True, False])
     def test_it_is_noticed_at_the_next_renewal(self, own_memcached: Memcached, taken: bool) -> None:
-        """Also where the next owner's record has the very number that ours had."""
+        """Also if the next owner's record has the same number as ours had."""
         watched, other = Watched(own_memcached.address), Watched(own_memcached.address)
         with userlock.scope(watched.service) as scope:
             tenure = scope.acquire("learner-1", heartbeat=True, lock_timeout=LEASE)
@@ -144,13 +146,14 @@ class TestSeveralServers:
     def test_the_locks_of_the_others_are_as_ever(
         self, own_memcached: Memcached, watched: Watched
     ) -> None:
-        """Also while there are locks of the one that hangs that are still to be given back."""
+        """Also while releases to the hanging server are pending."""
         service = watched.service
         hung, well = self.locks_of(watched, 0), self.locks_of(watched, 1)
         leases = [service.acquire(lock_id) for lock_id in hung]
 
         def slowest() -> float:
-            """Of those that are taken and given back for some seconds on the one that is well."""
+            """Return the slowest time of locks that are taken and released for some seconds on the
+            other server."""
             slowest = 0.0
             until = time.monotonic() + 2.5
             while time.monotonic() < until:
@@ -165,7 +168,7 @@ class TestSeveralServers:
         with own_memcached.paused():
             for lease in leases:
                 service.release(lease)
-            # A time-out of the one that hangs takes 0.3 s.
+            # A timeout of the hanging server takes 0.3 s.
             assert_within(0.25, slowest)
 
         def all_free() -> bool:

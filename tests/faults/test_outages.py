@@ -1,6 +1,6 @@
-"""memcached killed, restarted, stopped, or storing what others wrote.
+"""memcached killed, restarted, stopped, or with foreign values.
 
-No call takes longer than its bound, and what was lost is reported as what it was.
+No call takes longer than its bound, and losses are reported with their true reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from userlock.testing import make_claim
 
 
 def leases_on(address: str, prefix: str = "test") -> LeaseProtocol:
-    """The leases of a process of its own."""
+    """Return the leases of a process of its own."""
     return LeaseProtocol(MemcacheStore(address, prefix=prefix), SYSTEM_CLOCK)
 
 
@@ -47,7 +47,7 @@ class TestRestart:
     def test_a_release_after_a_restart_leaves_the_next_owner_alone(
         self, own_memcached: Memcached
     ) -> None:
-        """CAS numbers begin again: the old lease's number is the next owner's."""
+        """CAS numbers restart: the old lease's number is the next owner's."""
         mine, theirs = leases_on(own_memcached.address), leases_on(own_memcached.address)
         lease = taken(mine.take(make_claim()))
         own_memcached.restart()
@@ -64,7 +64,7 @@ class TestRestart:
     def test_by_its_number_alone_it_would_delete_the_next_owners(
         self, own_memcached: Memcached, monkeypatch: pytest.MonkeyPatch, idle: bool
     ) -> None:
-        """The negative control, whether or not a dead connection stands idle."""
+        """The negative control, with and without a dead idle connection."""
         mine, theirs = leases_on(own_memcached.address), leases_on(own_memcached.address)
         lease = taken(mine.take(make_claim()))
         own_memcached.restart()
@@ -84,8 +84,8 @@ class TestRestart:
         assert leases.extend(lease, 10) == Lost("forgotten")
         assert leases.release(lease) == Lost("forgotten")
 
-    def test_those_who_waited_stand_in_line_again(self, own_memcached: Memcached) -> None:
-        """And in their order, as far as they told it."""
+    def test_waiters_rejoin_the_queue(self, own_memcached: Memcached) -> None:
+        """In their order, as far as they announced it."""
         leases = leases_on(own_memcached.address)
         taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
@@ -135,10 +135,10 @@ class TestOutage:
             assert_within(0.2, fifty_locks)
         assert first < 1.0, "0.1 s, and 0.3 s for the second look"
 
-    def test_what_a_stopped_server_carries_out_later_is_tidied_up(
+    def test_late_commands_of_a_stopped_server_are_cleaned_up(
         self, own_memcached: Memcached
     ) -> None:
-        """Otherwise the learner would be locked out for a whole lease by nobody."""
+        """Otherwise the learner would be locked out for a whole lease without a holder."""
         service = userlock.LockService.from_url(own_memcached.url())
         other = MemcacheStore(own_memcached.address, prefix="test")
         service.release(service.acquire("learner-1"))
@@ -148,7 +148,7 @@ class TestOutage:
             service.release(lease)
         deadline = time.monotonic() + 5
         while other.read("learner-1") is None:
-            # The command waits in the server's socket; it is carried out soon.
+            # The command waits in the server's socket and is soon executed.
             assert time.monotonic() < deadline
         tidy_up(service)
         assert other.read("learner-1") is None
@@ -156,7 +156,7 @@ class TestOutage:
     def test_a_process_that_asks_for_nothing_more_tidies_up_too(
         self, own_memcached: Memcached
     ) -> None:
-        """Without the renewal thread's thread, which one of these has not, it does not."""
+        """Without the renewal thread, which one of these does not have, it does not."""
         service = userlock.LockService.from_url(own_memcached.url())
         control = userlock.LockService(
             MemcacheStore(own_memcached.address, prefix="control"),
@@ -177,7 +177,7 @@ class TestOutage:
     def test_a_server_of_several_that_is_down_takes_no_others_along(
         self, own_memcached: Memcached, memcached: Memcached, prefix: str
     ) -> None:
-        """Its locks do without, and cost nothing after the first; the others are as ever."""
+        """Its locks are degraded, and cost nothing after the first; the others are unaffected."""
         servers = [
             MemcacheStore(server.address, prefix=prefix) for server in (own_memcached, memcached)
         ]
@@ -240,7 +240,7 @@ class TestForeignValues:
             b"x" * 900_000,
         ],
     )
-    def test_what_others_store_under_our_key_neither_crashes_nor_grants(
+    def test_foreign_values_under_our_key_neither_crash_nor_grant(
         self, memcached: Memcached, prefix: str, value: bytes
     ) -> None:
         with contextlib.closing(Client(memcached.address)) as client:
@@ -261,7 +261,7 @@ class TestForeignValues:
     def test_a_record_that_nothing_can_be_added_to_is_not_a_hang(
         self, memcached: Memcached, prefix: str, protocol: str
     ) -> None:
-        """Nobody can stand in line there: items end at a megabyte, or where memory does."""
+        """No waiter can be queued there: items end at a megabyte, or at the limit of the memory."""
         with contextlib.closing(Client(memcached.address)) as client:
             key = f"{prefix}:lock=learner-1"
             client.set(key, b"x" * 1_000_000, noreply=False)
@@ -270,7 +270,7 @@ class TestForeignValues:
         store = MemcacheStore(memcached.address, prefix=prefix, protocol=protocol)
         service = userlock.LockService(store)
         started = time.monotonic()
-        with pytest.raises(userlock.LockTimeout):  # somebody has it; the store does answer
+        with pytest.raises(userlock.LockTimeout):  # it is held; the store does answer
             service.acquire("learner-1", wait_timeout=0.2)
         assert time.monotonic() - started < 1
 

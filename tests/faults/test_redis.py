@@ -14,7 +14,7 @@ from tests.servers import RedisServer
 from userlock.lock.store import StoreUnavailable, Swap
 from userlock.stores.redis import RedisStore
 
-#: How the command of each verb begins: they differ in the number of their arguments.
+#: The beginning of each verb's command: the number of arguments differs.
 BEGINNINGS = {
     "create": b"*6\r\n$3\r\nSET\r\n",
     "read": b"*4\r\n$7\r\nEVALSHA\r\n",
@@ -23,10 +23,10 @@ BEGINNINGS = {
     "swap": b"*8\r\n$7\r\nEVALSHA\r\n",
 }
 
-#: How a new connection begins: redis-py introduces itself.
+#: The beginning of a new connection: redis-py introduces itself.
 CLIENT = b"*4\r\n$6\r\nCLIENT\r\n"
 
-#: Each verb on the lock "ann", whose record is of the version handed in.
+#: Each verb on the lock "ann", for a record of the given version.
 VERBS: dict[str, Callable[[RedisStore, object], object]] = {
     "create": lambda store, version: store.create("bob", b"created", 60),
     "read": lambda store, version: store.read("ann"),
@@ -35,10 +35,10 @@ VERBS: dict[str, Callable[[RedisStore, object], object]] = {
     "swap": lambda store, version: store.swap("ann", version, b"swapped", 60),
 }
 ONCE = ["create", "swap", "remove", "append"]
-#: Those after which the caller is left waiting, and those that break the connection.
+#: The faults after which the caller waits, and those that break the connection.
 SILENT = [Fault.DROP_REPLY, Fault.SWALLOW, Fault.DELAY]
 BREAKS = [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.CUT_REPLY]
-#: Those after which the command was carried out.
+#: The faults after which the command was executed.
 DONE = [Fault.DROP_REPLY, Fault.CUT_AFTER, Fault.CUT_REPLY]
 
 
@@ -50,7 +50,7 @@ def proxy(redis_server: RedisServer) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def store(proxy: FaultProxy, prefix: str) -> Iterator[RedisStore]:
-    """Through the proxy, with a connection that stands already, and its scripts known."""
+    """Provide a store behind the proxy, with an open connection and loaded scripts."""
     store = RedisStore.from_url(f"redis://{proxy.address}?prefix={prefix}")
     for verb in VERBS.values():
         verb(store, store.create("ann", b"warm-up", 60) or version_of(store))
@@ -64,7 +64,7 @@ def store(proxy: FaultProxy, prefix: str) -> Iterator[RedisStore]:
 
 @pytest.fixture
 def direct(redis_server: RedisServer, prefix: str) -> Iterator[RedisStore]:
-    """The same keys, past the proxy."""
+    """Provide a store for the same keys, without the proxy."""
     store = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}")
     yield store
     store.close()
@@ -105,7 +105,7 @@ class TestOneRoundTrip:
         assert len(proxy.seen) == 2
 
     @pytest.mark.parametrize("forgotten", [False, True])
-    def test_many_swaps_take_one_whatever_the_server_has_forgotten(
+    def test_many_swaps_take_one_even_without_loaded_scripts(
         self, store: RedisStore, proxy: FaultProxy, redis_server: RedisServer, forgotten: bool
     ) -> None:
         names = [f"learner-{number}" for number in range(100)]
@@ -121,7 +121,7 @@ class TestOneRoundTrip:
 class TestLostReplies:
     @pytest.mark.parametrize("fault", list(Fault))
     @pytest.mark.parametrize("verb", ONCE)
-    def test_what_must_not_be_done_twice_is_sent_once(
+    def test_commands_that_must_not_be_repeated_are_sent_once(
         self,
         store: RedisStore,
         direct: RedisStore,
@@ -166,7 +166,7 @@ class TestLostReplies:
     def test_but_not_when_there_is_no_reply(
         self, store: RedisStore, direct: RedisStore, proxy: FaultProxy, fault: Fault
     ) -> None:
-        """It would take twice as long, and a server that hangs would hang again."""
+        """It would take twice as long, and a hanging server would hang again."""
         direct.create("ann", b"first", 60)
         with proxy.fault(BEGINNINGS["read"], fault), pytest.raises(StoreUnavailable) as caught:
             store.read("ann")
@@ -176,12 +176,12 @@ class TestLostReplies:
     def test_once_more_only(self, store: RedisStore, proxy: FaultProxy) -> None:
         with (
             proxy.fault(BEGINNINGS["read"], Fault.CUT_AFTER),
-            proxy.fault(CLIENT, Fault.CUT_BEFORE),  # what a new connection begins with
+            proxy.fault(CLIENT, Fault.CUT_BEFORE),  # the beginning of a new connection
             pytest.raises(StoreUnavailable) as caught,
         ):
             store.read("ann")
         assert sent(proxy, "read") == 1
-        assert caught.value.sent, "the first of the two may have been carried out"
+        assert caught.value.sent, "the first of the two may have been executed"
 
     def test_a_late_command_is_carried_out_late(
         self, store: RedisStore, direct: RedisStore, proxy: FaultProxy

@@ -1,4 +1,4 @@
-"""A Redis that is restarted, killed, stopped or none at all; names that nobody knows."""
+"""A Redis that is restarted, killed, stopped or missing; unknown host names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers import RedisServer
 from userlock.lock.store import StoreUnavailable, Swap
 from userlock.stores.redis import RedisStore
 
-#: Each verb on the lock "ann", whose record is of the version handed in.
+#: Each verb on the lock "ann", for a record of the given version.
 VERBS: dict[str, Callable[[RedisStore, object], object]] = {
     "create": lambda store, version: store.create("ann", b"first", 60),
     "read": lambda store, version: store.read("ann"),
@@ -52,7 +52,7 @@ class TestOutages:
             assert (caught.value.sent, caught.value.slow) == (False, False)
 
     def test_a_server_that_is_no_primary_any_more_is_left(self, own_redis: RedisServer) -> None:
-        """A new connection may lead to the one that is, whichever verb has found it out."""
+        """A new connection may lead to the new primary, whichever verb has detected it."""
         store = RedisStore.from_url(own_redis.url)
         version = store.create("ann", b"first", 60)
         with redis.Redis(port=own_redis.port) as client:
@@ -60,10 +60,10 @@ class TestOutages:
             (outcome,) = store.swap_many([Swap("ann", version, b"swapped", 60)])
             assert isinstance(outcome, StoreUnavailable)
             assert "read only" in outcome.reason
-            assert store._connections._idle == []
+            assert store.connections.idle == []
             with pytest.raises(StoreUnavailable, match="read only"):
                 store.swap("ann", version, b"swapped", 60)
-            assert store._connections._idle == []
+            assert store.connections.idle == []
             client.replicaof("NO", "ONE")
         assert store.swap("ann", version, b"swapped", 60) is not None
         store.close()
@@ -84,7 +84,7 @@ class TestOutages:
         store.close()
 
     def test_a_connection_that_is_not_made_in_time_was_not_used(self) -> None:
-        """A backlog that is full: the kernel answers nobody."""
+        """A full backlog: the kernel answers no connection."""
         with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
             address = listener.getsockname()
             crowd = [socket.socket() for _ in range(4)]
@@ -164,7 +164,7 @@ class TestNames:
             store.read("ann")
         assert time.monotonic() - started < 0.3
         assert (caught.value.sent, caught.value.slow) == (False, False)
-        # A forked child has no use for an answer that its parent waits for.
+        # A forked child has no use for a reply that its parent waits for.
         child = os.fork()
         if child == 0:
             code = 1
@@ -180,7 +180,7 @@ class TestNames:
 
 
 class Babbler:
-    """A server that answers whatever it is sent with the same bytes; none: it hangs up."""
+    """A server that answers any command with the same bytes; without bytes it hangs up."""
 
     def __init__(self, reply: bytes) -> None:
         self._reply = reply

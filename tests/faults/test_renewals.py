@@ -1,4 +1,4 @@
-"""Many renewals in one packet, and what may happen to it on its way to the server and back."""
+"""Many renewals in one packet, with faults on its way to the server and back."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tests.waiting import wait_until
 from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Listeners
-from userlock.lock import renewals
+from userlock.lock import protocol
 from userlock.lock.lease import Granted, Lease, Lost, Unavailable
 from userlock.lock.renewal import RenewalThread
-from userlock.lock.store import LeaseStore, TimedStore
+from userlock.lock.store import LeaseStore
 from userlock.testing import make_claim
 
 COUNT = 40
 FIRST_SECONDS, RENEWED_SECONDS = 20, 200
-#: One time-out, what is looked at by itself, and for a machine that is busy.
+#: One timeout, separate checks, and a margin for a busy machine.
 MOST_SECONDS = 0.1 + 0.3 + 0.6
 
 Outcome = Granted | Lost | Unavailable
 
 
 class Fleet:
-    """Leases of one process, which reaches the server through the proxy.
+    """Leases of one process behind the proxy.
 
-    One of them is evicted, one is another's by now, and somebody waits for a third.
+    One of them is evicted, one has another holder by now, and a third has a waiter.
     """
 
     def __init__(self, store: LeaseStore, direct: LeaseStore) -> None:
@@ -47,7 +47,7 @@ class Fleet:
         self._remove(5)
         self._remove(9)
         self.theirs = self.others.acquire(self.leases[9].lock_id)
-        self.others.leases.join(make_claim(self.leases[17].lock_id))
+        self.others.protocol.join(make_claim(self.leases[17].lock_id))
         self.gone = {5, 9}
 
     def _remove(self, number: int) -> None:
@@ -56,7 +56,7 @@ class Fleet:
         assert self._direct.remove(self.leases[number].lock_id, stored.version)
 
     def renew(self) -> list[Outcome]:
-        """Ask for all of them together, and note those that were granted."""
+        """Renew all of them together, and record the granted ones."""
         outcomes = self.service.extend_many([(lease, RENEWED_SECONDS) for lease in self.leases])
         self.leases = [
             outcome.lease if isinstance(outcome, Granted) else lease
@@ -65,18 +65,18 @@ class Fleet:
         return outcomes
 
     def is_renewed(self, lease: Lease) -> bool:
-        """Whether the server keeps the lease for as long as it was asked to."""
-        assert isinstance(self._direct, TimedStore)
-        left = self._direct.seconds_left(lease.lock_id)
+        """Return whether the server keeps the lease for the requested time."""
+        stored = self._direct.read(lease.lock_id)
+        left = None if stored is None else stored.seconds_left
         return left is not None and left > FIRST_SECONDS + 5
 
     def check(self, outcomes: list[Outcome]) -> None:
-        """Whatever was answered is so."""
+        """Check that all results are true."""
         for number, (lease, outcome) in enumerate(zip(self.leases, outcomes, strict=True)):
             if isinstance(outcome, Lost):
                 assert number in self.gone
             if isinstance(outcome, Granted):
-                assert self.is_renewed(lease), f"{lease.lock_id} was granted, and is not renewed"
+                assert self.is_renewed(lease), f"{lease.lock_id} was granted, but is not renewed"
                 assert record_of(self._direct, lease.lock_id).holder.token == lease.token
         holder = self.others.holder(self.theirs.lock_id)
         assert holder is not None
@@ -86,13 +86,12 @@ class Fleet:
 Way = tuple[FaultProxy, LeaseStore, LeaseStore]
 
 
-# By memcached's other protocol they are asked for one after another.
+# memcached's other protocol renews them one after another.
 @pytest.fixture(params=["memcached, meta", "redis"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Way]:
     """A proxy, a store through it, and one past it."""
     # What follows a fault is to be answered, however busy the machine is.
-    monkeypatch.setattr("userlock.stores.memcache.store.HURRY_TIMEOUT", 2.0)
-    monkeypatch.setattr("userlock.stores.redis.connections.HURRY_TIMEOUT", 2.0)
+    monkeypatch.setattr("userlock.stores.pool.HURRY_TIMEOUT", 2.0)
     with kind_of(request, request.param).proxied() as way:
         yield way
 
@@ -110,7 +109,7 @@ def fleet(way: Way) -> Fleet:
 
 
 def in_the_end(fleet: Fleet) -> None:
-    """All is known again, soon, and can be given back."""
+    """Check that all outcomes are soon known again, and the leases can be released."""
     outcomes: list[Outcome] = []
 
     def all_is_known() -> bool:
@@ -130,12 +129,12 @@ def in_the_end(fleet: Fleet) -> None:
 @pytest.mark.parametrize("packet", [0, 1])
 @pytest.mark.parametrize("fault", ALL_FAULTS, ids=lambda fault: fault.value)
 def test_a_fault(fleet: Fleet, proxy: FaultProxy, fault: AnyFault, packet: int) -> None:
-    """At the packet itself, or at the first look at one of those that were refused."""
+    """At the packet itself, or at the first check of a refused one."""
     proxy.arm({packet: fault})
     started = time.monotonic()
     outcomes = fleet.renew()
     assert time.monotonic() - started < MOST_SECONDS
-    assert not proxy.plan, "there were not so many packets"
+    assert not proxy.plan, "there were fewer packets"
     fleet.check(outcomes)
     proxy.deliver()
     in_the_end(fleet)
@@ -146,31 +145,31 @@ def test_a_fault(fleet: Fleet, proxy: FaultProxy, fault: AnyFault, packet: int) 
 def test_a_fault_on_a_new_connection(
     fleet: Fleet, proxy: FaultProxy, fault: AnyFault, packet: int
 ) -> None:
-    """Where no version is trusted: all are read in one packet, and swapped in the next."""
+    """Without a trusted version: all are read in one packet, and swapped in the next."""
     fleet.service.store.close()
     proxy.arm({packet: fault})
     fleet.check(fleet.renew())
-    assert not proxy.plan, "there were not so many packets"
+    assert not proxy.plan, "there were fewer packets"
     proxy.deliver()
     in_the_end(fleet)
 
 
 def test_it_is_one_packet(fleet: Fleet, proxy: FaultProxy) -> None:
-    """And a look at each of those that were refused, and one more change."""
+    """And a check of each refused one, and one more change."""
     proxy.arm({})
     fleet.check(fleet.renew())
     assert proxy.passed == 1 + 3 + 1
 
 
-def test_what_is_not_known_to_be_done_is_not_taken_for_done(
+def test_unknown_outcomes_are_not_taken_for_success(
     fleet: Fleet, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control: who does would find others in the lock while it believes in it."""
+    """The negative control: others would hold the lock while it believes in it."""
 
     class Never(Exception):
         pass
 
-    monkeypatch.setattr(renewals, "StoreUnavailable", Never)
+    monkeypatch.setattr(protocol, "StoreUnavailable", Never)
     proxy.arm({0: Fault.CUT_BEFORE})
-    with pytest.raises(AssertionError, match="was granted, and is not renewed"):
+    with pytest.raises(AssertionError, match="was granted, but is not renewed"):
         fleet.check(fleet.renew())

@@ -1,7 +1,7 @@
-"""A memcached, or a Redis, that is stopped for a while and goes on: no two leases overlap.
+"""A memcached, or a Redis, that is stopped for a while and continues: no two leases overlap.
 
-What is asked for while it is stopped waits in its sockets, and is carried out as
-soon as it goes on: by memcached, most often before its clock is set.
+Requests to a stopped server wait in its sockets, and are executed as soon as it continues: by
+memcached, usually before its clock is set.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore
 from userlock.testing import make_claim
 
-#: Longer than the lease and what a record is kept for longer, so that it would be over at once.
+#: Longer than the lease and the additional time of a record, so that it would end at once.
 STOPPED_SECONDS = 4.0
 LEASE_SECONDS = 1.0
-#: Longer than the server is stopped. Not as short as usual, so that a test does not depend on how
-#: busy the machine is.
+#: Longer than the server is stopped. Longer than usual, so that a test does not depend on the load
+#: of the machine.
 REPLY_SECONDS = 20.0
-#: Locks for each way to ask for one.
+#: Locks for each kind of request.
 LOCKS = 4
 PROTOCOLS = ("meta", "text")
 CONNECTED = ("lately", "long ago", "not yet")
@@ -38,13 +38,13 @@ VERBS = ("take", "extend")
 
 
 class Asking(NamedTuple):
-    """A process that asks for a lease while the server is stopped, and others who want the lock.
+    """A process that requests a lease while the server is stopped, and other clients of the lock.
 
     Attributes:
-        lock_id: which.
-        ask: asks for it.
-        store: of the process.
-        others: theirs.
+        lock_id: the lock.
+        ask: requests it.
+        store: the process's store.
+        others: the other clients' store.
     """
 
     lock_id: str
@@ -54,7 +54,7 @@ class Asking(NamedTuple):
 
 
 def asking(store: LeaseStore, others: LeaseStore, lock_id: str, verb: str) -> Asking:
-    """One that asks by the store, for a new lease ("take") or one that it has ("extend")."""
+    """Return a process that requests a new lease ("take") or extends one ("extend")."""
     leases = LeaseProtocol(store, SYSTEM_CLOCK)
     claim = make_claim(lock_id, ttl_seconds=LEASE_SECONDS)
     if verb == "take":
@@ -72,26 +72,26 @@ def asking(store: LeaseStore, others: LeaseStore, lock_id: str, verb: str) -> As
 def asking_memcached(
     server: Memcached, protocol: str, connected: str, verb: str, number: int, *, tells_time: bool
 ) -> Asking:
-    """A process of its own.
+    """Return a process of its own.
 
     Args:
-        server: where.
+        server: the server.
         protocol: one of `PROTOCOLS`.
         connected: one of `CONNECTED`: whether it knows the server's time, has to ask for it
             again, or has no connection.
         verb: one of `VERBS`.
-        number: of the lock.
-        tells_time: False: the protection is off.
+        number: the number of the lock.
+        tells_time: False: the protection is disabled.
     """
     store, others = (
         MemcacheStore(server.address, prefix="test", protocol=protocol, timeout=REPLY_SECONDS)
         for _ in range(2)
     )
-    store._connections._tells_time = tells_time
+    store.connections.tells_time = tells_time
     store.read("warm-up")
     process = asking(store, others, f"{protocol}-{connected}-{verb}-{number}", verb)
     if connected == "long ago":
-        (connection,) = store._connections._idle
+        (connection,) = store.connections.idle
         connection.time.good_until = 0.0
     elif connected == "not yet":
         store.close()
@@ -101,19 +101,19 @@ def asking_memcached(
 def asked_while_stopped(
     server: Memcached | RedisServer, processes: Sequence[Asking]
 ) -> dict[str, Lease]:
-    """The leases of all of them, each asked for when the server had been stopped for long."""
+    """Return the leases of all of them, each requested during a long stop of the server."""
     with ThreadPoolExecutor(len(processes)) as threads:
         with server.paused():
-            time.sleep(STOPPED_SECONDS)  # nothing is waited for but that it is stopped for long
+            time.sleep(STOPPED_SECONDS)  # the only condition is a long stop
             asked = {process.lock_id: threads.submit(process.ask) for process in processes}
             deadline = time.monotonic() + 10
             while questions_waiting(server.port) < len(processes):
-                assert time.monotonic() < deadline, "not all have asked"
+                assert time.monotonic() < deadline, "not all have sent their request"
         return {lock_id: lease.result() for lock_id, lease in asked.items()}
 
 
 def questions_waiting(port: int) -> int:
-    """How many connections to the port have something in them that nobody has read yet."""
+    """Return the number of connections to the port with unread data."""
     count = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, here, _, state, queues, *_ = line.split()
@@ -124,9 +124,9 @@ def questions_waiting(port: int) -> int:
 
 
 def overlaps(processes: Sequence[Asking], leases: dict[str, Lease]) -> dict[str, float]:
-    """Others take each lock as soon as they can: by how much too early they could, if they could.
+    """Let others take each lock as soon as they can; return by how much they were too early.
 
-    By a machine's own clock, which is that of all of them here.
+    By the machine's clock, which all of them share here.
     """
 
     def early(process: Asking) -> float:
@@ -172,7 +172,7 @@ def test_without_the_servers_time_they_do(own_memcached: Memcached) -> None:
 
 
 def test_redis_counts_from_when_it_carries_a_command_out(own_redis: RedisServer) -> None:
-    """It looks at its clock for every command: nothing is to be done about it there."""
+    """It reads its clock for every command: nothing is necessary there."""
     processes = []
     for verb, number in itertools.product(VERBS, range(2 * LOCKS)):
         store, others = (

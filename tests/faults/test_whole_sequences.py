@@ -2,7 +2,7 @@
 
     A (through the proxy)          B (past it)
     takes the lock
-                                   stands in line
+                                   joins the queue
     extends its lease
     releases it
                                    is granted it, works
@@ -10,9 +10,8 @@
                                    releases it
     is granted it, releases it
 
-Whichever packet of A's it befalls: no two confirmed leases overlap, B is
-served and finds its lease untouched, A waits no longer than is documented,
-and in the end nobody has the lock.
+With a fault at any packet of A: no two confirmed leases overlap, B is served and finds its lease
+untouched, A waits no longer than documented, and in the end the lock is free.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from userlock.lock.store import LeaseStore
 _Result = TypeVar("_Result")
 
 LOCK = "ann"
-#: How many of the packets that A sends are failed: after these it only looks.
+#: The number of A's packets with a fault: later ones are only reads.
 STEPS = 13
 LEASE_SECONDS = 1.0
-#: B's work.
+#: The time of B's work.
 HOLD_SECONDS = 0.03
-#: One command that is not answered, looking for what became of it (with a new connection each
-#: time), and a machine that is busy.
+#: One command without a reply, a check of its outcome (with a new connection each time), and a
+#: margin for a busy machine.
 MOST_SECONDS = 2 * (0.1 + 0.3 + 0.1) + 0.5
 _AT_ONCE = 16
 
@@ -71,11 +70,11 @@ class Sequence:
             second = self._acquire(5)
             if second is not None:
                 self._release(second)
-            self.go_on()
+            self.resume()
             b.result()
 
-    def go_on(self) -> None:
-        """A's process goes on to use its service, and gives back what it owes."""
+    def resume(self) -> None:
+        """Continue to use A's service, which sends its pending releases."""
         with contextlib.suppress(LockServiceUnavailable):  # the breaker may still be open
             tidy_up(self.a)
 
@@ -132,13 +131,13 @@ class Sequence:
         assert seconds < most_seconds, f"{seconds:.2f} s"
         return result
 
-    # --- who is inside ------------------------------------------------------------------------
+    # --- the holder ---------------------------------------------------------------------------
 
     def _enter(self, who: str, lease: Lease) -> None:
         with self._mutex:
             now = self.a.clock.now()
             others = [other for other in self._inside if self._until[other] > now]
-            assert not others, f"{who} is let in while {others} is inside"
+            assert not others, f"{who} holds the lock while {others} holds it"
             self._inside.append(who)
             self._until[who] = lease.deadline
 
@@ -166,10 +165,10 @@ def _run(kind: Kind, plan: dict[int, AnyFault], *, optimistic: bool) -> int:
 
 
 def _until_free(sequence: Sequence, direct: LeaseStore, plan: object) -> None:
-    """What is owed is given back: nobody is left in the lock, nor in its line."""
+    """Wait until all releases are sent: the lock has neither a holder nor waiters."""
     deadline = time.monotonic() + 8
     while True:
-        sequence.go_on()
+        sequence.resume()
         stored = direct.read(LOCK)
         if stored is None or (Record(stored).free and Record(stored).empty):
             return
@@ -190,7 +189,7 @@ def _drive(kind: Kind, fault: AnyFault) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_faults(request: pytest.FixtureRequest, kind: str) -> None:
     packets = _run(kind_of(request, kind), {}, optimistic=False)
-    assert packets >= 8, "so that there are steps for faults to befall"
+    assert packets >= 8, "so that there are steps for faults"
 
 
 @pytest.mark.slow
@@ -203,7 +202,7 @@ def test_a_fault_at_each_step(request: pytest.FixtureRequest, kind: str, fault: 
 def test_a_release_by_plain_delete_is_found(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control: A releases whatever stands there."""
+    """The negative control: A removes any record."""
 
     def delete(self: LeaseProtocol, lease: Lease) -> Released:
         stored = self.store.read(lease.lock_id)
@@ -217,7 +216,7 @@ def test_a_release_by_plain_delete_is_found(
         monkeypatch.setattr(
             LeaseProtocol,
             "release",
-            lambda self, lease: (delete if self is sequence.a.leases else release)(self, lease),
+            lambda self, lease: (delete if self is sequence.a.protocol else release)(self, lease),
         )
         with pytest.raises(AssertionError, match="B's lease was touched"):
             _overlapping(sequence)
@@ -233,5 +232,5 @@ def _overlapping(sequence: Sequence) -> None:
         b = pool.submit(sequence._b)
         while not sequence._inside and not b.done():
             time.sleep(0.003)
-        sequence.a.leases.release(lease)
+        sequence.a.protocol.release(lease)
         b.result()

@@ -1,4 +1,4 @@
-"""Waiting for a service to make up for what it could not do."""
+"""Waiting for the pending releases of a service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import userlock
 
 
 def tidy_up(service: userlock.LockService) -> None:
-    """Return when the service has had an answer again, and has given back what it owed."""
+    """Return when the service has had a reply again, and has sent its pending releases."""
     deadline = time.monotonic() + 5
     while True:
         lease = service.acquire(uuid.uuid4().hex)

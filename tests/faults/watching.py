@@ -1,4 +1,4 @@
-"""A service whose events are seen."""
+"""A service with recorded events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _E = TypeVar("_E", bound=Event)
 
 
 class Watched:
-    """A lock service on memcached, or another store, as a process of its own would have it."""
+    """A lock service on memcached, or another store, like that of another process."""
 
     def __init__(
         self,
@@ -31,5 +31,5 @@ class Watched:
         )
 
     def of(self, kind: type[_E]) -> list[_E]:
-        """The events of a kind, so far."""
+        """Return the events of a kind, so far."""
         return [event for event in self.events if isinstance(event, kind)]

@@ -1,4 +1,4 @@
-"""Random data and queries for the emulator, and an engine beside the naive model of its data."""
+"""Random data and queries for the emulator, and an engine with a naive model of its data."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def alternatives(of: st.SearchStrategy[NaiveFilter], *, size: int) -> st.SearchS
     return st.lists(st.lists(of, max_size=size).map(tuple), min_size=1, max_size=2).map(tuple)
 
 
-# One plain kind of query per access path of the emulator, and anything at all.
+# One simple kind of query per access path of the emulator, and arbitrary ones.
 queries = st.one_of(
     st.builds(NaiveQuery, st.just(((),)), orders, ancestors),
     st.builds(NaiveQuery, st.tuples(st.tuples(any_filters)), orders, ancestors),
@@ -99,14 +99,14 @@ relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def _stored(items: Any) -> Message:
-    """One value as it is, several as an array."""
+    """Return one value as it is, several as an array."""
     if items == "unindexed":
         return value(1, indexed=False)
     return value(items[0] if len(items) == 1 else items)
 
 
 class Subject:
-    """An engine beside the naive model of what is in it."""
+    """An engine, and the naive model of its content."""
 
     def __init__(self) -> None:
         self.storage = Storage()
@@ -157,7 +157,7 @@ def to_message(asked: NaiveQuery) -> Message:
         for alternative in asked.alternatives
     ]
     if all(part.composite_filter.filters for part in parts):
-        # An alternative without filters makes the others pointless.
+        # An alternative without filters makes the others meaningless.
         message.filter.composite_filter.op = message.filter.composite_filter.OR
         message.filter.composite_filter.filters.extend(parts)
     return message
@@ -171,7 +171,7 @@ def _operand(item: NaiveFilter) -> Any:
 
 
 def allowed(asked: NaiveQuery) -> NaiveQuery:
-    """What the comments of the proto allow of it, and `to_message` can express."""
+    """Reduce a query to what the comments of the proto allow and `to_message` can express."""
     negated = False
     alternatives = []
     for alternative in asked.alternatives:

@@ -1,4 +1,4 @@
-"""What simulated processes do with locks, and what is noted of it: a machine without rules."""
+"""Simulated processes' calls on locks, and their records: a machine without rules."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.simulation.tenures import HeldLock, Tenures
 from tests.simulation.watch import Watch
 from tests.simulation.world import Process, World
 from userlock import LockServiceUnavailable, LockTimeout
-from userlock.lock import upkeep
+from userlock.lock import record
 from userlock.lock.lease import Granted, Lease, Lost, Released
 from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-#: From when on records are made shorter here, in bytes: three or four have given up.
+#: The length from which records are compacted here, in bytes: three or four waiters have timed out.
 LONG_BYTES = 400
 _POLICY = LockPolicy(batch=PriorityPolicy(ages_after=5.0))
 
 
 @dataclasses.dataclass
 class _Call:
-    """What an actor has been asked to do; `finish(result, no fault was met)` is called then."""
+    """A call of an actor; `finish(result, no fault was met)` is called at its end."""
 
     actor: Actor
     process: Process
@@ -38,12 +38,12 @@ class _Call:
 
 
 class LockCalls(RuleBasedStateMachine):
-    """Processes that can be asked to take, extend and give back locks.
+    """Processes that can take, extend and release locks.
 
     Attributes:
-        calls: what they have been asked to do, and have not done yet.
-        calm: there are no faults any more, and whoever gets a lock gives it back at once.
-        outage: the policy of processes that begin.
+        calls: the calls in progress.
+        calm: there are no more faults, and each granted lock is released at once.
+        outage: the policy of new processes.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class LockCalls(RuleBasedStateMachine):
         self.failed = False
         self._running = contextlib.ExitStack()
         self._running.enter_context(self.world.running())
-        self._running.enter_context(mock.patch.object(upkeep, "_LONG_BYTES", LONG_BYTES))
+        self._running.enter_context(mock.patch.object(record, "_LONG_BYTES", LONG_BYTES))
 
     def make_store(self, clock: ManualClock) -> MemoryStore:
         return MemoryStore(clock=clock)
@@ -70,7 +70,7 @@ class LockCalls(RuleBasedStateMachine):
         name = f"host/{len(self.world.processes)}"
         self.world.process(
             name,
-            label="container/1",  # they know each other apart all the same
+            label="container/1",  # they recognise each other nevertheless
             ahead=ahead,
             wall_ahead=wall_ahead,
             outage=self.outage,
@@ -95,7 +95,7 @@ class LockCalls(RuleBasedStateMachine):
         self.calls.append(_Call(self.world.spawn(process, name, do), process, finish))
 
     def _run(self, actor: Actor, steps: int) -> None:
-        """That many steps of one actor, if it can run; whether others can does not matter."""
+        """Run that many steps of one actor, if it can run, whatever the others can."""
         for _ in range(steps):
             if actor not in self.world.runnable():
                 break
@@ -109,7 +109,7 @@ class LockCalls(RuleBasedStateMachine):
         self._run(actor, steps)
 
     def _collect(self) -> None:
-        """Take down what has come of the calls that have ended."""
+        """Collect the results of the calls that have ended."""
         if not any(call.actor.finished for call in self.calls):
             return
         ended = [call for call in self.calls if call.actor.finished]
@@ -153,7 +153,7 @@ class LockCalls(RuleBasedStateMachine):
         )
 
     def _extend(self, tenure: HeldLock, seconds: float) -> None:
-        """A degraded lease is asked for instead."""
+        """Extend a lease. A degraded one is confirmed instead."""
         service, lease, asked_at = tenure.process.service, tenure.lease, self.clock.now()
         if lease.degraded:
             do: Callable[[], object] = lambda: service.confirm(lease)  # noqa: E731
@@ -184,7 +184,7 @@ class LockCalls(RuleBasedStateMachine):
             case Lost():
                 self.tenures.check_lost(told, tenure.lease, tenure.process, asked_at)
                 tenure.over = True
-            case _:  # a shorter lease may have been granted; as `HeldLock.extend` does
+            case _:  # a shorter lease may have been granted; as in `HeldLock.extend`
                 end = min(tenure.lease.deadline, tenure.believed)
                 tenure.lease = tenure.lease._replace(deadline=end)
         if self.calm and not tenure.over:

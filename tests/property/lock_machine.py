@@ -1,9 +1,8 @@
 """A Hypothesis machine: simulated processes that share locks, in any interleaving.
 
-Hypothesis chooses who goes one step further, what happens to its next
-command, when time passes, who is paused, killed or broken, and when the store
-forgets. After every step, what must be true at any time is checked; at the
-end the faults stop, and everybody who waits must be served.
+Hypothesis chooses the next actor, the fault of its next command, the passing of time, pauses, kills
+and breaks, and losses of the store's data. After every step the invariants are checked. At the end
+the faults stop, and every waiter must be served.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from userlock import LockServiceUnavailable
 from userlock.lock.policy import OutagePolicy
 from userlock.lock.store import GRACE_SECONDS
 
-LOCKS = ("ann", "ann", "ben")  # most meet at one
+LOCKS = ("ann", "ann", "ben")  # most calls contend for one
 _MOST_ACTORS = 8
 _MOST_KILLS = 3
-#: The first one finds an offer, say; the second one somebody who came after it, and has died.
+#: The first one may find a reservation, the second one a later waiter that has died.
 _MOST_TRIES = 3
 
 _numbers = st.integers(0, 7)
@@ -34,7 +33,7 @@ _skews = st.sampled_from([0.0, 0.0, 0.2, -3.0, 40.0, -86400.0])
 
 
 class LockMachine(LockCalls):
-    """See the module. Negative controls override `make_store`."""
+    """The machine: see the module. Negative controls override `make_store`."""
 
     @initialize(
         aheads=st.lists(_skews, min_size=3, max_size=3),
@@ -75,8 +74,8 @@ class LockMachine(LockCalls):
 
     @precondition(lambda self: not self.world.scheduler.actors)
     @rule(lock_id=st.sampled_from(LOCKS), batches=st.lists(st.booleans(), min_size=2, max_size=4))
-    def line_up(self, lock_id: str, batches: list[bool]) -> None:
-        """Each in a process of its own, as far as there are enough."""
+    def queue_callers(self, lock_id: str, batches: list[bool]) -> None:
+        """Queue callers, each in a process of its own, as far as there are enough."""
         for number, batch in enumerate(batches):
             self._acquire(self._pick(number), lock_id, batch, 30.0, 10.0)
             self._run(self.calls[-1].actor, 100)
@@ -88,7 +87,9 @@ class LockMachine(LockCalls):
         apart=st.sampled_from([0.0, 0.05, 0.3]),
     )
     def impatient_callers(self, lock_id: str, callers: int, wait: float, apart: float) -> None:
-        """One after the other, each in a process of its own, as far as there are enough."""
+        """Run callers one after the other, each in a process of its own, as far as there are
+        enough.
+        """
         for number in range(callers):
             self._acquire(self._pick(number), lock_id, False, wait, 2.0)
             self.world.pass_time(wait + apart)
@@ -114,8 +115,8 @@ class LockMachine(LockCalls):
 
     @precondition(lambda self: self._degraded())
     @rule(times=st.integers(1, 5))
-    def ask_for_what_is_degraded(self, times: int) -> None:
-        """Again and again, as heartbeats do."""
+    def confirm_degraded(self, times: int) -> None:
+        """Confirm repeatedly, as renewals do."""
         for _ in range(times):
             for tenure in self._degraded():
                 self._extend(tenure, 0.0)
@@ -136,7 +137,7 @@ class LockMachine(LockCalls):
         self._call(who, "break", do, lambda *_: self.watch.breakers.remove(who))
         self._run_with(Fault.NONE, 100)
 
-    # --- who goes on, and when --------------------------------------------------------------
+    # --- the next step ----------------------------------------------------------------------
 
     @precondition(lambda self: self.world.runnable())
     @rule(number=_numbers, fault=_faults, steps=st.sampled_from([1, 1, 2, 3]))
@@ -149,11 +150,11 @@ class LockMachine(LockCalls):
 
     @precondition(lambda self: self.world.scheduler.actors)
     @rule(seconds=st.sampled_from([0.001, 0.03, 0.1, 0.26, 0.6, 2.1, 6.0]))
-    def everybody_goes_on(self, seconds: float) -> None:
+    def everyone_continues(self, seconds: float) -> None:
         self.world.pass_time(seconds)
 
     @rule(seconds=st.sampled_from([0.01, 0.26, 0.6, 2.1, 11.0, 14.0]))
-    def nobody_goes_on(self, seconds: float) -> None:
+    def no_one_continues(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
     @rule(number=_numbers)
@@ -173,13 +174,13 @@ class LockMachine(LockCalls):
 
     @precondition(lambda self: self.kills < _MOST_KILLS and self.world.scheduler.actors)
     @rule(lock_id=st.sampled_from(LOCKS), position=st.integers(0, 2))
-    def kill_in_line(self, lock_id: str, position: int) -> None:
+    def kill_waiter(self, lock_id: str, position: int) -> None:
         owners = [self.watch.owners[token] for token in self.watch.waiting(lock_id)]
         alive = [process for process in owners if not process.dead]
         if alive:
             self._kill(alive[position % len(alive)])
 
-    # --- what befalls the store -------------------------------------------------------------
+    # --- accidents of the store --------------------------------------------------------------
 
     @rule(lock_id=st.sampled_from(LOCKS))
     def evict(self, lock_id: str) -> None:
@@ -194,14 +195,14 @@ class LockMachine(LockCalls):
     def a_late_command_arrives(self, number: int) -> None:
         self.world.late.pop(number % len(self.world.late))()
 
-    # --- what is true at any time -----------------------------------------------------------
+    # --- invariants --------------------------------------------------------------------------
 
     @invariant()
-    def nothing_is_wrong(self) -> None:
+    def invariants_hold(self) -> None:
         try:
             self.tenures.check_exclusion()
-            assert not self.watch.complaints, self.watch.complaints
-            assert not self.tenures.complaints, self.tenures.complaints
+            assert not self.watch.violations, self.watch.violations
+            assert not self.tenures.violations, self.tenures.violations
         except BaseException:
             self.failed = True
             raise
@@ -214,7 +215,7 @@ class LockMachine(LockCalls):
             self._running.close()
 
     def _calm_down(self) -> None:
-        """No more faults, and nobody keeps a lock: everybody who waits is served, in time."""
+        """Stop all faults and release every lock at once: every waiter is served, in time."""
         self.calm, self.calm_since = True, self.clock.now()
         self.world.faults.clear()
         while self.world.late:
@@ -227,7 +228,7 @@ class LockMachine(LockCalls):
         bound = (
             max(0.0, *(self.watch.lapses_at(lock_id) - self.clock.now() for lock_id in LOCKS))
             + GRACE_SECONDS
-            # Each who is dead, and each who is passed over, is waited for once.
+            # Each dead waiter, and each one that is overtaken, costs one patience.
             + (len(self.world.processes) + 1) * PATIENCE_SECONDS * 2
             + (waiting + 2) * 0.5
         )
@@ -235,33 +236,33 @@ class LockMachine(LockCalls):
         left = self.world.scheduler.actors
         assert not left, f"after {bound:.1f} s without faults: {left}"
         for lock_id in set(LOCKS):
-            self._check_callers_who_do_not_wait(lock_id)
-        self.nothing_is_wrong()
+            self._check_impatient_callers(lock_id)
+        self.invariants_hold()
 
     def _all_done(self) -> bool:
-        self.nothing_is_wrong()
+        self.invariants_hold()
         for lock_id in set(LOCKS):
             self._check_progress(lock_id)
         return not self.world.scheduler.actors
 
     def _check_progress(self, lock_id: str) -> None:
-        """A free lock does not stay so for long while somebody waits who is alive."""
+        """Check that a free lock with a live waiter is soon taken."""
         idle_since = self.watch.idle_since(lock_id)
         alive = [t for t in self.watch.waiting(lock_id) if not self.watch.owners[t].dead]
         if idle_since is not None and alive and self.world.scheduler.actors:
             idle = self.clock.now() - max(idle_since, self.calm_since)
             bound = len(self.world.processes) * PATIENCE_SECONDS + 0.75
-            assert idle <= bound, f"nobody takes {lock_id}, free for {idle:.1f} s: {alive}"
+            assert idle <= bound, f"no waiter takes {lock_id}, free for {idle:.1f} s: {alive}"
 
-    def _check_callers_who_do_not_wait(self, lock_id: str) -> None:
-        """The dead in line do not keep a free lock from them for longer than they may take."""
+    def _check_impatient_callers(self, lock_id: str) -> None:
+        """Check that dead waiters do not keep a free lock from callers that do not wait."""
         self.world.pass_time(self.watch.lapses_at(lock_id) - self.clock.now() + 0.001)
         for _ in range(_MOST_TRIES):
-            self._new_process()  # which knows nothing of those before it
+            self._new_process()  # a process without knowledge of earlier ones
             self._acquire(self.world.processes[-1], lock_id, False, 0.0, 2.0)
             dead = len(self.watch.waiting(lock_id))
             self.world.pass_time(0, until=lambda: not self.world.scheduler.actors)
             if self.tenures.all[-1:] and self.tenures.all[-1].process is self.world.processes[-1]:
                 return
             self.world.pass_time((dead + 1) * PATIENCE_SECONDS)
-        raise AssertionError(f"{lock_id} is refused to whoever does not wait, and nobody has it")
+        raise AssertionError(f"{lock_id} is free, but refused to a caller that does not wait")

@@ -1,8 +1,7 @@
-"""Datastore queries evaluated the obvious way, as a yardstick for the emulator.
+"""Datastore queries evaluated naively, as a reference for the emulator.
 
-Entities are dictionaries in memory; a query looks at every one of them. Nothing
-here is shared with the emulator: values compare as Python tuples, not as encoded
-bytes.
+Entities are dictionaries in memory, and a query reads all of them. No code is shared with the
+emulator: values compare as Python tuples, not as encoded bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Comparable = tuple[Any, ...]
 
 
 def value_rank(value: Any) -> Comparable:
-    """Compares as the documentation orders values across types."""
+    """Return a rank that compares as the documentation orders values across types."""
     if value is None:
         return (0,)
     if isinstance(value, bool):
@@ -37,7 +36,7 @@ def value_rank(value: Any) -> Comparable:
 
 
 def path_rank(path: Path) -> Comparable:
-    """Compares keys: kind, numeric ids before names, ancestors first."""
+    """Return a rank that compares keys: kind, numeric ids before names, ancestors first."""
     return tuple(
         (0, item.encode())
         if index % 2 == 0 and isinstance(item, str)
@@ -52,7 +51,7 @@ def _rank(name: str, operand: Any) -> Comparable:
 
 @dataclass(frozen=True)
 class NaiveFilter:
-    """The operand of "in" and "not in" is a tuple, that of a filter on `__key__` a path."""
+    """A filter. The operand of "in" and "not in" is a tuple, that of `__key__` a path."""
 
     name: str
     op: str
@@ -60,11 +59,11 @@ class NaiveFilter:
 
     @property
     def ranges(self) -> bool:
-        """Whether it is about one and the same element of an array, with others on its property."""
+        """Return whether it must hold for the same array element as the property's other ranges."""
         return self.op in _COMPARE
 
     def holds(self, rank: Comparable) -> bool:
-        """Whether an element meets it."""
+        """Return whether an element meets it."""
         return _COMPARE[self.op](rank, self.rank)
 
     @property
@@ -78,7 +77,7 @@ class NaiveFilter:
 class NaiveQuery:
     """Alternatives of filters that must all hold; orders are (name, descending).
 
-    The last `hidden` of what is projected are only there to be made distinct.
+    The last `hidden` projected properties only serve DISTINCT.
     """
 
     alternatives: tuple[tuple[NaiveFilter, ...], ...]
@@ -105,20 +104,20 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 # Path to the indexed values of each property.
 Entities = dict[Path, dict[str, list[Any]]]
-# A result: the path, and what its projected values compare as.
+# A result: the path, and the ranks of its projected values.
 Result = tuple[Path, tuple[Comparable, ...]]
 
 
 def run(entities: Entities, query: NaiveQuery) -> list[Path]:
-    """The keys of the results, in order."""
+    """Return the keys of the results, in order."""
     return [path for path, _ in results(entities, query)]
 
 
 def results(entities: Entities, query: NaiveQuery) -> list[Result]:
-    """The results in order: one for an entity, or one for each combination of projected values."""
+    """Return the results in order: one per entity, or one per combination of projected values."""
     query = _expanded(query)
     orders = effective_orders(query)
-    # What is projected tells the results of one entity apart.
+    # The projected values distinguish the results of one entity.
     key = _sort_key([*orders, *((name, orders[-1][1]) for name in query.projection)])
     best: dict[Result, list[Comparable]] = {}
     for path, properties in entities.items():
@@ -144,7 +143,7 @@ def results(entities: Entities, query: NaiveQuery) -> list[Result]:
 
 
 def _expanded(query: NaiveQuery) -> NaiveQuery:
-    """`IN` is an abbreviation: one alternative for each value."""
+    """Expand `IN`: one alternative for each value."""
     # By rank: 1 and True are equal in Python alone.
     alternatives = {
         tuple((f.name, f.op, f.rank) for f in combination): combination
@@ -160,7 +159,7 @@ def _expanded(query: NaiveQuery) -> NaiveQuery:
 
 
 def effective_orders(query: NaiveQuery) -> list[tuple[str, bool]]:
-    """The orders that a query has, also those that it does not name; the key is the last."""
+    """Return the orders of a query, implied ones included; the key is the last."""
     query = _expanded(query)
     orders = [order for order in query.orders if not _is_fixed(query, order[0])]
     implied = set.intersection(
@@ -196,7 +195,7 @@ def _combinations(
     orders: list[tuple[str, bool]],
     projection: tuple[str, ...],
 ) -> Iterable[dict[str, Comparable]]:
-    """By which values the entity can sort and be projected; none if it does not match."""
+    """Yield the values by which the entity can sort and be projected; none if it does not match."""
     choices: dict[str, list[Comparable]] = {
         name: [value_rank(v) for v in values] for name, values in properties.items()
     }

@@ -1,4 +1,4 @@
-"""Queries written down as GQL mean what they meant as messages."""
+"""Queries written as GQL have the same results as messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = {"in": "IN", "not in": "NOT IN"}
 
 
 def written(query: NaiveQuery, bindings: list[Any] | None) -> str:
-    """A query as text; its operands go to `bindings`, or into the text."""
+    """Return a query as text. Its operands go to `bindings`, or into the text."""
     text = "SELECT *"
     if query.kind is not None:
         text += f" FROM {query.kind}"
@@ -70,7 +70,7 @@ def literal(plain: Any) -> str:
 
 
 def flat(message: Message) -> Message:
-    """Without composite filters of one filter, which GQL cannot tell from that filter."""
+    """Return the message without composite filters of one filter, which GQL cannot express."""
     if message.WhichOneof("filter_type") == "composite_filter":
         parts = [flat(part) for part in message.composite_filter.filters]
         if len(parts) == 1:
@@ -99,7 +99,7 @@ def test_with_bindings(query: NaiveQuery) -> None:
 
 
 def finite(query: NaiveQuery) -> bool:
-    """There are no literals for the other numbers."""
+    """Return whether all numbers are finite: there are no literals for others."""
     return "nan" not in repr(query) and "inf" not in repr(query)
 
 

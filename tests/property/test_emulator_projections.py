@@ -1,4 +1,4 @@
-"""Projections, what they make distinct, and aggregations against a naive evaluation."""
+"""Projections, DISTINCT and aggregations compared with a naive evaluation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.property.naive_datastore import (
 from tests.property.thresholds import low_thresholds
 from tests.unit.emulator.builders import PROJECT, value
 
-# Arrays, most of them, so that most filters on them hold for one element and not for another.
+# Mostly arrays, so that most filters on them hold for one element and not for another.
 arrays = st.lists(st.sampled_from([None, 1, 2, 3, True, "a", 2.0]), min_size=1, max_size=3)
 arrayed_steps = st.lists(
     st.tuples(paths, st.fixed_dictionaries({"a": arrays, "b": arrays}, optional={"c": arrays})),
@@ -65,7 +65,7 @@ __all__ = ["low_thresholds"]
 
 @st.composite
 def projections(draw: st.DrawFn) -> NaiveQuery:
-    """A query with a projection of what no equality fixes, and perhaps distinct values of it."""
+    """Draw a query with a projection of properties without equality, perhaps with DISTINCT."""
     query = draw(range_queries | queries.filter(lambda asked: asked.kind is not None))
     fixed = {f.name for a in query.alternatives for f in a if f.op in ("=", "in")}
     names = draw(st.permutations(sorted({"a", "b", "c"} - fixed)))
@@ -77,7 +77,7 @@ def projections(draw: st.DrawFn) -> NaiveQuery:
     if hidden:
         projection = (*projection, names[-1])
         distinct = (*distinct, names[-1])
-    # What is made distinct comes first in the orders.
+    # DISTINCT properties come first in the orders.
     leading = [(name, draw(st.booleans())) for name in draw(st.permutations(distinct))]
     others = [order for order in query.orders if order[0] not in distinct]
     return replace(
@@ -90,7 +90,7 @@ def projections(draw: st.DrawFn) -> NaiveQuery:
 
 
 def found(batch: Message) -> list[tuple[Path, dict[str, bytes]]]:
-    """Paths, and projected values in an encoding that tells all of them apart."""
+    """Return paths, and projected values in a unique encoding."""
     return [
         (
             path_of(result.entity.key),
@@ -142,7 +142,7 @@ def test_projections_answer_as_a_naive_evaluation(
 
 
 def pages(subject: Subject, message: Message, size: int) -> list[tuple[Path, dict[str, bytes]]]:
-    """All results, page by page."""
+    """Return all results, page by page."""
     paged = Query()
     paged.CopyFrom(message)
     paged.limit.value = size
@@ -158,7 +158,7 @@ def pages(subject: Subject, message: Message, size: int) -> list[tuple[Path, dic
 numbers = st.one_of(
     st.integers(-3, 3),
     st.sampled_from([2**63 - 1, -(2**63), 2**62]),
-    # Sums of these are exact, in whatever order.
+    # Sums of these are exact, in any order.
     st.sampled_from([0.5, -1.25, 8.0, float("nan"), float("inf"), float("-inf")]),
     st.sampled_from([None, True, "a"]),
 )
@@ -247,7 +247,7 @@ def test_aggregations_answer_as_a_naive_evaluation(
         assert same(answer["sum"], naive_sum(aggregated))
         assert same(answer["avg"], naive_average(aggregated))
 
-        # Alone they need no entities.
+        # Without those two, no entities are needed.
         del request.aggregation_query.aggregations[:2]
         batch = subject.engine.run_aggregation_query(request).batch
         answer = batch.aggregation_results[0].aggregate_properties
@@ -288,7 +288,7 @@ first_failure = settings(
         ),
     ],
 )
-def test_what_is_broken_is_noticed(
+def test_broken_code_is_found(
     test: Any,
     examples: Any,
     owner: Any,

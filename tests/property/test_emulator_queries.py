@@ -1,4 +1,4 @@
-"""The emulator's queries against a naive evaluation, on random data and queries."""
+"""The emulator's queries compared with a naive evaluation, on random data and queries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.unit.emulator.builders import PROJECT, key, value
 __all__ = ["low_thresholds"]
 
 
-# One value of each property: rows come from the indexes alone.
+# One value per property: rows come from the indexes alone.
 plain_values = st.sampled_from([0, 1, "a"]).map(lambda item: [item])
 plain_steps = st.lists(
     st.tuples(paths, st.fixed_dictionaries({"a": plain_values, "b": plain_values}) | st.none()),
@@ -100,7 +100,7 @@ def check_answers(changes: list[Any], query: NaiveQuery, data: st.DataObject) ->
 
 
 def check_pages(subject: Subject, message: Message, expected: list[Path], size: int) -> None:
-    """Pages joined by end cursors, and by cursors of single results, lose nothing."""
+    """Check that pages joined by end cursors, and by cursors of single results, lose nothing."""
     paged = Query()
     paged.CopyFrom(message)
     paged.limit.value = size
@@ -144,14 +144,14 @@ def check_offset_and_limit(
 @given(steps | plain_steps, queries | plain_queries)
 def test_a_cursor_works_in_the_reverse_query(changes: list[Any], query: NaiveQuery) -> None:
     if query.kind is None:
-        return  # has but one order
-    # Only with all orders named is the reverse of a query fully determined.
+        return  # has only one order
+    # The reverse of a query is fully determined only if all orders are named.
     query = replace(query, orders=tuple(effective_orders(query)))
     backwards = replace(query, orders=tuple((name, not desc) for name, desc in query.orders))
     subject = Subject()
     try:
         for path, content in changes:
-            # Several values sort by another one in each direction.
+            # With several values, the entity sorts by another one in each direction.
             if content is not None:
                 content = {
                     name: items[:1] if isinstance(items, list) else items

@@ -1,4 +1,4 @@
-"""Requests with errors in them: refused in good order, whatever the error is."""
+"""Requests with errors are refused properly, whatever the error is."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def queries(cursor: bytes) -> Iterator[Message]:
 
 
 def requests(engine: Subject) -> Iterator[tuple[str, Message]]:
-    """A good one of each sort, by the name of the RPC."""
+    """Yield a valid request for each RPC, with its name."""
     transaction = engine.begin()
     for mutation in mutations():
         yield "commit", CommitRequest(mode=CommitRequest.NON_TRANSACTIONAL, mutations=[mutation])
@@ -98,7 +98,7 @@ def requests(engine: Subject) -> Iterator[tuple[str, Message]]:
 
 
 edges = st.sampled_from([b"\xff" * 9 + b"\x01", b"\x80", b"\x00"])
-# Where it is, as a part of the whole; what is taken out there; and what is put in.
+# The position, as a share of the whole; the number of removed bytes; and the inserted bytes.
 edits = st.lists(
     st.tuples(
         st.floats(0, 1, exclude_max=True),
@@ -112,7 +112,7 @@ edits = st.lists(
 
 
 def spoilt(message: Message, changes: list[tuple[float, int, bytes]]) -> Message | None:
-    """The message with some of its bytes changed; None if that is no such message."""
+    """Return the message with some of its bytes changed; None if the result cannot be parsed."""
     data = bytearray(message.SerializeToString())
     for place, out, into in changes:
         at = int(place * len(data))
@@ -124,7 +124,7 @@ def spoilt(message: Message, changes: list[tuple[float, int, bytes]]) -> Message
 
 
 def dated(seconds: int) -> Any:
-    """A commit that the service could not read again."""
+    """Return a commit that the service could not read back."""
     stored = entity(KEY)
     stored.properties["at"].timestamp_value.seconds = seconds
     return "commit", CommitRequest(
@@ -136,10 +136,10 @@ def dated(seconds: int) -> Any:
 @given(st.integers(0, 99), edits)
 @example(dated(2**62), [])
 @example(dated(253_402_300_800), [])
-def test_what_is_wrong_is_an_error_of_the_client(
+def test_invalid_requests_are_errors_of_the_client(
     chosen: Any, changes: list[tuple[float, int, bytes]]
 ) -> None:
-    """Anything else but DatastoreError would be the emulator's fault, and ends the test."""
+    """Any exception except DatastoreError would be the emulator's fault, and ends the test."""
     with subject() as engine:
         engine.put(EVERYTHING)
         good = list(requests(engine))
@@ -150,5 +150,5 @@ def test_what_is_wrong_is_an_error_of_the_client(
             return
         with contextlib.suppress(DatastoreError):
             getattr(engine.engine, rpc)(request).SerializeToString()
-        # What it has stored, if anything, can be read.
+        # Entities that it has stored can be read.
         list(Transfer(engine.storage, engine.engine.commit).lines())

@@ -1,7 +1,6 @@
-"""Any interleaving of simulated processes, faults and accidents; and that mistakes are found.
+"""Any interleaving of simulated processes, faults and accidents, with negative controls.
 
-See `lock_machine` for what can happen, and `tests.simulation.watch` and
-`.tenures` for what must be true whatever does.
+`lock_machine` has the possible events, `tests.simulation.watch` and `.tenures` the invariants.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.lock_machine import LockMachine
-from userlock.lock import protocol, queue, record, upkeep, waiting
+from userlock.lock import queue, record
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record, done
@@ -41,7 +40,7 @@ def test_many_more_interleavings() -> None:
     )
 
 
-# --- the negative controls: with a protection off, a violation is found --------------------------
+# --- the negative controls: without a protection, a violation is found ----------------------------
 
 
 class _RemovesAnything(MemoryStore):
@@ -90,7 +89,7 @@ def _find_a_violation(store: type[MemoryStore], what: str) -> None:
     [
         (_RemovesAnything, "removed"),
         (_SwapsAnything, "replaced while|has lost|held by|not free"),
-        (_LapsesEarly, "replaced while its lease had still to run"),
+        (_LapsesEarly, "replaced before the end of its lease"),
     ],
 )
 def test_a_broken_store_is_found(store: type[MemoryStore], what: str) -> None:
@@ -105,24 +104,26 @@ def test_a_plain_delete_at_release_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         return RELEASED
 
     monkeypatch.setattr(LeaseProtocol, "release", release)
-    _find_a_violation(MemoryStore, "removed|said to be released|held by")
+    _find_a_violation(MemoryStore, "removed|reported as released|held by")
 
 
 @pytest.mark.slow
-def test_waiters_without_patience_for_the_dead_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiters_that_never_pass_the_dead_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(queue, "PATIENCE_SECONDS", math.inf)
-    _find_a_violation(MemoryStore, "nobody takes")
+    _find_a_violation(MemoryStore, "no waiter takes")
 
 
 @pytest.mark.slow
 def test_impatient_waiters_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PATIENCE_SECONDS", 0.1)
-    _find_a_violation(MemoryStore, "went past")
+    _find_a_violation(MemoryStore, "overtook")
 
 
-def test_batch_that_ranks_with_people_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Record, "_urgent", lambda *_: True)
-    _find_a_violation(MemoryStore, "batch went past")
+def test_batch_that_ranks_as_interactive_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
+    _find_a_violation(MemoryStore, "batch overtook")
 
 
 class _RewritesForLonger(MemoryStore):
@@ -136,45 +137,47 @@ class _RewritesForLess(MemoryStore):
 
 
 @pytest.mark.parametrize("store", [_RewritesForLonger, _RewritesForLess])
-def test_a_lease_that_ends_otherwise_for_being_written_anew_is_found(
+def test_a_rewrite_that_changes_the_end_of_a_lease_is_found(
     store: type[MemoryStore],
 ) -> None:
-    _find_a_violation(store, "has given another's lease another end|held by")
+    _find_a_violation(store, "has changed the end of another's lease|held by")
 
 
-def test_places_that_are_lost_with_those_who_gave_up_are_found(
+def test_positions_lost_with_timed_out_waiters_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Record, "compacted", lambda record: record._record(record._holder_line, []))
     _find_a_violation(MemoryStore, "a write has lost")
 
 
-def test_callers_who_do_not_wait_and_make_no_offer_are_found(
+def test_impatient_callers_without_reservations_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waiting, "offer", lambda *_, **__: False)
-    _find_a_violation(MemoryStore, "is refused to whoever does not wait")
+    monkeypatch.setattr(LeaseProtocol, "reserve", lambda *_, **__: False)
+    _find_a_violation(MemoryStore, "refused to a caller that does not wait")
 
 
 @pytest.mark.slow
-def test_an_offer_that_does_not_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PATIENCE_SECONDS", 0.05)
-    _find_a_violation(MemoryStore, "went past")
+def test_a_reservation_that_does_not_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "PATIENCE_SECONDS", 0.05)
+    _find_a_violation(MemoryStore, "overtook")
 
 
 @pytest.mark.slow
-def test_processes_told_apart_by_what_people_call_them_are_found(
+def test_processes_distinguished_by_their_labels_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Here they all have one host name and process id."""
+    """Here all have one host name and process id."""
     monkeypatch.setattr(record, "process_of", lambda token: b"container/1")
-    _find_a_violation(MemoryStore, r"went past \d of [23] processes|nobody takes \w+, free for")
+    _find_a_violation(
+        MemoryStore, r"overtook \d waiters of [23] processes|no waiter takes \w+, free for"
+    )
 
 
-def test_a_holder_whose_last_word_finds_no_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def say_done(store: MemoryStore, lock_id: str, token: str, *, by: str = "") -> object:
-        stored = store.append(lock_id, done(token, by=by))
+def test_a_release_without_room_in_the_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def append_done(leases: LeaseProtocol, lock_id: str, token: str, *, by: str = "") -> object:
+        stored = leases.store.append(lock_id, done(token, by=by))
         return None if stored is None else Record(stored)
 
-    monkeypatch.setattr(protocol, "say_done", say_done)
-    _find_a_violation(MemoryStore, "was said to be released, and is still there")
+    monkeypatch.setattr(LeaseProtocol, "_append_done", append_done)
+    _find_a_violation(MemoryStore, "was reported as released, but still exists")

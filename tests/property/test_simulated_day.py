@@ -1,8 +1,7 @@
-"""Ten minutes of people and batch jobs at the same locks, simulated; was everybody served fairly?
+"""Ten simulated minutes of interactive requests and batch jobs that share locks, served fairly.
 
-The history is checked by `tests.history`, which knows nothing of how the lock
-works. Times are simulated: a command takes about a millisecond, clocks are
-askew, and everybody thinks and works for random times.
+`tests.history` checks the history, independently of the lock's implementation. Times are simulated:
+a command takes about a millisecond, clocks differ, and think and work times are random.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ AGES_AFTER = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class Day:
-    """What a day is like. Times in seconds, means of exponential ones."""
+    """The parameters of a day. Times in seconds, means of exponential ones."""
 
     minutes: float
     seed: int
@@ -44,7 +43,7 @@ class Day:
 
 
 class Simulation:
-    """One day. `history` is what happened."""
+    """One day. `history` has its attempts."""
 
     def __init__(self, day: Day, policy: LockPolicy | None = None) -> None:
         self.day = day
@@ -66,7 +65,7 @@ class Simulation:
     def run(self) -> list[Attempt]:
         with self.world.running():
             for number in range(self.day.people + self.day.jobs):
-                # Two threads to a process.
+                # Two threads per process.
                 if number % 2 == 0:
                     self.world.process(
                         f"host/{number}",
@@ -75,15 +74,15 @@ class Simulation:
                     ).listeners.add(self._note)
                 batch = number >= self.day.people
                 self._employ(self.world.processes[-1], batch, Random(self._random.random()))
-            # Nobody begins anything after the end, and the longest wait is a minute.
+            # No attempt begins after the end, and the longest wait is a minute.
             self.world.pass_time(60 * self.day.minutes + 120)
-        assert not self.watch.complaints, self.watch.complaints
+        assert not self.watch.violations, self.watch.violations
         return self.history
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Contended):
             attempt = self._present[self.world.scheduler.current]
-            attempt.stood = self.clock.now()
+            attempt.queued = self.clock.now()
 
     def _employ(self, process: Process, batch: bool, random: Random) -> None:
         day = self.day
@@ -108,7 +107,7 @@ class Simulation:
                 lock_id, wait_timeout=timeout, priority="batch" if batch else "interactive"
             )
         except LockTimeout:
-            attempt.gave_up = self.clock.now()
+            attempt.failed = self.clock.now()
             return
         attempt.granted = self.clock.now()
         process.clock.sleep(hold)
@@ -121,14 +120,14 @@ def _check(history: list[Attempt]) -> None:
 
 
 def _rush(minutes: float, seed: int) -> Day:
-    """More people than the lock has time for: without ageing, batch would never be served."""
+    """Return a day with too many interactive requests: batch is served only if it ages."""
     return Day(minutes, seed, people=10, person_thinks=0.1, person_holds=0.3)
 
 
 def test_a_minute() -> None:
     history = Simulation(Day(1, seed=1)).run()
     _check(history)
-    assert sum(attempt.stood is not None for attempt in history) > 20
+    assert sum(attempt.queued is not None for attempt in history) > 20
 
 
 @pytest.mark.slow
@@ -137,37 +136,37 @@ def test_a_minute() -> None:
 def test_ten_minutes(seed: int, locks: int) -> None:
     history = Simulation(Day(10, seed, locks=locks, person_thinks=1.0)).run()
     _check(history)
-    waits = [a.waited for a in history if a.stood is not None and a.granted is not None]
+    waits = [a.waited for a in history if a.queued is not None and a.granted is not None]
     print(f"\n{len(history)} attempts, {len(waits)} waited, the longest {max(waits):.2f} s")
     assert len(waits) > 100
 
 
 @pytest.mark.slow
 def test_batch_is_served_in_a_rush_that_lasts_for_ten_minutes() -> None:
-    """It stands back for `ages_after`, and from then on is passed by nobody who comes later."""
+    """Batch waits behind interactive for `ages_after`; later requests cannot overtake it then."""
     history = Simulation(_rush(10, seed=0)).run()
     _check(history)
     waits = [a.waited for a in history if a.batch and a.granted is not None]
     print(f"\n{len(waits)} batch attempts were served, the longest wait {max(waits):.2f} s")
     assert sum(wait >= AGES_AFTER for wait in waits) > 10, "there was no rush"
-    # Those in line when it ages go first, and other batch that has aged before it.
+    # Requests that are queued when it ages go first, and batch that has aged before.
     assert max(waits) < AGES_AFTER + 15
 
 
 # --- the negative controls ----------------------------------------------------------------------
 
 
-def test_batch_that_ranks_with_people_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Record, "_urgent", lambda *_: True)
+def test_batch_that_ranks_as_interactive_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
     simulation = Simulation(Day(0.5, seed=1, person_thinks=0.5))
     with pytest.raises(AssertionError):
-        simulation.run()  # the watch complains
-    with pytest.raises(Unfair, match=r"batch .* was granted the lock .* before a person"):
+        simulation.run()  # the watch reports violations
+    with pytest.raises(Unfair, match=r"batch .* was granted the lock .* before interactive"):
         _check(simulation.history)
 
 
-def test_people_in_no_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody takes the lock as soon as it is free."""
+def test_interactive_requests_in_no_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process takes the lock as soon as it is free."""
     monkeypatch.setattr(Record, "position_of", lambda *_: 0)
     simulation = Simulation(Day(0.5, seed=1, person_thinks=0.5))
     with pytest.raises(AssertionError):
@@ -180,5 +179,5 @@ def test_people_in_no_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batch_that_never_ages_is_found() -> None:
     policy = LockPolicy(batch=PriorityPolicy(wait_timeout=60, ages_after=None))
     simulation = Simulation(_rush(3, seed=0), policy)
-    with pytest.raises(Unfair, match=r"a person .* was granted the lock .* before batch"):
+    with pytest.raises(Unfair, match=r"interactive .* was granted the lock .* before batch"):
         _check(simulation.run())

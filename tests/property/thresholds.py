@@ -1,4 +1,4 @@
-"""Few entities are many to the emulator, so that queries go each way to their results."""
+"""Low thresholds of the emulator, so that few entities exercise every access path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emulator.datastore import access, query_runner
 
 @pytest.fixture(autouse=True, scope="module")
 def low_thresholds() -> Iterator[None]:
-    """To be imported by the modules that want it."""
+    """Lower the thresholds. Modules that want it import this fixture."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(query_runner, "FEW", 6)
         patch.setattr(access, "FEW", 6)

@@ -1,7 +1,7 @@
-"""Processes that are only simulated, on a clock driven by hand, one step at a time.
+"""Simulated processes, on a clock driven by hand, one step at a time.
 
-scheduler    threads that run one at a time, and only as far as their next point
-world        processes: a clock, a way to the store with faults, a lock service each
-watch        the store, and what must be true of each write to it
-history      what happened to each attempt, and an independent check of it
+scheduler    threads that run one at a time, and only to their next point
+world        processes: each with a clock, a faulty connection to the store, a lock service
+watch        the store, and the invariants of each write to it
+history      the history of each attempt, and an independent check of it
 """

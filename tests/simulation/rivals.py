@@ -1,4 +1,4 @@
-"""Simulated requests that take locks one inside the other, and may so wait in a circle."""
+"""Simulated requests that take nested locks, and may wait for each other in a cycle."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from userlock.lock.record import Record
 
 
 class Step(NamedTuple):
-    """What a request does next.
+    """The next step of a request.
 
     Attributes:
-        lock_id: the lock that it takes, inside those that it has.
-        after: for how long it works before that, in seconds.
+        lock_id: the lock that it takes, nested in those that it holds.
+        after: the time that it works before, in seconds.
     """
 
     lock_id: str
@@ -27,11 +27,11 @@ class Rival:
     """A process with one request.
 
     Attributes:
-        got: the locks that it has had, in order.
-        error: what it has got instead of a lock.
+        got: the locks that were granted, in order.
+        error: the error instead of a lock.
         waits_for: the lock that it waits for now, or None.
-        waits_since: by its own wall clock; and at `waits_from`, by everybody's.
-        failed_at: when it got the error.
+        waits_since: the begin of the wait by its own wall clock; `waits_from` by the common clock.
+        failed_at: the time of the error.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Rival:
                 self.failed()
 
     def failed(self) -> None:
-        """It has got an error, and has given back what it had. For those who look closer."""
+        """Handle the end after an error, when it has released its locks. A hook for tests."""
 
     def _take(self, steps: list[Step]) -> None:
         clock = self.process.clock
@@ -98,7 +98,7 @@ class Rival:
             self._take(rest)
 
     def refused(self, error: userlock.LockError) -> None:
-        """It gets an error just now, and still has what it had. For those who look closer."""
+        """Handle an error while it still holds its locks. A hook for tests."""
 
     @property
     def done(self) -> bool:
@@ -106,12 +106,14 @@ class Rival:
 
     @property
     def served(self) -> bool:
-        """Whether it has had all its locks."""
+        """Return whether all its locks were granted."""
         return self.got == [step.lock_id for step in self._steps]
 
 
 def chain(world: World, names: str, *, closed: bool = True, **options: Any) -> list[Rival]:
-    """Each holds the lock of its own name and waits for the next one's, the last one at last."""
+    """Return rivals that each hold the lock of their own name and wait for the next one's,
+    cyclically.
+    """
     rivals = []
     for number, name in enumerate(names):
         steps = [Step(name)]
@@ -124,17 +126,17 @@ def chain(world: World, names: str, *, closed: bool = True, **options: Any) -> l
 
 
 def run(world: World, *rivals: Rival, seconds: float = 20) -> None:
-    """Until all of them have come to their end."""
+    """Run until all of them have ended."""
     world.pass_time(seconds, until=lambda: all(rival.done for rival in rivals))
-    assert not world.watch.complaints
+    assert not world.watch.violations
 
 
-def circle_from(world: World, rivals: Sequence[Rival], rival: Rival) -> list[Rival]:
-    """Who waits for whom, from `rival` back to it, by what the store has; empty if it does not."""
+def cycle_from(world: World, rivals: Sequence[Rival], rival: Rival) -> list[Rival]:
+    """Return the cycle from `rival` back to it, by the store's data; empty if there is none."""
     by_name = {each.name: each for each in rivals}
-    circle = [rival]
+    cycle = [rival]
     while True:
-        wanted = circle[-1].waits_for
+        wanted = cycle[-1].waits_for
         stored = None if wanted is None else world.watch.store.read(wanted)
         if stored is None:
             return []
@@ -143,7 +145,7 @@ def circle_from(world: World, rivals: Sequence[Rival], rival: Rival) -> list[Riv
             return []
         following = by_name[record.holder.process]
         if following is rival:
-            return circle
-        if following in circle:
-            return []  # a circle further on
-        circle.append(following)
+            return cycle
+        if following in cycle:
+            return []  # a cycle further on
+        cycle.append(following)

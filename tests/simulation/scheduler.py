@@ -1,9 +1,8 @@
-"""A deterministic cooperative scheduler: code that blocks, run as far as one wants.
+"""A deterministic cooperative scheduler: blocking code, run step by step.
 
-Code under test sleeps and asks a store in the middle of loops of its own. Each
-such call is a *point*: the thread that comes to it stops there and hands the
-control back, until it is told to go on. So at any time exactly one thread
-runs, and a test (or Hypothesis) chooses every interleaving.
+Code under test sleeps and calls a store within its own loops. Each such call is a *point*: the
+thread stops there and returns control, until it is resumed. So at any time exactly one thread runs,
+and a test (or Hypothesis) chooses every interleaving.
 
     test                   thread of an actor
     run() ───────────────▶ goes on
@@ -13,9 +12,9 @@ runs, and a test (or Hypothesis) chooses every interleaving.
     run() ───────────────▶ goes on
           ◀─────────────── (has ended)
 
-An actor that is killed does not come past the point where it stands: what it
-still does while it unwinds (`except`, `finally`) meets `Killed` at the next
-point again, so that nothing of it reaches the outside, as after SIGKILL.
+A killed actor never passes its present point. Code that still runs while it unwinds (`except`,
+`finally`) meets `Killed` at the next point again, so that nothing reaches the outside, as after
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-#: Longer than any step takes; a step that does take so long is stuck.
+#: Longer than any step takes. A step that takes so long is stuck.
 _STUCK_SECONDS = 30.0
 
 
 class Killed(BaseException):
-    """Unwinds the thread of an actor that has been killed."""
+    """The exception that unwinds the thread of a killed actor."""
 
 
 class Actor:
@@ -36,11 +35,11 @@ class Actor:
 
     Attributes:
         name: for messages.
-        at: where it stands.
-        wake_at: it sleeps until then (on the scheduler's time); 0 when it does not.
-        finished: it has come to its end, or was killed.
+        at: its present point.
+        wake_at: the end of its sleep (in the scheduler's time); 0 if it does not sleep.
+        finished: it has ended, or was killed.
         killed: it was killed.
-        result: what its function returned.
+        result: the return value of its function.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Actor:
         self._thread.start()
 
     def run(self) -> None:
-        """Go on to the next point, or the end. What it raised there is raised here."""
+        """Run to the next point, or the end. An exception of the actor is raised here."""
         assert not self.finished, f"{self.name} has ended"
         before, self._scheduler.current = self._scheduler.current, self
         self._hand_over()
@@ -73,7 +72,7 @@ class Actor:
             raise self._crash
 
     def kill(self) -> None:
-        """Never to go on from where it stands."""
+        """Kill it at its present point."""
         if not self.finished:
             self.killed = True
             self._hand_over()
@@ -89,7 +88,7 @@ class Actor:
     # --- in its own thread ------------------------------------------------------------------
 
     def stop_at(self, where: str, wake_at: float) -> None:
-        """Hand the control back; returns when the actor is run again."""
+        """Return control to the scheduler; return when the actor is resumed."""
         if self.killed:
             raise Killed
         self.at, self.wake_at = where, wake_at
@@ -117,11 +116,11 @@ class Actor:
 
 
 class Scheduler:
-    """Runs actors, one at a time.
+    """The scheduler, which runs actors one at a time.
 
     Attributes:
-        current: who runs now; None outside of any.
-        actors: those that have not ended, in the order in which they began.
+        current: the running actor; None outside of any.
+        actors: the actors that have not ended, in the order of their begin.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -135,13 +134,13 @@ class Scheduler:
         return self._actors
 
     def spawn(self, name: str, function: Callable[[], object], owner: object = None) -> Actor:
-        """A new actor, at its beginning."""
+        """Return a new actor, at its beginning."""
         actor = Actor(self, name, function, owner)
         self._actors.append(actor)
         return actor
 
     def point(self, where: str, *, sleep_seconds: float = 0.0) -> None:
-        """Called by what actors use: a place where they stop."""
+        """Stop at a point. Called by the interfaces that actors use."""
         actor = self.current
         assert actor is not None, "not in an actor"
         actor.stop_at(where, self.now() + sleep_seconds if sleep_seconds > 0 else 0.0)

@@ -1,4 +1,4 @@
-"""Who holds what, as far as the holders know; and whether what they are told about it is true."""
+"""The locks that holders believe they hold, and the truth of the results that they get."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.watch import Watch
 from tests.simulation.world import ROUNDING, Process
 from userlock.lock.lease import Lease, Lost
 
-#: What has happened to a lease that its holder could not know of in time.
+#: Events of a lease that its holder could not notice in time.
 _ACCIDENTS = ("forgotten", "broken")
 
 
@@ -19,12 +19,12 @@ class HeldLock:
     """One holding of a lock.
 
     Attributes:
-        process: whose.
+        process: the holder's process.
         lease: the latest one.
-        over: its holder relies on it no longer: it has begun to release it, or knows it lost.
-        busy: something is being done about it.
-        believed: its holder believes in it no longer than that, on the process's clock: a shorter
-            lease was asked for, and may have been granted.
+        over: its holder no longer relies on it, because the release has begun or the loss is known.
+        busy: a call on it is in progress.
+        believed: the end of the holder's belief, on the process's clock: a shorter lease was
+            requested, and may have been granted.
     """
 
     process: Process
@@ -38,25 +38,25 @@ class Tenures:
     """All tenures of a world.
 
     Attributes:
-        complaints: what must not have happened.
+        violations: the violated invariants.
     """
 
     def __init__(self, watch: Watch) -> None:
         self.all: list[HeldLock] = []
-        self.complaints: list[str] = []
+        self.violations: list[str] = []
         self._watch = watch
         watch.relied_on = self.relied_on
 
     def idle(self) -> list[HeldLock]:
-        """Those that can be released or extended now."""
+        """Return the locks that can be released or extended now."""
         self.all = [tenure for tenure in self.all if not tenure.over]
         return [t for t in self.all if not t.busy and not t.process.dead and not t.process.paused]
 
     def relied_on(self, token: str) -> bool:
-        """Whether the lock is held under that token, by its holder's own clock.
+        """Return whether the lock is held under that token, by its holder's own clock.
 
-        Not when the store has lost the record, or an operator has broken the
-        lock: the holder may go on then, until it finds out.
+        It is not if the store has lost the record, or an operator has broken the lock. The holder
+        may then continue until it notices.
         """
         return any(t.lease.token == token and self._relies(t) for t in self.all)
 
@@ -65,13 +65,13 @@ class Tenures:
         return (
             not tenure.over
             and not tenure.lease.degraded
-            # Clocks that run ahead are sums of floats.
+            # Clocks with an offset are sums of floats.
             and tenure.process.clock.now() + ROUNDING < min(tenure.lease.deadline, tenure.believed)
             and (ending is None or ending.how not in _ACCIDENTS)
         )
 
     def check_exclusion(self) -> None:
-        """No lock is held twice."""
+        """Check that no lock is held twice."""
         holders: dict[str, HeldLock] = {}
         for tenure in self.all:
             if self._relies(tenure):
@@ -81,28 +81,28 @@ class Tenures:
                     f"and by {tenure.process.name}"
                 )
 
-    # --- what holders are told --------------------------------------------------------------
+    # --- reported results ------------------------------------------------------------------
 
     def check_released(self, lease: Lease, asked_at: float, *, faultless: bool) -> None:
-        """`Released` was said: the lease was ours when the release began, and has ended."""
+        """Check a result `Released`: the lease was ours when the release began, and has ended."""
         ending = self._watch.endings.get(lease.token)
         if ending is None:
-            if not lease.unsettled:  # else a late command may have brought it back since
-                self._complain(lease, "was said to be released, and is still there")
+            if not lease.unsettled:  # else a late command may have restored it since
+                self._violation(lease, "was reported as released, but still exists")
         elif ending.how in ("removed", "released", "released late"):
             return
         elif ending.at < asked_at and (faultless or ending.how not in _ACCIDENTS):
-            self._complain(lease, f"was said to be released, but was {ending.how} before")
+            self._violation(lease, f"was reported as released, but was {ending.how} before")
         elif faultless and ending.how != "broken":
-            self._complain(lease, f"was said to be released, but was {ending.how}")
+            self._violation(lease, f"was reported as released, but was {ending.how}")
 
     def check_lost(self, lost: Lost, lease: Lease, process: Process, asked_at: float) -> None:
-        """`Lost` was said: what became of the lease is what happened to it."""
+        """Check a result `Lost`: its reason is the actual event."""
         ending = self._watch.endings.get(lease.token)
         happened = "nothing" if ending is None else ending.how
         true = {
             "ran out": process.clock.now() >= lease.deadline,
-            # Who broke a lock stands in its record, for as long as there is one.
+            # The record names the client that broke a lock, as long as the record exists.
             "forgotten": happened in _ACCIDENTS and lost.holder is None,
             "taken": happened in _ACCIDENTS and lost.holder is not None,
             "broken": ending is not None
@@ -110,13 +110,13 @@ class Tenures:
             and ending.by == json.dumps(lost.by),
         }[lost.how]
         if not true:
-            self._complain(lease, f"is said to be {lost.how}; what happened to it: {happened}")
+            self._violation(lease, f"is reported as {lost.how}; actual event: {happened}")
         if ending is not None and ending.how in ("removed", "released") and ending.at >= asked_at:
-            self._complain(lease, f"is said to be {lost.how}, and was released by this very call")
+            self._violation(lease, f"is reported as {lost.how}, but this very call released it")
         if lost.holder is not None:
             since = self._watch.holders_since(lease.lock_id, asked_at)
             if lost.holder.token not in since:
-                self._complain(lease, "is said to be held by one who did not hold it")
+                self._violation(lease, "is reported as held by a client that did not hold it")
 
-    def _complain(self, lease: Lease, what: str) -> None:
-        self.complaints.append(f"the lease {lease.token[-4:]} of {lease.lock_id} {what}")
+    def _violation(self, lease: Lease, what: str) -> None:
+        self.violations.append(f"the lease {lease.token[-4:]} of {lease.lock_id} {what}")

@@ -1,15 +1,15 @@
-"""The store, watched: what must be true of every write, whoever made it and whenever it landed.
+"""The store under watch: invariants of every write, by any process and at any time.
 
-    - who holds a lock keeps it: its record is replaced or removed by nobody else unless it is
-      done, or its time is over; nobody else says that it is done (but an operator who breaks it)
-    - whoever stands in line stays there: no write loses a waiter, and nobody goes past others but
-      after the lock has lain free for as long as is promised to each process that they are of
-    - who does not hold a lock may write its record anew all the same: to offer a lock that is
-      free, or to make the record shorter; the lease ends when it would have
-    - a batch claim never goes past a person who stands in line
+    - A holder keeps its lock. No other process replaces or removes its record unless the lease
+      is done or has expired. No other process declares it done, except an operator who breaks it.
+    - A waiter keeps its place. No write loses a waiter. No waiter is overtaken before the lock has
+      been free for the promised time, once for each process of the overtaken waiters.
+    - A process without the lock may rewrite its record only to reserve a free lock, or to
+      compact the record. The end of the lease is unchanged.
+    - A batch claim never overtakes an interactive waiter.
 
-The watch keeps books of its own: who began to stand in line when, when each
-lease's time ends, and what became of it. It does not use `Record`.
+The watch keeps its own data: the begin of each waiter's queueing, the end of each lease, and its
+outcome. It does not use `Record`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.simulation.records import Seen, tokens_in, understand
+from tests.simulation.records import Seen, parse_record, tokens_in
 from userlock.lock.store import Stored
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -26,18 +26,18 @@ from userlock.testing import ManualClock
 if TYPE_CHECKING:
     from tests.simulation.world import Process
 
-#: What the documentation promises: for so long a free lock waits for whoever is first.
+#: The promise of the documentation: the time for which a free lock waits for the first waiter.
 PATIENCE_SECONDS = 0.25
 _ROUNDING = 1e-6
 
 
 class Ending(NamedTuple):
-    """What became of a lease, and when.
+    """The end of a lease.
 
     Attributes:
         how: "removed" or "released" by its owner, "broken", "taken" after its time, "forgotten".
-        at: by the store's clock.
-        by: for "broken": by whom.
+        at: its time by the store's clock.
+        by: for "broken": the operator.
     """
 
     how: str
@@ -47,29 +47,29 @@ class Ending(NamedTuple):
 
 @dataclasses.dataclass
 class _Lock:
-    """The watch's books on one lock."""
+    """The watch's data on one lock."""
 
     seen: Seen | None = None
     lapses_at: float = 0.0
-    #: Since when nobody has a right to it, although its record stands there.
+    #: The time since when the lock is free, although its record exists.
     free_since: float | None = None
-    #: Whose its record has been, from when on.
+    #: The record's successive holders, each with its begin.
     held_by: list[tuple[float, str]] = dataclasses.field(default_factory=list)
 
 
 class Watch:
-    """A memory store behind books. Its verbs also take who asks.
+    """A memory store with a check of each write. Its verbs also take the calling process.
 
     Attributes:
-        complaints: what must not have happened.
-        endings: what became of each lease, by token: the first thing only.
-        owners: whose each token is.
-        stood_at: when each token began to stand in line, as a number in the order of writes.
-        aged_at: when batch began to rank with people, likewise.
-        displaced: tokens that have lost their place, to patience or with the data.
-        relied_on: whether the owner of a token holds the lock now, as far as it knows. Set by
-            whoever uses the watch.
-        breakers: processes that are breaking a lock now, once for each time.
+        violations: the violated invariants.
+        endings: the end of each lease, by token: only the first event.
+        owners: the process of each token.
+        queued_at: the begin of each token's queueing, as a number in the order of writes.
+        aged_at: the ageing of batch, likewise.
+        displaced: tokens that have lost their place, by being overtaken or with the data.
+        relied_on: returns whether the owner of a token believes it holds the lock. Set by the
+            user of the watch.
+        breakers: processes that are breaking a lock now, once per call.
     """
 
     def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
@@ -77,10 +77,10 @@ class Watch:
         self._clock = clock
         self._locks: dict[str, _Lock] = {}
         self._writes = 0
-        self.complaints: list[str] = []
+        self.violations: list[str] = []
         self.endings: dict[str, Ending] = {}
         self.owners: dict[str, Process] = {}
-        self.stood_at: dict[str, int] = {}
+        self.queued_at: dict[str, int] = {}
         self.aged_at: dict[str, int] = {}
         self.displaced: set[str] = set()
         self.relied_on: Callable[[str], bool] = lambda token: False
@@ -114,9 +114,10 @@ class Watch:
         lock = self._before(lock_id)
         new = self.store.rewrite(lock_id, version, record)
         if new is not None:
-            left = self.store.seconds_left(lock_id)
-            assert left is not None
-            self._written(who, lock, lock_id, record, left)
+            stored = self.store.read(lock_id)
+            assert stored is not None
+            assert stored.seconds_left is not None
+            self._written(who, lock, lock_id, record, stored.seconds_left)
         return new
 
     def remove(self, who: Process, lock_id: str, version: object) -> bool:
@@ -131,40 +132,40 @@ class Watch:
         stored = self.store.append(lock_id, line)
         if stored is not None and stored.record.endswith(line):  # there may be no room for it
             self._appended(who, lock, lock_id, line)
-            lock.seen = understand(stored.record)
+            lock.seen = parse_record(stored.record)
         return stored
 
     # --- accidents --------------------------------------------------------------------------
 
     def forget(self, lock_id: str | None = None) -> None:
-        """Evict a lock's record; of all locks, if none is named."""
+        """Evict a lock's record, or all records."""
         for name in [lock_id] if lock_id is not None else list(self._locks):
             lock = self._before(name)
             self.store.evict(name)
             if lock.seen is not None:
                 self._end(lock.seen.holder, "forgotten")
-                self._displace(lock.seen.line)
+                self._displace(lock.seen.queue)
                 lock.seen = None
             lock.free_since = None
 
-    # --- the books --------------------------------------------------------------------------
+    # --- the data ---------------------------------------------------------------------------
 
     def lapses_at(self, lock_id: str) -> float:
-        """When the present record's time is over."""
+        """Return the end of the present record's lifetime."""
         lock = self._before(lock_id)
         return lock.lapses_at if lock.seen is not None else 0.0
 
     def idle_since(self, lock_id: str) -> float | None:
-        """Since when the record has said that nobody has a right to the lock; None if not."""
+        """Return the time since when the record says that the lock is free; None if it is not."""
         return self._before(lock_id).free_since
 
     def waiting(self, lock_id: str) -> tuple[str, ...]:
-        """Who stands in line."""
+        """Return the queue."""
         lock = self._before(lock_id)
-        return () if lock.seen is None else lock.seen.line
+        return () if lock.seen is None else lock.seen.queue
 
     def holders_since(self, lock_id: str, since: float) -> set[str]:
-        """Whose the record has been since then, and at that moment."""
+        """Return the record's holders since that time, including the one at that time."""
         held = self._before(lock_id).held_by
         return {token for _, token in held[-1:]} | {
             token
@@ -173,21 +174,21 @@ class Watch:
         }
 
     def _before(self, lock_id: str) -> _Lock:
-        """The books on a lock, brought up to now."""
+        """Return the data on a lock, updated to the present time."""
         lock = self._locks.setdefault(lock_id, _Lock())
         if lock.seen is None:
             return lock
         now = self._clock.now()
         if now >= lock.lapses_at and lock.free_since is None:
             lock.free_since = lock.lapses_at
-        if self.store.read(lock_id) is None:  # nobody has looked for the whole grace
+        if self.store.read(lock_id) is None:  # not read during the whole grace period
             self._end(lock.seen.holder, "taken")
-            self._displace(lock.seen.line)
+            self._displace(lock.seen.queue)
             lock.seen, lock.free_since = None, None
         return lock
 
-    def _complain(self, lock_id: str, what: str) -> None:
-        self.complaints.append(f"{self._clock.now():.3f} {lock_id}: {what}")
+    def _violation(self, lock_id: str, what: str) -> None:
+        self.violations.append(f"{self._clock.now():.3f} {lock_id}: {what}")
 
     def _end(self, token: str, how: str, by: str = "") -> None:
         self.endings.setdefault(token, Ending(how, self._clock.now(), by))
@@ -198,8 +199,8 @@ class Watch:
     def _written(
         self, who: Process, lock: _Lock, lock_id: str, record: bytes, ttl_seconds: float
     ) -> None:
-        """A whole record has been written."""
-        before, after = lock.seen, understand(record)
+        """Check the write of a whole record."""
+        before, after = lock.seen, parse_record(record)
         lapses_at = self._clock.now() + ttl_seconds
         owner = self.owners.setdefault(after.holder, who)
         if after.released:
@@ -207,16 +208,16 @@ class Watch:
         elif owner is who:
             self._granted(lock, lock_id, after)
         elif before is None or before.holder != after.holder or lock.free_since is not None:
-            self._complain(lock_id, f"{who.name} writes a record in another's name")
+            self._violation(lock_id, f"{who.name} writes a record in another's name")
         elif abs(lapses_at - lock.lapses_at) > _ROUNDING:
-            self._complain(lock_id, f"{who.name} has given another's lease another end")
+            self._violation(lock_id, f"{who.name} has changed the end of another's lease")
         if before is not None:
-            lost = set(before.line) - set(after.line) - {after.holder} - self.displaced
+            lost = set(before.queue) - set(after.queue) - {after.holder} - self.displaced
             mine = {token for token in lost if self.owners[token] is who}
             if after.released and len(mine) == 1:
-                lost -= mine  # it gives up with its offer
+                lost -= mine  # its caller times out with its reservation
             if lost - self._passable(lock, before, after):
-                self._complain(lock_id, f"a write has lost {len(lost)} who stand in line")
+                self._violation(lock_id, f"a write has lost {len(lost)} waiters")
         lock.seen, lock.lapses_at = after, lapses_at
         if not after.released:
             lock.free_since = None
@@ -227,26 +228,26 @@ class Watch:
             self._succeeded(lock, lock_id, before, after)
         if before is None or before.holder != after.holder or before.released:
             lock.held_by.append((self._clock.now(), after.holder))
-            # It may have had the lock before, and lost it to an accident without a notice.
+            # It may have held the lock before, and lost it by an accident without notice.
             self.endings.pop(after.holder, None)
 
     def _left_free(self, who: Process, lock: _Lock, lock_id: str, after: Seen) -> None:
-        """A record was written that nobody holds: a holder's last word, or an offer."""
+        """Check a record without a holder: a released one, or a reservation."""
         before = lock.seen
         if before is not None and before.holder == after.holder:
             self._said_done(who, lock, lock_id, after.holder, after.done[after.holder])
         elif before is None or lock.free_since is None:
-            self._complain(lock_id, f"{who.name} offers a lock that is not free")
+            self._violation(lock_id, f"{who.name} reserves a lock that is not free")
         else:
             self._end(before.holder, "taken")
 
     def _succeeded(self, lock: _Lock, lock_id: str, before: Seen, after: Seen) -> None:
-        """One claim's record has taken the place of another's."""
+        """Check the replacement of one claim's record by another's."""
         now = self._clock.now()
         if lock.free_since is None:
-            self._complain(lock_id, "a record was replaced while its lease had still to run")
+            self._violation(lock_id, "a record was replaced before the end of its lease")
         if self.relied_on(before.holder) and not before.released:
-            self._complain(lock_id, "a record was replaced while its holder relied on it")
+            self._violation(lock_id, "a record was replaced while its holder relied on it")
         self._end(before.holder, "taken")
         passed = self._ahead_of(after.holder, before)
         if not passed or lock.free_since is None:
@@ -254,18 +255,19 @@ class Watch:
         processes = {self.owners[token].name for token in passed}
         if now - lock.free_since < PATIENCE_SECONDS * len(processes) - _ROUNDING:
             kind = "batch" if after.holder in before.batch else "a claim"
-            self._complain(
+            self._violation(
                 lock_id,
-                f"{kind} went past {len(passed)} of {len(processes)} processes in line, "
+                f"{kind} overtook {len(passed)} waiters of {len(processes)} processes, "
                 f"{now - lock.free_since:.3f} s after the lock was free",
             )
         self._displace(tuple(passed))
 
     def _passable(self, lock: _Lock, before: Seen, after: Seen) -> set[str]:
-        """Those who may or may not stand ahead of the claim; in time, they may be passed.
+        """Return the waiters whose place relative to the claim is unknown. After the patience they
+        may be overtaken.
 
-        Batch that has aged stands somewhere among the people who came while
-        it waited, and who had lost its place, where its own clock says.
+        Aged batch is somewhere among the interactive requests that arrived during its wait. A
+        displaced waiter is at the place of its own clock.
         """
         if before.holder == after.holder or after.released or lock.free_since is None:
             return set()
@@ -274,11 +276,11 @@ class Watch:
         aged = self.aged_at.get(after.holder, 0)
         passed = {
             token
-            for token in before.line
-            if token not in after.line
+            for token in before.queue
+            if token not in after.queue
             and (
                 token in self.aged_at
-                or self.stood_at[token] < aged
+                or self.queued_at[token] < aged
                 or after.holder in self.displaced
             )
         }
@@ -286,9 +288,10 @@ class Watch:
         return passed
 
     def _ahead_of(self, token: str, seen: Seen) -> list[str]:
-        """Who must be served before `token`: by the order of writes, people first."""
-        here = [other for other in seen.line if other != token and other not in self.displaced]
-        if token not in seen.line:
+        """Return the waiters that must be served before `token`: by the order of writes,
+        interactive first."""
+        here = [other for other in seen.queue if other != token and other not in self.displaced]
+        if token not in seen.queue:
             return here
         if token in self.displaced:
             return []
@@ -297,12 +300,12 @@ class Watch:
     def _goes_before(self, other: str, token: str, seen: Seen) -> bool:
         if (other in seen.batch) != (token in seen.batch):
             return token in seen.batch
-        # Batch that has aged ranks with people: surely with those who came after it had.
+        # Aged batch ranks as interactive: certainly relative to requests that arrived later.
         if other in self.aged_at and token not in self.aged_at:
-            return self.aged_at[other] < self.stood_at[token]
-        first = self.stood_at[other] < self.stood_at[token]
+            return self.aged_at[other] < self.queued_at[token]
+        first = self.queued_at[other] < self.queued_at[token]
         if other in self.aged_at and token in self.aged_at:
-            # Each hand-off writes the line in the order in which it is served by then.
+            # Each hand-off writes the queue in the order of service at that time.
             return first and self.aged_at[other] < self.aged_at[token]
         return first
 
@@ -310,25 +313,25 @@ class Watch:
         seen = lock.seen
         assert seen is not None
         if self.owners[seen.holder] is not who or self.relied_on(seen.holder):
-            self._complain(lock_id, f"{who.name} removed a record that was not its own")
-        if seen.line:
-            self._complain(lock_id, "a record was removed with people in line")
+            self._violation(lock_id, f"{who.name} removed a record that was not its own")
+        if seen.queue:
+            self._violation(lock_id, "a record was removed with waiters in its queue")
         self._end(seen.holder, "removed")
         lock.seen, lock.free_since = None, None
 
     def _appended(self, who: Process, lock: _Lock, lock_id: str, line: bytes) -> None:
         self._writes += 1
-        mark, token = tokens_in(line)
+        kind, token = tokens_in(line)
         assert lock.seen is not None
-        if mark[0] in "+~":
+        if kind[0] in "+~":
             self.owners.setdefault(token, who)
-            if token in self.stood_at and token not in lock.seen.line:
-                self.displaced.add(token)  # it stands there again, by its own clock
-            self.stood_at.setdefault(token, self._writes)
+            if token in self.queued_at and token not in lock.seen.queue:
+                self.displaced.add(token)  # it is queued again, at the place of its own clock
+            self.queued_at.setdefault(token, self._writes)
             return
-        if mark == "^":
+        if kind == "^":
             self.aged_at.setdefault(token, self._writes)
-        if mark != "=":
+        if kind != "=":
             return
         note = line.decode().removeprefix(f"\n= {token}").strip()
         self._said_done(who, lock, lock_id, token, note)
@@ -336,7 +339,7 @@ class Watch:
     def _said_done(self, who: Process, lock: _Lock, lock_id: str, token: str, note: str) -> None:
         mine = self.owners.setdefault(token, who) is who and not self.relied_on(token)
         if not mine and not (note and who in self.breakers):
-            self._complain(lock_id, f"{who.name} said that another is done")
+            self._violation(lock_id, f"{who.name} declared another one done")
         assert lock.seen is not None
         if token == lock.seen.holder and not lock.seen.released:
             lapsed = self._clock.now() >= lock.lapses_at

@@ -1,8 +1,8 @@
-"""Simulated processes that share one store: each with clocks, a way to it, and a service.
+"""Simulated processes that share one store: each with clocks, a connection, and a service.
 
-Every command is a point of the scheduler, before it reaches the store and
-(where it is asked for) before its answer is back. So a process can be paused
-or killed on either side of each, others can act in between, and time can pass.
+Every command is a point of the scheduler, before it reaches the store and, on request, before its
+reply returns. So a process can be paused or killed on either side of each command, others can act
+in between, and time can pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from userlock.events import Listeners
 from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
 from userlock.lock.policy import LockPolicy, OutagePolicy
-from userlock.lock.store import Stored, StoreUnavailable
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.testing import ManualClock
 
 _Answer = TypeVar("_Answer")
@@ -31,13 +31,13 @@ ROUNDING = 1e-9
 
 
 class ProcessClock:
-    """The clocks of one process: they run like everybody's, but begin elsewhere.
+    """The clocks of one process: they run at the common rate, with offsets.
 
     Args:
-        scheduler: where it sleeps.
-        clock: the time.
-        ahead: by how much its monotonic clock is ahead of it, in seconds.
-        wall_ahead: by how much its wall clock is.
+        scheduler: the scheduler of its sleeps.
+        clock: the common time.
+        ahead: the offset of its monotonic clock, in seconds.
+        wall_ahead: the offset of its wall clock.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ProcessClock:
         return self._clock.wall() + self._wall_ahead
 
     def sleep(self, seconds: float) -> None:
-        # No sleep is shorter than this, and the manual clock knows no shorter times.
+        # No sleep is shorter than this, and the manual clock has no shorter times.
         self._scheduler.point("sleep", sleep_seconds=max(seconds, 1e-6))
 
 
@@ -64,7 +64,7 @@ class Process:
 
     Attributes:
         name: for messages.
-        label: its label, as in records; others may have the same.
+        label: its label in records; others may have the same.
         paused: it does not run (SIGSTOP, a long garbage collection).
         dead: it was killed.
     """
@@ -98,7 +98,7 @@ class Process:
         )
 
     def new_token(self) -> str:
-        """A token as a process has it: its own nonce, and a count."""
+        """Return a token as a process makes it: its own nonce, and a count."""
         return f"{self._nonce}{next(self._count):x}"
 
 
@@ -107,9 +107,9 @@ class World:
 
     Args:
         watch: the store.
-        policy: of every process's service.
-        latency: how long a command takes to the store, in seconds; each time anew.
-        both_ways: whether there is a point on an answer's way back, too.
+        policy: the policy of every process's service.
+        latency: returns the time of a command to the store, in seconds.
+        both_ways: whether there is a point on a reply's way back, too.
     """
 
     def __init__(
@@ -130,16 +130,16 @@ class World:
         #: Called after each step of an actor.
         self.after_step: Callable[[], object] = lambda: None
         self.processes: list[Process] = []
-        #: What shall happen to the next command of an actor.
+        #: The faults of the actors' next commands.
         self.faults: dict[Actor, Fault] = {}
-        #: Whose commands have met a fault.
+        #: The actors whose commands have met a fault.
         self.met: set[Actor] = set()
-        #: Commands that are still on their way, although nobody waits for them any more.
+        #: Commands that are still on their way, although no caller waits for them.
         self.late: list[Callable[[], object]] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator[World]:
-        """While it runs, each simulated process has a label and tokens of its own."""
+        """Give each simulated process a label and tokens of its own while it runs."""
         with (
             mock.patch.object(service_module, "process_label", self._label),
             mock.patch.object(service_module, "new_token", self._new_token),
@@ -171,7 +171,8 @@ class World:
         wall_ahead: float = 0.0,
         outage: OutagePolicy = OutagePolicy.FAIL,
     ) -> Process:
-        """A new one, by default with its name as label; `ahead`, `wall_ahead`: `ProcessClock`."""
+        """Return a new process, by default with its name as label; `ahead`, `wall_ahead`:
+        `ProcessClock`."""
         process = Process(
             self, name, label=label or name, ahead=ahead, wall_ahead=wall_ahead, outage=outage
         )
@@ -179,11 +180,11 @@ class World:
         return process
 
     def spawn(self, process: Process, name: str, function: Callable[[], object]) -> Actor:
-        """A new thread of that process."""
+        """Start a thread of that process."""
         return self.scheduler.spawn(f"{process.name}: {name}", function, process)
 
     def kill(self, process: Process) -> None:
-        """SIGKILL: none of its threads comes any further."""
+        """Kill the process: none of its threads runs again."""
         process.dead = True
         for actor in self.scheduler.actors:
             if actor.owner is process:
@@ -192,7 +193,7 @@ class World:
     # --- running ----------------------------------------------------------------------------
 
     def alive(self) -> list[Actor]:
-        """Those who can run, now or later."""
+        """Return the actors that can run, now or later."""
         return [
             actor
             for actor in self.scheduler.actors
@@ -200,27 +201,27 @@ class World:
         ]
 
     def runnable(self) -> list[Actor]:
-        """Those who can run now."""
+        """Return the actors that can run now."""
         now = self.clock.now() + ROUNDING
         return [actor for actor in self.alive() if actor.wake_at <= now]
 
     def run(self, actor: Actor) -> None:
-        """One step of one actor."""
+        """Run one step of one actor."""
         actor.run()
         self.after_step()
 
     def settle(self, *, most_steps: int = 2000) -> None:
-        """Run everybody until all of them sleep, or have ended."""
+        """Run all actors until they sleep, or have ended."""
         for _ in range(most_steps):
             runnable = self.runnable()
             if not runnable:
                 return
             for actor in runnable:
                 self.run(actor)
-        raise AssertionError(f"they never rest: {self.runnable()}")
+        raise AssertionError(f"the actors never rest: {self.runnable()}")
 
     def pass_time(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass; everybody who is not paused runs when its sleep is over."""
+        """Let time pass. Each actor that is not paused runs when its sleep ends."""
         end = self.clock.now() + seconds
         self.settle()
         while not until():
@@ -231,7 +232,7 @@ class World:
             self.settle()
 
 
-class Wire:
+class Wire(LeaseStore):
     """One process's way to the store: a `LeaseStore` whose commands may meet a fault."""
 
     def __init__(self, world: World, process: Process) -> None:
@@ -264,14 +265,13 @@ class Wire:
         return self._command("append", lambda: watch.append(who, lock_id, line), hurry=False)
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """As `RewritingStore.rewrite`."""
         watch, who = self._world.watch, self._process
         return self._command(
             "rewrite", lambda: watch.rewrite(who, lock_id, version, record), hurry=False
         )
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing: there are no resources."""
 
     def _command(self, verb: str, do: Callable[[], _Answer], *, hurry: bool) -> _Answer:
         world = self._world
@@ -281,12 +281,12 @@ class Wire:
         fault = world.faults.pop(actor, Fault.NONE)
         if fault is not Fault.NONE:
             world.met.add(actor)
-        answer = [do()] if fault.carried_out else []
+        answer = [do()] if fault.executed else []
         if fault is Fault.LATE:
             world.late.append(do)
         if fault.slow:
             seconds = 0.1 if hurry else REPLY_TIMEOUT
-            world.scheduler.point(f"{verb}, waiting in vain", sleep_seconds=seconds)
+            world.scheduler.point(f"{verb}, timing out", sleep_seconds=seconds)
         elif world.both_ways:
             world.scheduler.point(f"{verb}, answered")
         if fault is Fault.NONE:

@@ -1,4 +1,4 @@
-"""A configuration of gunicorn: App Engine's memcache as the SDK's stub plays it, in each worker."""
+"""A configuration of gunicorn: App Engine's memcache, played by the SDK's stub, in each worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from google.appengine.api.memcache import memcache_stub
 
 
 def post_worker_init(worker: Any) -> None:
-    """The app is loaded, and has asked for the real one."""
+    """Install the stub after the app was loaded, and has looked for the real one."""
     stubs = apiproxy_stub_map.APIProxyStubMap()
     stubs.RegisterStub("memcache", memcache_stub.MemcacheServiceStub())
     apiproxy_stub_map.apiproxy = stubs

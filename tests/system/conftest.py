@@ -1,4 +1,4 @@
-"""The real thing: the emulator, the real memcached and the site in two processes."""
+"""The whole system: the emulator, the real memcached and the site in two processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.servers import real
 
 
 class StartStack(Protocol):
-    """Starts a stack that the test's end stops."""
+    """A function that starts a stack, which is stopped at the end of the test."""
 
     def __call__(
         self,
@@ -27,7 +27,7 @@ class StartStack(Protocol):
 
 @pytest.fixture
 def memcached_binary() -> str:
-    """The real memcached; missing it fails in CI and skips elsewhere."""
+    """Provide the real memcached; if it is missing, fail in CI and skip elsewhere."""
     return real("memcached", "memcached")
 
 

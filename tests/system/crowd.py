@@ -44,24 +44,24 @@ class Member:
         assert self._process.stdout.readline() == b"ready\n", f"{self.name} did not start"
 
     def go(self) -> None:
-        """Begin."""
+        """Let it begin."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.killed = True
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """SIGSTOP; returns when it stands."""
+        """Send SIGSTOP; return when it has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
-    def go_on(self) -> None:
-        """SIGCONT."""
+    def resume(self) -> None:
+        """Send SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def finish(self) -> None:
@@ -83,7 +83,7 @@ class Crowd:
     """Processes at one lock of one memcached. Use `gathered`.
 
     Attributes:
-        service: of this process, to look at the lock and to hold it.
+        service: a service of this process, to read and to hold the lock.
     """
 
     def __init__(self, url: str, folder: Path, lock_id: str = "ann") -> None:
@@ -94,7 +94,7 @@ class Crowd:
         self._folder = folder
 
     def enlist(self, *names: str, **options: Any) -> list[Member]:
-        """New members, who are ready. See `Config` for the options."""
+        """Start new members and wait until they are ready. See `Config` for the options."""
         new = [
             Member(
                 Config(
@@ -112,8 +112,8 @@ class Crowd:
             member.wait_until_ready()
         return new
 
-    def line_up(self, *members: Member, each: int = 1) -> None:
-        """Let them begin, one after the other, and stand in line in this order."""
+    def enqueue(self, *members: Member, each: int = 1) -> None:
+        """Let them begin, one after the other, so that they queue in this order."""
         for member in members:
             before = len(self.service.waiters(self.lock_id))
             member.go()
@@ -122,15 +122,15 @@ class Crowd:
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE
         while not condition():
-            assert time.monotonic() < deadline, "not so in time"
+            assert time.monotonic() < deadline, "not in time"
             time.sleep(0.002)
 
     def finish(self) -> list[Attempt]:
-        """Wait for all of them; what happened, in the order of the grants."""
+        """Wait for all of them; return the attempts, in the order of the grants."""
         for member in self.members:
             member.finish()
         attempts = history.read(member.out for member in self.members)
-        return sorted(attempts, key=lambda a: a.granted or a.gave_up or 0.0)
+        return sorted(attempts, key=lambda a: a.granted or a.failed or 0.0)
 
     def close(self) -> None:
         for member in self.members:
@@ -140,7 +140,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def gathered(url: str, folder: Path) -> Iterator[Crowd]:
-    """A crowd, whose processes are ended afterwards."""
+    """Yield a crowd, whose processes are ended afterwards."""
     crowd = Crowd(url, folder)
     try:
         yield crowd
@@ -149,13 +149,13 @@ def gathered(url: str, folder: Path) -> Iterator[Crowd]:
 
 
 def without_the_killed(attempts: list[Attempt], *killed: Member) -> list[Attempt]:
-    """The attempts of those who live."""
+    """Return the attempts of the members that were not killed."""
     names = {member.name for member in killed}
     return [a for a in attempts if a.who.partition("/")[0] not in names]
 
 
 def gaps(attempts: list[Attempt], since: float) -> list[float]:
-    """How long the lock lay free before each grant, in seconds."""
+    """Return the times for which the lock was free before each grant, in seconds."""
     free = []
     for attempt in attempts:
         assert attempt.granted is not None, f"{attempt} was not served"

@@ -1,8 +1,7 @@
 """One process of a crowd at a lock: `python -m tests.system.crowd_worker CONFIG` (JSON).
 
-Says "ready" on its standard output, begins when it reads a line, and says
-"done" at its end. Each attempt is written down as soon as it has ended, so
-that a process that is killed leaves what it knew.
+It prints "ready", begins when it reads a line, and prints "done" at its end. Each attempt is
+recorded as soon as it has ended, so that a killed process leaves its records.
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ from userlock.clock import SystemClock
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.policy import LockPolicy
-from userlock.lock.registry import open_store
 from userlock.lock.service import LockService
+from userlock.stores.registry import open_store
 
-#: A sleep that lasts so much longer than asked for, in seconds, is a pause of the process: those
+#: A sleep that takes so much longer than requested, in seconds, is a pause of the process: waiters
 #: behind may take it for dead.
 _PAUSE_SECONDS = 0.1
 
 
 @dataclasses.dataclass(kw_only=True)
 class Config:
-    """What a process of the crowd does. Times in seconds, from 0 to so much, drawn evenly.
+    """The configuration of a process. Times are in seconds, drawn evenly from 0 to the given value.
 
     Attributes:
-        url: of the store.
-        lock_id: which lock.
-        name: for the history.
-        out: where the history goes.
-        threads: how many, each with attempts of its own.
-        batch: how many of them are batch.
-        attempts: how many in each thread; None for as many as come until `seconds` are over.
-        seconds: for how long to begin new ones.
-        thinks: before each attempt.
-        holds: how long it works under the lock.
-        at_least: how long it does so at least.
-        wait_timeout: for how long each attempt waits.
-        lock_timeout: of each lease.
+        url: URL of the store.
+        lock_id: the lock.
+        name: its name in the history.
+        out: the file of the history.
+        threads: number of threads, each with attempts of its own.
+        batch: number of batch threads.
+        attempts: number per thread; None for as many as fit into `seconds`.
+        seconds: the time during which new attempts begin.
+        thinks: think time before each attempt.
+        holds: work time under the lock.
+        at_least: minimal work time under the lock.
+        wait_timeout: the longest wait of each attempt.
+        lock_timeout: length of each lease.
     """
 
     url: str
@@ -65,7 +64,7 @@ class Config:
 
 
 class _Clock(SystemClock):
-    """Notices when the process, or the thread, was not let run."""
+    """A clock that detects pauses of the process or the thread."""
 
     def __init__(self, present: threading.local) -> None:
         self._present = present
@@ -80,7 +79,7 @@ class _Clock(SystemClock):
 
 
 class Worker:
-    """See the module."""
+    """One process of a crowd: see the module."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -111,7 +110,7 @@ class Worker:
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Contended):
-            self._present.attempt.stood = time.monotonic()
+            self._present.attempt.queued = time.monotonic()
 
     def _work(self, number: int, end: float) -> None:
         config = self._config
@@ -137,8 +136,8 @@ class Worker:
                 request=who,
             )
         except (LockTimeout, LockServiceUnavailable) as error:
-            attempt.gave_up = time.monotonic()
-            # Without the store's answer there is no order.
+            attempt.failed = time.monotonic()
+            # Without a reply of the store there is no order.
             attempt.excused |= isinstance(error, LockServiceUnavailable)
         else:
             attempt.granted = time.monotonic()

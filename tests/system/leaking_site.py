@@ -1,4 +1,4 @@
-"""The site with a leak, for the load test to find: each answer is kept, and never looked at."""
+"""The site with a leak, which the load test must find: each response is kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _kept: list[bytes] = []
 
 @app.after_request
 def keep(response: flask.Response) -> flask.Response:
-    """What a careless cache or a global list does."""
+    """Keep the response, like a careless cache or a global list."""
     _kept.append(b"x" * 16 * 1024)
     return response

@@ -1,4 +1,4 @@
-"""Concurrent clients against the site, and what they were told."""
+"""Concurrent clients of the site, and the responses that they get."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SERVER_TIMING = re.compile(r'lock;desc="(?P<how>\w+)";dur=(?P<ms>[\d.]+)')
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; `lock_ms` and `lock` are what the site says the lock did."""
+    """One response; `lock_ms` and `lock` are the site's report on the lock."""
 
     status: int
     seconds: float
@@ -38,7 +38,7 @@ class Answer:
 
 
 def call(url: str, method: str, path: str, body: object = None, timeout: float = 30) -> Answer:
-    """One request on a connection of its own, so that none is ever sent twice."""
+    """Send one request on a connection of its own, so that no request is ever sent twice."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
     with contextlib.closing(connection):
         payload = None if body is None else json.dumps(body)
@@ -68,12 +68,12 @@ def new_learner(url: str, learner_id: str) -> None:
 def learner(url: str, learner_id: str) -> dict[str, Any]:
     answer = call(url, "GET", f"/api/learners/{learner_id}")
     assert answer.status == 200, answer
-    told: dict[str, Any] = answer.body["learner"]
-    return told
+    learner: dict[str, Any] = answer.body["learner"]
+    return learner
 
 
 class Progress:
-    """Counts answers, and lets a test wait until so many have come."""
+    """A counter of responses, on which a test can wait."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -98,9 +98,9 @@ def run_clients(
     until: Callable[[], bool] = lambda: False,
     progress: Progress | None = None,
 ) -> list[Answer]:
-    """One client thread for each path, which posts to it again and again.
+    """Run one client thread for each path, which posts to it repeatedly.
 
-    Each stops after `requests_each` answers, or when `until()` says so.
+    Each stops after `requests_each` responses, or when `until()` is true.
     """
     together = threading.Barrier(len(paths))
 
@@ -118,5 +118,5 @@ def run_clients(
 
 
 def statuses(answers: Iterable[Answer]) -> dict[int, int]:
-    """How often each status came, for messages."""
+    """Count the responses by status, for messages."""
     return dict(Counter(answer.status for answer in answers))

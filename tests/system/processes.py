@@ -1,4 +1,4 @@
-"""Processes that are told what to do, line by line (see `tests.system.rivals`)."""
+"""Processes that execute commands, line by line (see `tests.system.rivals`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[2]
-#: Longer than any answer takes.
+#: Longer than any command takes.
 _ANSWER_SECONDS = 60.0
 
 
@@ -20,8 +20,8 @@ class Rival:
     """One process.
 
     Args:
-        url: of the lease store.
-        name: what it calls itself; one that begins with "batch" is a batch job.
+        url: URL of the lease store.
+        name: its name; one that begins with "batch" is a batch job.
     """
 
     def __init__(self, url: str, name: str) -> None:
@@ -33,7 +33,7 @@ class Rival:
             stdout=subprocess.PIPE,
             text=True,
         )
-        # What hangs ends, and its answer is missed.
+        # A hanging process is ended, and its answer is missed.
         self._watchdog = threading.Timer(_ANSWER_SECONDS, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
@@ -44,7 +44,7 @@ class Rival:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Its next answer."""
+        """Return its next answer."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"{self.name} has ended without an answer"
@@ -60,7 +60,7 @@ class Rival:
         self._process.wait()
 
     def close(self) -> None:
-        """Its input ends: it releases what it has, and ends."""
+        """Close its input: it releases its locks, and ends."""
         try:
             self._process.communicate(timeout=10)
         except (BrokenPipeError, subprocess.TimeoutExpired):
@@ -70,7 +70,7 @@ class Rival:
 
 @contextlib.contextmanager
 def rivals(url: str, *names: str) -> Iterator[list[Rival]]:
-    """So many processes, each with a connection that stands."""
+    """Yield the processes, each with an open connection."""
     started = [Rival(url, name) for name in names]
     try:
         for each in started:

@@ -1,16 +1,16 @@
-"""One process that takes locks as it is told, line by line, and says what comes of it.
+"""One process that takes locks by commands, line by line, and reports the results.
 
     python -m tests.system.rivals URL NAME
 
-    take LOCK SECONDS     take it inside those that it has, waiting for so long at most
-    work SECONDS STEPS    a batch job: so many steps under the locks, yielding after each
+    take LOCK SECONDS     take it nested in the held ones, waiting at most this long
+    work SECONDS STEPS    a batch job: that many steps under the locks, yielding after each
     stubborn SECONDS STEPS  the same without yielding
-    visit LOCK COUNT      take and leave it so often, with pauses, as people do
-    release               release all that it has
-    blind                 see no deadlocks from now on
+    visit LOCK COUNT      take and release it that often, with pauses, like interactive requests
+    release               release all locks
+    blind                 detect no deadlocks from now on
 
-Each answer is a JSON object in one line. Who does not get a lock releases
-those that it has.
+Each answer is a JSON object in one line. A process that does not get a lock releases those that it
+holds.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def stubborn(seconds: str, steps: str) -> None:
 def visit(lock_id: str, count: str) -> None:
     waits, errors = [], 0
     for _ in range(int(count)):
-        time.sleep(random.uniform(0, 0.1))  # reads what it has got, and clicks
+        time.sleep(random.uniform(0, 0.1))  # reads the result, and clicks
         began = time.monotonic()
         try:
             with userlock.global_lock(lock_id):

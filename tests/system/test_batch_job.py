@@ -1,4 +1,4 @@
-"""The badge job over 500 learners while people use the site."""
+"""The badge job over 500 learners during interactive use of the site."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.slow
 LEARNERS = 500
 BUSY = 20
 CLIENTS = 5
-#: Makes the critical sections long enough to run into.
+#: The length of critical sections, long enough for contention.
 THINK_MS = 15
-#: For two cores that run clients, site, emulator and memcached at once.
+#: The margin for two cores that run clients, site, emulator and memcached at once.
 SCHEDULING_MS = 100
-#: What the 2016 scheme slept before every batch attempt.
+#: The 2016 scheme's sleep before every batch attempt.
 FIXED_DELAY_2016 = 1.1
 
 
 def learners_with_a_badge_to_come(stack: Stack) -> list[str]:
-    """500 learners straight into Datastore, each with one exercise done and no badge yet."""
+    """Store 500 learners directly in Datastore, each with one exercise done and no badge yet."""
     settings = Settings.load({"DATASTORE_EMULATOR_HOST": stack.datastore_host}, environ={})
     ids = [f"learner-{number:03}" for number in range(LEARNERS)]
     service = userlock.LockService(GrantsEverybody())
@@ -51,19 +51,19 @@ def run_job(stack: Stack) -> dict[str, Any]:
     return report
 
 
-def run_job_among_people(stack: Stack, ids: list[str]) -> tuple[dict[str, Any], list[Answer]]:
-    """The job, with five clients on twenty learners from before its start until its end.
+def run_job_with_interactive(stack: Stack, ids: list[str]) -> tuple[dict[str, Any], list[Answer]]:
+    """Run the job, with five clients on twenty learners from before its start until its end.
 
-    Only one client works on each learner, so whoever makes it wait is the job.
-    The job goes through the learners in the order of their ids, and each client
-    stays with a learner until the badge is there, so that the two do meet.
+    Only one client works on each learner, so only the job can make it wait. The job visits the
+    learners in the order of their ids, and each client stays with a learner until the badge is
+    there, so that the two do contend.
     """
     done = threading.Event()
     busy = ids[:: LEARNERS // BUSY]
     answers: list[Answer] = []
     begun = threading.Semaphore(0)
 
-    def person(mine: list[str]) -> None:
+    def interactive(mine: list[str]) -> None:
         for each in mine:
             badges: list[str] = []
             while not badges and not done.is_set():
@@ -72,56 +72,57 @@ def run_job_among_people(stack: Stack, ids: list[str]) -> tuple[dict[str, Any], 
                 badges = answer.body["learner"]["badges"]
                 begun.release()
 
-    people = [
-        threading.Thread(target=person, args=(busy[number::CLIENTS],)) for number in range(CLIENTS)
+    clients = [
+        threading.Thread(target=interactive, args=(busy[number::CLIENTS],))
+        for number in range(CLIENTS)
     ]
-    for each in people:
+    for each in clients:
         each.start()
     try:
-        for _ in people:
+        for _ in clients:
             assert begun.acquire(timeout=60)
         report = run_job(stack)
     finally:
         done.set()
-        for each in people:
+        for each in clients:
             each.join(60)
     return report, answers
 
 
-def test_nobody_waits_longer_than_one_critical_section(start_stack: StartStack) -> None:
-    """And the batch pays for the people it meets, not a fixed delay for everybody."""
+def test_no_request_waits_longer_than_one_critical_section(start_stack: StartStack) -> None:
+    """The batch job waits for the requests that it meets, not a fixed delay for each learner."""
     stack = start_stack(Protection.LOCK, think_ms=THINK_MS)
     ids = learners_with_a_badge_to_come(stack)
-    report, answers = run_job_among_people(stack, ids)
+    report, answers = run_job_with_interactive(stack, ids)
     quiet = run_job(stack)
 
     met = [answer for answer in answers if answer.lock == "contended"]
     longest = max(answer.lock_ms for answer in answers)
     poll = LockPolicy().interactive.polling.most_seconds * 1000
     print(
-        f"\nbatch over {LEARNERS} learners: {report['seconds']:.1f} s among people, "
+        f"\nbatch over {LEARNERS} learners: {report['seconds']:.1f} s with contention, "
         f"{quiet['seconds']:.1f} s alone; its longest critical section "
         f"{report['longest_hold_ms']:.0f} ms, its longest wait {report['longest_wait_ms']:.0f} ms; "
-        f"{len(answers)} requests of people, {len(met)} met the batch, "
+        f"{len(answers)} interactive requests, {len(met)} met the batch, "
         f"longest wait {longest:.0f} ms; alone, a lock took {quiet['mean_wait_ms']:.1f} ms "
         "on average"
     )
     assert statuses(answers) == {200: len(answers)}
-    assert met, "nobody met the batch: this run proves nothing"
-    # The critical section that was running when they came, and one look too late.
+    assert met, "no request met the batch: this run proves nothing"
+    # The critical section in progress when they arrived, and one late poll.
     assert longest <= report["longest_hold_ms"] + poll + SCHEDULING_MS
 
-    # Everybody got the badge, and nobody's exercises were lost to it.
+    # All learners got the badge, and none lost exercises by it.
     assert report["badges_awarded"] >= LEARNERS
     for index, learner_id in enumerate(ids[:: LEARNERS // BUSY]):
-        told = call(stack.app_url, "GET", f"/api/learners/{learner_id}").body["learner"]
-        assert "first-step" in told["badges"], index
+        learner = call(stack.app_url, "GET", f"/api/learners/{learner_id}").body["learner"]
+        assert "first-step" in learner["badges"], index
 
-    # Alone, taking a lock costs two round trips. Any delay for each learner,
-    # were it only one first poll, would show in the mean.
+    # Without contention, a lock costs two round trips. Any delay per learner, even a single poll,
+    # would show in the mean.
     assert quiet["mean_wait_ms"] < 5.0
-    # Among people it shares two cores with them and has the badges to write
-    # (hence twice), and it waits for those whom it meets, and for nobody else.
+    # With contention, it shares two cores and writes badges (hence twice). It waits for the
+    # requests that it meets, and for nothing else.
     waits = BUSY * report["longest_wait_ms"] / 1000
     assert report["seconds"] < 2 * quiet["seconds"] + waits
     assert report["seconds"] < LEARNERS * FIXED_DELAY_2016 / 10

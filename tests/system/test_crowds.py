@@ -1,4 +1,6 @@
-"""Real processes at one lock of a real memcached: fair, in order, and not too many questions."""
+"""Real processes at one lock of a real memcached: fair, in order, with a bounded number of
+commands.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.slow
 STORE_SECONDS = 0.5 + 0.5
 
 
-def test_people_and_batch_in_eight_processes(own_memcached: Memcached, tmp_path: Path) -> None:
+def test_interactive_and_batch_in_eight_processes(own_memcached: Memcached, tmp_path: Path) -> None:
     with gathered(own_memcached.url(), tmp_path) as crowd:
         options: dict[str, Any] = {
             "attempts": None,
@@ -28,17 +30,17 @@ def test_people_and_batch_in_eight_processes(own_memcached: Memcached, tmp_path:
             "holds": 0.008,
             "wait_timeout": 10,
         }
-        crowd.enlist(*(f"people-{n}" for n in range(5)), threads=2, **options)
+        crowd.enlist(*(f"interactive-{n}" for n in range(5)), threads=2, **options)
         crowd.enlist("mixed", threads=3, batch=1, **options)
         crowd.enlist("batch-0", "batch-1", batch=1, **options)
         for member in crowd.members:
             member.go()
         attempts = crowd.finish()
-    waited = sorted(a.waited for a in attempts if a.stood is not None)
+    waited = sorted(a.waited for a in attempts if a.queued is not None)
     paused = sum(a.excused for a in attempts)
     batch = sum(a.batch and a.granted is not None for a in attempts)
     print(
-        f"\n{len(attempts)} attempts, {len(waited)} stood in line, the longest wait "
+        f"\n{len(attempts)} attempts, {len(waited)} were queued, the longest wait "
         f"{waited[-1]:.3f} s; {batch} of batch; {paused} paused by the machine"
     )
     check(attempts, store_seconds=STORE_SECONDS, ages_after=30)
@@ -53,7 +55,9 @@ def _commands(server: Client) -> int:
 
 
 def _wait_of(crowd: Crowd, threads_each: int, server: Client) -> tuple[float, float]:
-    """Eight processes wait: how many commands a second they send, and all until all are served."""
+    """Let eight processes wait. Return their commands per second, and the time until all are
+    served.
+    """
     lease = crowd.service.acquire(crowd.lock_id, lock_timeout=120)
     members = crowd.enlist(
         *(f"with-{threads_each}-{n}" for n in range(8)), threads=threads_each, wait_timeout=60
@@ -71,20 +75,20 @@ def _wait_of(crowd: Crowd, threads_each: int, server: Client) -> tuple[float, fl
     seconds = time.monotonic() - since
     served = (_commands(server) - before) / len(attempts)
     assert len(attempts) == 8 * threads_each
-    assert all(attempt.granted is not None for attempt in attempts), "somebody was not served"
+    assert all(attempt.granted is not None for attempt in attempts), "a waiter was not served"
     excused = {attempt.who for attempt in attempts if attempt.excused}
     assert [a.who for a in attempts if a.who not in excused] == [
         who for who in line if who not in excused
-    ], "not in the order of the line"
+    ], "not in the order of the queue"
     print(
-        f"\n{8 * threads_each} waiters: {rate:.0f} commands a second while nothing happens; "
+        f"\n{8 * threads_each} waiters: {rate:.0f} commands per second while waiting; "
         f"served in {seconds:.2f} s with {served:.1f} commands each; {len(excused)} paused"
     )
     return rate, served
 
 
 def test_two_hundred_waiters(own_memcached: Memcached, tmp_path: Path) -> None:
-    """All are served, in the order of the line, and the server is not asked too often."""
+    """All are served, in the order of the queue, with a bounded load on the server."""
     server = Client(("127.0.0.1", own_memcached.port), timeout=2)
     figures = {}
     with gathered(own_memcached.url(), tmp_path) as crowd:
@@ -93,6 +97,6 @@ def test_two_hundred_waiters(own_memcached: Memcached, tmp_path: Path) -> None:
     server.close()
     print({waiters: f"{rate:.0f}/s, {each:.1f} each" for waiters, (rate, each) in figures.items()})
     for waiters, (rate, each) in figures.items():
-        # Each looks four times a second at most, but for the first two.
+        # Each polls four times a second at most, except the first two.
         assert rate <= 6 * waiters + 60
         assert each <= 80

@@ -1,4 +1,4 @@
-"""The examples to deploy: run here as their own files say, with real servers."""
+"""The deployable examples: run here by their own files, with real servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.servers import Memcached, RedisServer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-#: Without a socket for `gunicornc` in somebody's home.
+#: Without a socket for `gunicornc` in the home directory.
 QUIET = "--no-control-socket"
 
 
@@ -32,7 +32,7 @@ def read(path: str) -> Any:
 
 
 def command_of(dockerfile: str) -> str:
-    """What a container runs."""
+    """Return the command of a container."""
     lines = (EXAMPLES / dockerfile).read_text().splitlines()
     (command,) = (line.removeprefix("CMD ") for line in lines if line.startswith("CMD "))
     return command
@@ -50,11 +50,11 @@ class Site:
         return self._log.read_text()
 
     def post(self, path: str) -> tuple[int, Any]:
-        """Status and body."""
+        """Return status and body."""
         return self._send("POST", path, {})
 
     def get(self, path: str, **headers: str) -> tuple[int, Any]:
-        """Status and body."""
+        """Return status and body."""
         return self._send("GET", path, headers)
 
     def _send(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, Any]:
@@ -67,7 +67,7 @@ class Site:
             return error.code, error.read()
 
     def post_often(self, path: str, times: int) -> list[int]:
-        """At the same time; the statuses."""
+        """Post concurrently; return the statuses."""
         with ThreadPoolExecutor(times) as threads:
             return list(threads.map(lambda _: self.post(path)[0], range(times)))
 
@@ -76,7 +76,7 @@ class Site:
 def running(
     folder: str, command: str, tmp_path: Path, gunicorn: str = "", **environment: str
 ) -> Iterator[Site]:
-    """The example in a folder, started by its own command."""
+    """Run the example in a folder, started by its own command."""
     port = ports.any_free()
     with emulator.start() as datastore:
         log = tmp_path / "site.log"
@@ -134,8 +134,8 @@ def test_app_engine_with_its_bundled_memcache(tmp_path: Path) -> None:
         USERLOCK_STORE=bundled["env_variables"]["USERLOCK_STORE"],
     ) as site:
         assert site.post("/users/ann/points") == (200, {"points": 5})
-        # Each worker has a memcache of its own here, so those of two workers do not exclude each
-        # other: what collides is refused, and nothing is lost.
+        # Each worker has a memcache of its own here, so locks do not exclude across the workers:
+        # conflicts are refused, and nothing is lost.
         accepted = site.post_often("/users/ann/points", 16).count(200)
         assert accepted > 0
         assert site.post("/users/ann/points") == (200, {"points": 5 * (accepted + 2)})
@@ -143,7 +143,7 @@ def test_app_engine_with_its_bundled_memcache(tmp_path: Path) -> None:
 
 
 def test_without_the_stub_locks_are_degraded(tmp_path: Path) -> None:
-    """The control of the test above: it would have seen that memcache does not answer."""
+    """The control of the test above: it would have noticed an outage of memcache."""
     bundled = read("appengine/bundled.yaml")
     store = bundled["env_variables"]["USERLOCK_STORE"]
     with running("appengine", bundled["entrypoint"], tmp_path, USERLOCK_STORE=store) as site:
@@ -168,7 +168,7 @@ def test_cloud_run(
         assert site.post_often("/users/ann/points", 16) == [200] * 16
         assert "fallback" not in site.log
         server.kill()
-        # Taken in Datastore meanwhile: in order, and each once.
+        # The locks are in Datastore meanwhile: in order, and each once.
         assert site.post_often("/users/ann/points", 4) == [200] * 4
         assert site.post("/users/ann/points") == (200, {"points": 110})
         assert "fallback" in site.log

@@ -1,4 +1,4 @@
-"""The library as others get it: built, installed into an empty environment, and tried out."""
+"""The library as users get it: built, installed into an empty environment, and tried out."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.system.test_tutorial import INSTALL
 pytestmark = pytest.mark.slow
 
 PACKAGES = {"userlock": ROOT, "userlock_emulator": ROOT / "emulator"}
-#: Nothing of this checkout is to be found by what is run.
+#: Programs must not find anything of this checkout.
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
-    """What a program prints; it has to end well."""
+    """Return the output of a program, which must succeed."""
     done = subprocess.run(
         [str(each) for each in command],
         cwd=cwd,
@@ -45,7 +45,7 @@ def run(*command: str | Path, cwd: Path, **env: str) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both packages: a source archive, and a wheel that was made of that."""
+    """Provide both packages: a source archive, and a wheel built from it."""
     folder = tmp_path_factory.mktemp("dist")
     build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder)
     for source in PACKAGES.values():
@@ -55,14 +55,14 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def project(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tutorial, with an environment into which the wheels are installed."""
+    """Provide the folder of the tutorial, with an environment in which the wheels are installed."""
     folder = tmp_path_factory.mktemp("home")
     ours, emulator = (next(dist.glob(f"{name}-*.whl")) for name in PACKAGES)
     commands = INSTALL.text.replace("${CLONE}[", f"{ours}[").replace(
         "${CLONE}/emulator", str(emulator)
     )
     assert "CLONE" not in commands
-    # Not compiled: that takes as long as all the rest, and each program compiles what it uses.
+    # Not compiled: that takes as long as the rest, and each program compiles its own modules.
     run("sh", "-ec", commands, cwd=folder, PIP_NO_COMPILE="1", PIP_QUIET="1")
     return folder / "points"
 
@@ -110,7 +110,7 @@ def test_the_metadata_is_valid(dist: Path, name: str) -> None:
     assert email.message_from_bytes(raw)["License-Expression"] == "Apache-2.0"
 
 
-def test_the_source_archive_has_what_a_wheel_is_made_of(dist: Path) -> None:
+def test_the_source_archive_can_build_the_wheel(dist: Path) -> None:
     (archive,) = dist.glob("userlock-[0-9]*.tar.gz")
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
@@ -126,7 +126,7 @@ def test_nothing_is_missing_or_in_conflict(project: Path) -> None:
 
 @contextmanager
 def emulator_of(project: Path) -> Iterator[str]:
-    """The emulator, as it is installed; its address."""
+    """Run the installed emulator; yield its address."""
     command = [str(project / ".venv/bin/python"), "-m", "emulator", "start", "--port", "0"]
     with subprocess.Popen(
         command, cwd=project, env=CLEAN, stdout=subprocess.PIPE, text=True
@@ -148,7 +148,7 @@ def test_the_handler_of_the_readme(project: Path, memcached: Memcached) -> None:
         answers = run(
             "bash",
             "-c",
-            # A person waits until it says that it serves.
+            # A user waits until it serves.
             'curl() { command curl -sS --retry 50 --retry-delay 1 --retry-connrefused "$@"; }\n'
             f"{program}\ntrap 'kill $!' EXIT\n{call}\n{call}",
             cwd=project,
@@ -160,7 +160,7 @@ def test_the_handler_of_the_readme(project: Path, memcached: Memcached) -> None:
 
 
 def test_the_command(project: Path, memcached: Memcached) -> None:
-    told = run(
+    output = run(
         ".venv/bin/userlock", "doctor", "--json", cwd=project, USERLOCK_STORE=memcached.url()
     )
-    assert json.loads(told)["verdict"] in ("ok", "warning")
+    assert json.loads(output)["verdict"] in ("ok", "warning")

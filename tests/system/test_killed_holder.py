@@ -21,7 +21,7 @@ LEASE_SECONDS = 5
 
 
 def holder_of(service: userlock.LockService, lock_id: str) -> userlock.Holder:
-    """Who holds the lock, as soon as somebody does."""
+    """Return the holder of the lock, as soon as there is one."""
     deadline = time.monotonic() + 10
     while (holder := service.holder(lock_id)) is None:
         assert time.monotonic() < deadline
@@ -43,7 +43,7 @@ def test_the_learner_is_free_when_the_lease_ends_and_not_before(start_stack: Sta
         assert holder.request == f"POST {FINISH.format('ada')}"
         os.kill(victim, signal.SIGKILL)
 
-        # Somebody else's lock is not stuck, whichever process serves it.
+        # Another learner's lock is not stuck, whichever process serves it.
         other = pool.submit(call, stack.app_url, "POST", FINISH.format("bob"))
 
         lease = service.acquire("ada", wait_timeout=30)

@@ -1,7 +1,7 @@
-"""Processes that are killed or stopped at a lock: what it costs the others.
+"""Processes that are killed or stopped at a lock: the delay of the others.
 
-The figures that are claimed: a waiter that dies, anywhere in line, alone or
-with a whole process of them, delays the others by half a second at most.
+The claimed figures: a waiter that dies, anywhere in the queue, alone or with a whole process of
+them, delays the others by half a second at most.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def prefix() -> str:
 
 
 CLAIMED_SECONDS = 0.5
-#: The hand-offs themselves, on a busy machine, for each who is served.
+#: The hand-offs themselves, on a busy machine, per served attempt.
 SLACK_SECONDS = 0.06
 
 
 def _served(crowd: Crowd, killed: list[Member], *, each: int = 1) -> tuple[list[Attempt], float]:
-    """All line up, some are killed, the lock is released; who was served, and the total delay."""
+    """Queue all, kill some, release the lock; return the served attempts, and the total delay."""
     lease = crowd.service.acquire(crowd.lock_id)
     for member in crowd.members:
-        crowd.line_up(member, each=each if member.name == "many" else 1)
+        crowd.enqueue(member, each=each if member.name == "many" else 1)
     for member in killed:
         member.kill()
     released = time.monotonic()
@@ -53,10 +53,10 @@ def test_a_waiter_that_is_killed(
         killed = crowd.enlist(*names, at_least=0.02)[position]
         attempts, delay = _served(crowd, [killed])
     assert [a.who.partition("/")[0] for a in attempts] == [n for n in names if n != killed.name]
-    print(f"\nnumber {position} of 5 killed: the lock lay free for {delay:.3f} s in all")
+    print(f"\nnumber {position} of 5 killed: the lock was free for {delay:.3f} s in all")
     assert delay <= CLAIMED_SECONDS + len(attempts) * SLACK_SECONDS
     if position == 4:
-        assert delay <= len(attempts) * SLACK_SECONDS, "nobody stood behind it"
+        assert delay <= len(attempts) * SLACK_SECONDS, "no waiter was behind it"
 
 
 def test_a_process_with_25_waiting_threads_that_is_killed(
@@ -68,20 +68,20 @@ def test_a_process_with_25_waiting_threads_that_is_killed(
         crowd.enlist("late-0", "late-1", at_least=0.02)
         attempts, delay = _served(crowd, [many], each=25)
     assert [a.who for a in attempts] == ["early/0", "late-0/0", "late-1/0"]
-    print(f"\n25 threads killed: the lock lay free for {delay:.3f} s in all")
+    print(f"\n25 threads killed: the lock was free for {delay:.3f} s in all")
     assert delay <= CLAIMED_SECONDS + len(attempts) * SLACK_SECONDS
 
 
 @pytest.mark.parametrize("protocol", ["meta", "text"])
 @pytest.mark.parametrize("wait", [0, 0.02])
-def test_a_waiter_that_is_killed_before_callers_who_hardly_wait(
+def test_a_waiter_that_is_killed_before_impatient_callers(
     memcached: Memcached, tmp_path: Path, wait: float, protocol: str, prefix: str
 ) -> None:
-    """None of them waits for long enough to find out that it is dead; memcached does."""
+    """None of them waits long enough to detect its death; memcached does."""
     with gathered(f"{memcached.url(prefix)}&protocol={protocol}", tmp_path) as crowd:
         (killed,) = crowd.enlist("killed")
         lease = crowd.service.acquire(crowd.lock_id, lock_timeout=60)
-        crowd.line_up(killed)
+        crowd.enqueue(killed)
         killed.kill()
         crowd.service.release(lease)
         released = time.monotonic()
@@ -99,23 +99,23 @@ def test_a_waiter_that_is_killed_before_callers_who_hardly_wait(
     assert 0.25 <= passed <= 0.5 + MEMCACHED_LATE_SECONDS
 
 
-def test_a_waiter_that_is_stopped_past_its_turn_lines_up_again(
+def test_a_waiter_that_is_stopped_past_its_turn_rejoins(
     memcached: Memcached, tmp_path: Path, prefix: str
 ) -> None:
-    """It is passed by the next one, and goes before those who came after it, once it goes on."""
+    """The next one passes it. After it continues, it goes before later waiters."""
     with gathered(memcached.url(prefix), tmp_path) as crowd:
         (stopped,) = crowd.enlist("stopped")
         crowd.enlist("next", at_least=1.5)
         crowd.enlist("later")
         lease = crowd.service.acquire(crowd.lock_id)
-        crowd.line_up(*crowd.members)
+        crowd.enqueue(*crowd.members)
         stopped.stop()
         crowd.service.release(lease)
         released = time.monotonic()
         crowd.until(lambda: _holder(crowd) == "next/0")
         passed = time.monotonic() - released
         assert [w.request for w in crowd.service.waiters(crowd.lock_id)] == ["later/0"]
-        stopped.go_on()
+        stopped.resume()
         crowd.until(lambda: len(crowd.service.waiters(crowd.lock_id)) == 2)
         attempts = crowd.finish()
     print(f"\nstopped at its turn: passed after {passed:.3f} s")
@@ -124,7 +124,7 @@ def test_a_waiter_that_is_stopped_past_its_turn_lines_up_again(
 
 
 def test_a_holder_that_is_killed(memcached: Memcached, tmp_path: Path, prefix: str) -> None:
-    """Its lease ends, not earlier; then the first in line has the lock, and nobody before it."""
+    """Its lease ends, not earlier; then the first waiter gets the lock, and none before it."""
     lease_seconds = 1.0
     with gathered(memcached.url(prefix), tmp_path) as crowd:
         (holder,) = crowd.enlist("holder", at_least=30, lock_timeout=lease_seconds)
@@ -133,7 +133,7 @@ def test_a_holder_that_is_killed(memcached: Memcached, tmp_path: Path, prefix: s
         holder.go()
         crowd.until(lambda: _holder(crowd) == "holder/0")
         taken = time.monotonic()
-        crowd.line_up(*waiters)
+        crowd.enqueue(*waiters)
         holder.kill()
         done = threading.Event()
         taken_by_newcomer: list[float] = []
@@ -159,11 +159,11 @@ def test_a_holder_that_is_killed(memcached: Memcached, tmp_path: Path, prefix: s
     assert [a.who.partition("/")[0] for a in attempts] == names
     assert attempts[0].granted is not None
     waited = attempts[0].granted - taken
-    print(f"\nholder killed: the first in line has the lock after {waited:.2f} s")
+    print(f"\nholder killed: the first waiter has the lock after {waited:.2f} s")
     assert lease_seconds - 0.1 <= waited <= lease_seconds + MEMCACHED_LATE_SECONDS
     last = attempts[-1].released
     assert last is not None
-    assert all(at >= last for at in taken_by_newcomer), "somebody overtook those in line"
+    assert all(at >= last for at in taken_by_newcomer), "a newcomer overtook the queue"
     assert sum(gaps(attempts, attempts[0].granted)) <= len(attempts) * SLACK_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""The contention lab in a terminal: what it is there to show, it shows."""
+"""The contention lab in a terminal shows the intended effects."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_without_memcached_nothing_that_was_accepted_is_lost(
     runs: dict[str, dict[str, Any]],
 ) -> None:
     found = runs["lock-outage"]
-    assert found["degraded"] > 0, "memcached was never gone"
+    assert found["degraded"] > 0, "memcached was never down"
     assert found["lost"] == 0
     assert found["accepted"] + found["refused"] == CLIENTS * EACH
 
@@ -84,16 +84,18 @@ def test_from_the_page(start_stack: StartStack, between: str, loses: bool) -> No
     request = urllib.request.Request(f"{stack.app_url}/lab/runs", form.encode())  # noqa: S310
     with urllib.request.urlopen(request, timeout=30) as page:  # noqa: S310
         where = page.url
-    told: dict[str, Any] = {}
+    progress: dict[str, Any] = {}
 
     def over() -> object:
-        told.update(call(stack.app_url, "GET", f"{where.removeprefix(stack.app_url)}.json").body)
-        return told["over"]
+        progress.update(
+            call(stack.app_url, "GET", f"{where.removeprefix(stack.app_url)}.json").body
+        )
+        return progress["over"]
 
     wait_until(over, seconds=60)
-    assert told["trouble"] == ""
-    assert told["outcome"]["accepted"] == CLIENTS * EACH
-    assert (told["outcome"]["lost"] > 0) is loses
+    assert progress["trouble"] == ""
+    assert progress["outcome"]["accepted"] == CLIENTS * EACH
+    assert (progress["outcome"]["lost"] > 0) is loses
     with urllib.request.urlopen(where, timeout=30) as page:  # noqa: S310
         assert b"<svg" in page.read()
 
@@ -106,7 +108,7 @@ def test_from_the_page(start_stack: StartStack, between: str, loses: bool) -> No
         (("--svg", "/nowhere/at/all"), "there is no folder"),
     ],
 )
-def test_what_makes_no_sense_is_said_at_once(arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_options_are_reported_at_once(arguments: tuple[str, ...], message: str) -> None:
     done = lab(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""A quarter of a minute of `make load`, and what it has to find."""
+"""A quarter of a minute of `make load`, with its negative controls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load(
     ) as stack:
         outcome = run(stack, SECONDS)
     print(
-        f"\n{outcome.answers} answers in {outcome.seconds} s, "
+        f"\n{outcome.answers} responses in {outcome.seconds} s, "
         f"{outcome.leak_bytes:,.0f} bytes left behind by each"
     )
     return outcome
@@ -46,18 +46,18 @@ def test_no_wrong_answer_nothing_lost_no_leak(tmp_path: Path, memcached_binary: 
     outcome = load(tmp_path, memcached_binary)
     assert outcome.faults == []
     assert outcome.answers > 300, "hardly any traffic: this run proves nothing"
-    assert len(outcome.accepted) == 4, "programs and coaches, each of them heard"
+    assert len(outcome.accepted) == 4, "programs and coaches, each with accepted updates"
 
 
 def test_a_handler_that_leaks_is_found(tmp_path: Path, memcached_binary: str) -> None:
     """The negative control for the memory."""
     outcome = load(tmp_path, memcached_binary, app=LEAKING_SITE)
     (fault,) = outcome.faults
-    assert "bytes behind in the workers" in fault
+    assert "bytes of memory in the workers" in fault
     assert outcome.leak_bytes == pytest.approx(LEAKED_BYTES, rel=0.5)
 
 
-def test_without_protection_what_was_accepted_is_missing(
+def test_without_protection_accepted_updates_are_missing(
     tmp_path: Path, memcached_binary: str
 ) -> None:
     """The negative control for the updates."""

@@ -1,4 +1,4 @@
-"""The load of `test_sample_app_load` while memcached is killed and started again, twice."""
+"""The load of `test_sample_app_load` while memcached is killed and restarted, twice."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.slow
 CLIENTS = 8
 EACH = 50
 THINK_MS = 2
-#: What the handlers are willing to wait for the lock.
+#: The handlers' longest wait for the lock.
 WAIT_SECONDS = 5.0
 
 
 def load_through_two_outages(stack: Stack) -> list[Answer]:
-    """The load; memcached goes and comes after a fifth of the answers each."""
+    """Run the load; memcached stops and starts after a fifth of the responses each."""
     new_learner(stack.app_url, "ada")
     progress = Progress()
     fifth = CLIENTS * EACH // 5
@@ -109,7 +109,7 @@ def test_the_lock_is_back_when_memcached_is(start_stack: StartStack) -> None:
     def confirmed() -> bool:
         return bool(seen) and seen[-1].lock == "free"
 
-    # Both processes must notice; a breaker may keep one of them away a little longer.
+    # Both processes must notice; a breaker may delay one of them.
     while not confirmed() and len(seen) < 2000:
         seen += run_clients(stack.app_url, [finish], requests_each=1)
     assert confirmed()

@@ -1,4 +1,4 @@
-"""`python -m sample_app run`, as `make run` starts it."""
+"""The command `python -m sample_app run`, as `make run` starts it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 class Run:
-    """The command, with what it has printed up to its summary."""
+    """The command, with its output up to the summary."""
 
     def __init__(self, log_dir: Path) -> None:
         self.port = ports.any_free()
@@ -91,7 +91,7 @@ def test_it_starts_says_where_everything_is_and_stops_on_ctrl_c(running: Run) ->
     assert "export DATASTORE_EMULATOR_HOST=127.0.0.1:" in running.said
     assert "2 worker processes" in running.said
 
-    # A living site at once, and what it says to try works.
+    # A live site at once, and the suggested commands work.
     home = call(running.url, "GET", "/")
     assert "Ada Lindqvist" in home.body
     for method, path in re.findall(
@@ -120,7 +120,7 @@ def test_memcached_comes_back_and_the_site_stays(running: Run) -> None:
     os.kill(int(match[1]), signal.SIGTERM)
     assert running.process.stdout is not None
     said = running.process.stdout.readline()
-    while "goes on without it" not in said:
+    while "continues without it" not in said:
         said += running.process.stdout.readline()
     finished = call(running.url, "POST", "/api/learners/ada/exercises/primes/finish")
     assert finished.status == 200

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 CLIENTS = 8
 EACH = 50
-#: Between get and put, the same in every run: what differs is the protection.
+#: Time between get and put, the same in every run: only the protection differs.
 THINK_MS = 2
 
 
@@ -82,7 +82,7 @@ def test_without_the_lock_fencing_refuses_every_lost_race(start_stack: StartStac
 
 
 def test_a_certificate_is_paid_for_in_the_crowd(start_stack: StartStack) -> None:
-    """The function that takes the lock and is a transaction, while others earn points."""
+    """The function with a lock and a transaction, while others earn points."""
     stack = start_stack(Protection.LOCK, think_ms=THINK_MS)
     new_learner(stack.app_url, "ada")
     finish, award = FINISH.format("ada"), "/api/learners/ada/certificates/"

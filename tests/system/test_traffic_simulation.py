@@ -1,4 +1,4 @@
-"""The traffic simulation says what happens: the same requests, sent to a real memcached."""
+"""The traffic simulation agrees with the same requests sent to a real memcached."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def test_real_processes_wait_as_simulated_ones_do() -> None:
     arrivals = trace(RUSH, USERS, seconds=SECONDS, seed=SEED)
     with started() as server:
         visits = replay(f"memcache://{server.address}?prefix=traffic", arrivals, seed=SEED)
-        measured = Summary.of(visits, server.operations())
+        measured = Summary.of(visits, server.requests())
     assert measured.locks == sum(map(len, arrivals.values()))
-    assert measured.waiting_share > 0.2, "too few of them meet for a comparison"
+    assert measured.waiting_share > 0.2, "too few requests contend for a comparison"
     assert differences(measured, simulate(RUSH, visits, seed=SEED)) == []
-    # The negative control: a simulation that takes sections for half as long again is found out.
+    # The negative control: a simulation with sections that are half as long again is detected.
     wrong = simulate(RUSH, visits, seed=SEED, section=lambda seconds: 1.5 * seconds)
     assert len(differences(measured, wrong)) >= 3
 
 
 @pytest.mark.slow
-def test_a_sample_of_a_hundred_thousand_users_says_what_all_of_them_do() -> None:
+def test_a_sample_of_a_hundred_thousand_users_agrees_with_all_of_them() -> None:
     whole = play(Profile(), 100_000, seed=1, sample=None)
     sample = play(Profile(), 100_000, seed=2, sample=1_500)
     assert sample.drawn < whole.drawn / 8
@@ -65,7 +65,7 @@ def test_memcached_takes_as_much_for_a_record_as_is_said() -> None:
 
 
 def _chunk_bytes(server: MeasuredMemcached) -> int:
-    """The size of the one chunk that is used."""
+    """Return the size of the one chunk in use."""
     with socket.create_connection(server.pair, timeout=5) as connection:
         connection.sendall(b"stats slabs\r\n")
         answer = b""

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, from the first step to the last, in a folder of its own."""
+"""The page docs/tutorial.md, from the first step to the last, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ pytestmark = pytest.mark.slow
 
 
 class Desk:
-    """A person's terminals.
+    """The terminals of a user.
 
     Args:
-        folder: where they stand.
+        folder: their working directory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,17 +54,17 @@ class Desk:
         self.env = {**os.environ, "PATH": programs, "PYTHONUNBUFFERED": "1"}
 
     def here(self, text: str) -> str:
-        """With the ports that are free here."""
+        """Replace the ports with free ones."""
         return re.sub(r"\b(8081|11211|5001)\b", lambda match: self._ports[match[0]], text)
 
     def write(self, block: Block) -> Path:
-        """Make the file that the block names in its first line."""
+        """Create the file that the block names in its first line."""
         path = self.folder / block.text.split("\n", 1)[0].removeprefix("# ")
         path.write_text(self.here(block.text))
         return path
 
     def run(self, line: str) -> str:
-        """A command; what it prints."""
+        """Run a command; return its output."""
         done = subprocess.run(
             ["bash", "-c", self.here(line)],
             cwd=self.folder,
@@ -77,7 +77,7 @@ class Desk:
 
     @contextmanager
     def goes_on(self, line: str, port: str, log: Path) -> Iterator[None]:
-        """A command in a terminal of its own, from when it serves until Ctrl-C."""
+        """Run a command in a terminal of its own, from its start of service until Ctrl-C."""
         address = ("127.0.0.1", int(self._ports[port]))
 
         def serves() -> bool:
@@ -103,7 +103,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    """Terminals, and the two servers of the page."""
+    """Provide terminals, and the two servers of the page."""
     desk = Desk(tmp_path)
     for assignment in shlex.split(desk.here(WHERE.text), comments=True):
         name, equals, value = assignment.partition("=")
@@ -115,13 +115,13 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def follow(desk: Desk, block: Block) -> None:
-    """Type the commands of a block; they print what it says."""
+    """Type the commands of a block and compare their output."""
     for line, shown in block.commands():
         assert same(desk.run(f"{line}\n")) == same(shown), line
 
 
 def same(text: str) -> str:
-    """Without what is different each time: processes and times, and curl's missing line ends."""
+    """Remove the parts that vary: processes and times, and curl's missing line ends."""
     text = re.sub(r"[\w.-]+/\d+", "PROCESS", text.strip())
     return re.sub(r"(since|lease) .*", r"\1", text)
 
@@ -137,14 +137,14 @@ def test_the_handler(desk: Desk) -> None:
     with desk.goes_on(SERVE.text, "5001", log):
         follow(desk, EXERCISES)
         follow(desk, FORGOTTEN)
-    told = log.read_text().replace(str(points), "/home/ann/points/points.py")
-    assert VIOLATION.text in told
+    output = log.read_text().replace(str(points), "/home/ann/points/points.py")
+    assert VIOLATION.text in output
 
     one_handler = r'@app\.post\("/users/<user_id>/bonus"\)\n(?:.+\n)+'
     points.write_text(re.sub(one_handler, lambda _: MENDED.text, points.read_text()))
     mended = points.read_text()
     assert mended.count("userlock.global_lock") == 3
-    # Read for as long as this test says.
+    # Read for as long as this test determines.
     waits = "while not os.path.exists('essay-read'): time.sleep(0.01)"
     assert "time.sleep(30)" in mended
     points.write_text("import os\n" + mended.replace("time.sleep(30)", waits))

@@ -1,4 +1,4 @@
-"""Baseline files: sorted lines that merge, with comments that stay."""
+"""Test baseline files: sorted lines that merge, with comments that stay."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from userlock.baseline import Baseline, BaselineError
-from userlock.sites import Site
+from userlock.sites import Baseline, BaselineError, Site
 
 FINISH = Site("app/points.py::finish", "PutWithoutLock", "Learner")
 AWARD = Site("app/badges.py::award", "ReadWithoutLock", "Learner")
@@ -46,8 +45,8 @@ class TestText:
         assert len(Baseline.parse("")) == 0
         assert Baseline.parse("").format() == ""
 
-    def test_what_a_merge_leaves(self) -> None:
-        """git's `merge=union`: both sides' lines, in any order, some of them twice."""
+    def test_a_file_after_a_merge(self) -> None:
+        """The file of git's `merge=union`: both sides' lines, in any order, some of them twice."""
         merged = TEXT + "# the other branch\n" + TEXT.splitlines()[3] + "\n\n" + f"{CREATE}\r\n"
         baseline = Baseline.parse(merged)
         assert set(baseline) == {AWARD, FINISH, CREATE}
@@ -65,7 +64,7 @@ class TestComparing:
     def test_new_and_stale(self) -> None:
         assert Baseline([FINISH, AWARD]).compare([CREATE, FINISH]) == ([CREATE], [AWARD])
 
-    def test_what_was_seen_replaces_what_was_known(self) -> None:
+    def test_the_sites_seen_replace_the_known_ones(self) -> None:
         text = Baseline.parse(TEXT).updated([AWARD, CREATE], keep=False).format()
         assert text == (
             "# Ours: see the wiki.\n\n"
@@ -74,7 +73,7 @@ class TestComparing:
             f"{AWARD}  # ticket 4711\n"
         )
 
-    def test_or_is_added_to_it(self) -> None:
+    def test_the_sites_seen_are_added(self) -> None:
         assert set(Baseline.parse(TEXT).updated([CREATE], keep=True)) == {AWARD, FINISH, CREATE}
 
     def test_a_comment_goes_with_its_line(self) -> None:
@@ -86,27 +85,28 @@ class TestComparing:
 class TestFiles:
     def test_written_and_read(self, tmp_path: Path) -> None:
         path = tmp_path / "baseline.txt"
-        Baseline([FINISH]).write(path)
+        assert Baseline().rewrite(path, [FINISH], keep=False) == (1, [FINISH], [])
         assert list(Baseline.read(path)) == [FINISH]
         assert stat.S_IMODE(path.stat().st_mode) & 0o400
         path.chmod(0o664)
-        Baseline([AWARD]).write(path)
+        assert Baseline([FINISH]).rewrite(path, [AWARD], keep=False) == (1, [AWARD], [FINISH])
         assert list(Baseline.read(path)) == [AWARD]
         assert stat.S_IMODE(path.stat().st_mode) == 0o664
         assert [each.name for each in tmp_path.iterdir()] == ["baseline.txt"]
 
-    def test_one_that_cannot_be_written_stays_as_it_was(self, tmp_path: Path) -> None:
+    def test_a_file_that_cannot_be_written_is_unchanged(self, tmp_path: Path) -> None:
         path = tmp_path / "baseline.txt"
         path.mkdir()
         with pytest.raises(OSError, match="directory"):
-            Baseline([FINISH]).write(path)
+            Baseline().rewrite(path, [FINISH], keep=False)
         assert [each.name for each in tmp_path.iterdir()] == ["baseline.txt"]
 
-    def test_one_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(BaselineError, match="there is no baseline"):
             Baseline.read(tmp_path / "baseline.txt")
+        assert len(Baseline.read(tmp_path / "baseline.txt", missing_ok=True)) == 0
 
-    def test_one_that_is_none(self, tmp_path: Path) -> None:
+    def test_an_invalid_file(self, tmp_path: Path) -> None:
         path = tmp_path / "baseline.txt"
         path.write_text(f"{FINISH}\nnonsense\n")
         with pytest.raises(BaselineError, match=r"baseline\.txt, line 2: 'nonsense' names no"):

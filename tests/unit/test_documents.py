@@ -1,4 +1,4 @@
-"""No code in the documentation that is not tried: README.md, docs/ and the other pages."""
+"""No untested code in the documentation: README.md, docs/ and the other pages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from google.cloud import ndb
 from tests.documents import ROOT, Block, Page, pages
 from tools.site_pages import FROM_ELSEWHERE
 
-#: The module of tests that has the page among its names, and takes its blocks.
+#: The test module that names the page and takes its blocks.
 RUN_BY = {
     "README.md": "tests.contract.test_readme",
     "docs/adoption.md": "tests.contract.pytest_plugin.test_adoption",
+    "docs/benchmarks.md": "tests.contract.test_readme",
     "docs/cli.md": "tests.unit.cli.test_docs",
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
@@ -27,20 +28,21 @@ RUN_BY = {
     "docs/reference/events.md": "tests.unit.test_reference",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
     "docs/troubles.md": "tests.contract.ndb.test_troubles_page",
+    "docs/transactions.md": "tests.contract.test_readme",
     "docs/tutorial.md": "tests.system.test_tutorial",
     "docs/web.md": "tests.contract.web.test_docs",
 }
 
-#: What is not run, by its page and its first line, with the reason.
+#: Untested blocks, by page and first line, with the reason.
 NOT_RUN: dict[tuple[str, str], str] = {}
 
-#: Pictures, and what programs print: nothing that could be run.
+#: Pictures and program output: nothing to run.
 NO_CODE = {"text"}
 
 
 @pytest.fixture(autouse=True)
 def _kinds_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The modules that are looked into have models, of kinds that other tests have, too."""
+    """Reset ndb's kinds: the inspected modules have models of kinds that other tests have, too."""
     monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
 
 
@@ -49,14 +51,14 @@ def first_line(block: Block) -> str:
 
 
 def only_make(block: Block) -> bool:
-    """Whether all that it says is which targets there are."""
+    """Return whether the block only lists make targets."""
     return block.language == "sh" and all(
         line.startswith("make ") for line in block.text.splitlines()
     )
 
 
 def left_over(page: str) -> list[Block]:
-    """The blocks of a page that nobody runs."""
+    """Return the blocks of a page that no test runs."""
     found = Page(page)
     if page in RUN_BY:
         names = vars(importlib.import_module(RUN_BY[page])).values()
@@ -93,7 +95,7 @@ def test_each_block_says_its_language(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_what_looks_like_a_command_is_not_taken_for_a_picture(page: str) -> None:
+def test_a_command_is_not_taken_for_a_picture(page: str) -> None:
     for block in Page(page).blocks:
         if block.language in NO_CODE:
             assert not re.search(r"^(\$|make|python|import|curl) ", block.text, re.M), str(block)
@@ -137,7 +139,7 @@ def test_the_lists_are_of_what_there_is() -> None:
     assert set(NOT_RUN) <= there
 
 
-def test_a_block_that_nobody_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untested_block_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
     monkeypatch.delitem(RUN_BY, "docs/web.md")
     assert [block.language for block in left_over("docs/web.md")].count("python") >= 1

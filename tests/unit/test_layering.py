@@ -1,112 +1,40 @@
-"""Imports point one way, floor by floor, and third parties stay where they belong."""
+"""Imports point one way, floor by floor, and third parties are imported only in their places.
+
+Type-only imports count: a reader of the one file has to know the other.
+"""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tools import structure
+
 ROOT = Path(__file__).parents[2]
 
-#: Each floor with the floors it may import from (itself always).
-FLOORS: dict[str, set[str]] = {
-    "userlock.errors": set(),
-    "userlock.callsite": set(),
-    "userlock.fork": set(),
-    "userlock.clock": set(),
-    "userlock.settings": set(),
-    "userlock._version": set(),
-    "userlock.words": set(),
-    "userlock.sites": {"userlock.errors"},
-    "userlock.baseline": {"userlock.errors", "userlock.sites"},
-    "userlock.events": {"userlock.errors", "userlock.sites", "userlock.words"},
-    "userlock.reports": {
-        "userlock.errors",
-        "userlock.clock",
-        "userlock.events",
-        "userlock.sites",
-        "userlock.fork",
-    },
-    "userlock.lock": {
-        "userlock.errors",
-        "userlock.callsite",
-        "userlock.fork",
-        "userlock.clock",
-        "userlock.settings",
-        "userlock.events",
-    },
-    "userlock.configuration": {"userlock.lock", "userlock.settings"},
-    "userlock.stores": {
-        "userlock.errors",
-        "userlock.fork",
-        "userlock.clock",
-        "userlock.lock",
-        "userlock.words",
-    },
-    "userlock.ndb": {
-        "userlock.errors",
-        "userlock.callsite",
-        "userlock.fork",
-        "userlock.clock",
-        "userlock.settings",
-        "userlock.events",
-        "userlock.reports",
-        "userlock.lock",
-        "userlock.words",
-    },
-    "userlock.contrib": {
-        "userlock._version",
-        "userlock.clock",
-        "userlock.errors",
-        "userlock.reports",
-        "userlock.settings",
-        "userlock.events",
-        "userlock.lock",
-        "userlock.ndb",
-        "userlock.words",
-    },
-    "userlock.cli": {
-        "userlock._version",
-        "userlock.errors",
-        "userlock.clock",
-        "userlock.sites",
-        "userlock.baseline",
-        "userlock.events",
-        "userlock.lock",
-        "userlock.stores",
-        "userlock.ndb",  # its probe, when it is asked for
-        "userlock.words",
-    },
-    "userlock.__main__": {"userlock.cli"},
-    "userlock._public": {
-        "userlock._version",
-        "userlock.configuration",
-        "userlock.errors",
-        "userlock.settings",
-        "userlock.reports",
-        "userlock.lock",
-        "userlock.stores",
-        "userlock.ndb",
-    },
-    "userlock.testing": {
-        "userlock.errors",
-        "userlock.clock",
-        "userlock.sites",
-        "userlock.baseline",
-        "userlock.events",
-        "userlock.reports",
-        "userlock.lock",
-        "userlock.stores",
-        "userlock.ndb",
-        "userlock.words",
-    },
-}
+#: The floors, the lowest first. A package imports from itself and from floors below.
+FLOORS = (
+    ("errors", "callsite", "clock", "fork", "settings", "words", "datastore_rpc", "_version"),
+    ("sites",),
+    ("events",),
+    ("lock", "reports"),
+    ("stores", "ndb"),
+    ("admin",),
+    ("contrib.inspector",),
+    ("contrib", "cli", "testing", "_public"),
+    ("__main__",),
+)
 
-#: Third parties, with where they may be imported.
+#: Third parties, and the places that may import them.
 GUESTS: dict[str, tuple[str, ...]] = {
-    "google.cloud": ("userlock.ndb", "userlock.stores.datastore", "userlock.contrib"),
+    "google.cloud": (
+        "userlock.ndb",
+        "userlock.datastore_rpc",
+        "userlock.stores.datastore",
+        "userlock.admin.ndb",
+        "userlock.contrib",
+    ),
     "pymemcache": ("userlock.stores.memcache",),
     "redis": ("userlock.stores.redis",),
     "flask": ("userlock.contrib.flask", "userlock.contrib.inspector"),
@@ -124,43 +52,52 @@ def modules(package: str) -> list[str]:
     )
 
 
-def imports(module: str) -> Iterator[str]:
-    """What a module imports while the program runs (not only for type checkers)."""
+def imports(module: str) -> list[str]:
+    """Return the imports of a module, for type checkers included."""
     path = ROOT.joinpath(*module.split("."))
-    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    tree = ast.parse(source.read_text())
-    for_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in for_types:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, f"{module} imports relatively"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    return list(
+        structure.imported(path / "__init__.py" if path.is_dir() else path.with_suffix(".py"))
+    )
 
 
 def within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-def floor_of(module: str) -> str | None:
-    return next((floor for floor in FLOORS if within(module, floor)), None)
+def place_of(name: str) -> tuple[int, str]:
+    """Return the number of a module's floor, and its package there."""
+    found = [
+        (number, package)
+        for number, packages in enumerate(FLOORS)
+        for package in packages
+        if within(name, f"userlock.{package}")
+    ]
+    assert found, f"{name} is on no floor: add it here and to docs/layout.md"
+    return max(found, key=lambda place: len(place[1]))
 
 
 @pytest.mark.parametrize("module", [name for name in modules("userlock") if name != "userlock"])
 def test_imports_point_one_way(module: str) -> None:
-    floor = floor_of(module)
-    assert floor is not None, f"{module} stands on no floor: add it here and to docs/layout.md"
+    floor, package = place_of(module)
     for name in imports(module):
-        if within(name, "userlock"):
-            target = floor_of(name)
-            assert target == floor or target in FLOORS[floor], f"{module} imports {name}"
+        if within(name, "userlock") and name.count("."):
+            target = place_of(name)
+            assert target == (floor, package) or target[0] < floor, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("package", ["userlock", "emulator", "sample_app"])
+def test_there_are_no_cycles(package: str) -> None:
+    assert structure.cycles(structure.arrows(structure.sources(package))) == []
+
+
+def test_no_file_uses_the_private_attributes_of_another() -> None:
+    assert structure.private_accesses(structure.sources("userlock")) == []
+
+
+def test_the_lock_has_few_floors() -> None:
+    files = structure.sources("userlock.lock".replace(".", "/"))
+    assert structure.floors(structure.arrows(files)) <= 8
+    assert len(files) <= 17
 
 
 @pytest.mark.parametrize("module", modules("userlock"))
@@ -193,13 +130,13 @@ def test_the_private_parts_of_ndb_are_touched_in_one_file() -> None:
 
 
 def test_the_walk_sees_something() -> None:
-    """The negative control: a walk that finds nothing would let everything pass."""
+    """The negative control: a walk without results would let everything pass."""
     assert "userlock.lock.scope.current_scope" in set(imports("userlock.ndb.provenance"))
     assert len(modules("userlock")) > 20
     assert len(modules("emulator")) > 20
 
 
-#: Files that are longer than others, and the reason.
+#: Longer files, with the reason.
 LONG = {Path("userlock/errors.py"): "one tree of two dozen small classes"}
 
 

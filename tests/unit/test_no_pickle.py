@@ -1,4 +1,4 @@
-"""Nothing that comes from a store or a request is ever turned into objects of its own choice."""
+"""Data from a store or a request never determines the types of the created objects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FILES = sorted(
     for folder in ("userlock", "emulator", "sample_app")
     for path in (ROOT / folder).rglob("*.py")
 )
-#: Modules whose readers can be made to run code by what they read.
+#: Modules whose readers can be made to run code by their input.
 MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle"}
 CALLS = {"eval", "exec"}
 
 
 def means_of_running(source: str) -> list[str]:
-    """What in a module could run code that it reads."""
+    """Return the names in a module that could run code from input."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -43,5 +43,5 @@ def test_nothing_is_unpickled(path: Path) -> None:
     "source",
     ["import pickle", "from marshal import loads", "eval(x)", "yaml.load(x)", "import os, shelve"],
 )
-def test_what_could_is_found(source: str) -> None:
+def test_unsafe_imports_are_found(source: str) -> None:
     assert len(means_of_running(source)) == 1

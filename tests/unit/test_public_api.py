@@ -1,4 +1,4 @@
-"""The public API is what `__all__` says, and changes on purpose only."""
+"""The public API is `__all__`, and changes on purpose only."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_nothing_else_looks_public() -> None:
 
 
 def test_a_name_that_is_none() -> None:
-    """Type checkers see that, too: without the error, the `ignore` would be one too many."""
+    """Type checkers see that, too: without the error, the `ignore` would be unused."""
     with pytest.raises(AttributeError, match="'userlock' has no attribute 'globl_lock'"):
         userlock.globl_lock  # type: ignore[attr-defined]  # noqa: B018
 
@@ -127,7 +127,7 @@ def test_every_error_is_under_one_base() -> None:
         if isinstance(value, type) and issubclass(value, BaseException)
     ]
     assert len(errors) > 15
-    # What stores tell the service never leaves it; see its docstring.
+    # Errors of stores for the service never leave it; see their docstring.
     others = [error for error in errors if not issubclass(error, userlock.UserLockError)]
     assert others == [userlock.StoreUnavailable]
 
@@ -156,7 +156,7 @@ def run(program: str) -> None:
         "import userlock.contrib.flask",
     ],
 )
-def test_whoever_can_take_a_lock_has_the_hooks(program: str) -> None:
+def test_every_lock_function_installs_the_hooks(program: str) -> None:
     run(program + HOOKED)
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/ has everything that there is, and says of it what is so."""
+"""The pages in docs/reference/ are complete and correct."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import logging
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,12 +20,12 @@ import userlock.testing
 from tests.documents import ROOT, Page
 from userlock import events
 from userlock.contrib import flask, wsgi
-from userlock.contrib.request_scope import RequestScope
+from userlock.contrib.request_scope import RequestOptions, RequestScope
 from userlock.events import Event
 from userlock.settings import Settings
 from userlock.stores.datastore.url import parse_url as datastore_url
 from userlock.stores.memcache.url import parse_url as memcache_url
-from userlock.stores.redis.connections import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.url import parse_url as redis_url
 
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
@@ -43,7 +43,7 @@ CONTRIB = ("flask", "django", "wsgi", "inspector", "problems", "opentelemetry")
 
 
 def public(module: str) -> Iterator[str]:
-    """The names that a module has for others."""
+    """Yield the public names of a module."""
     found = importlib.import_module(module)
     listed = getattr(found, "__all__", None)
     for name, value in vars(found).items():
@@ -83,7 +83,7 @@ def test_nothing_is_there_twice() -> None:
 
 
 def bases_of(tree: str) -> dict[str, str]:
-    """Of a tree that is drawn: each name with the one that it hangs on."""
+    """Parse a drawn tree: each name with its parent."""
     path: list[str] = []
     found = {}
     for line in tree.splitlines():
@@ -130,7 +130,7 @@ EVENTS = [
 
 
 def example(kind: type[Event], **facts: Any) -> Event:
-    """An event with something in each field."""
+    """Return an event with a value in each field."""
     error = userlock.StaleWriteError(
         key=None, lock_id="ann", read_version=1, found_version=2, read_at=None, put_at=None
     )
@@ -144,7 +144,7 @@ def example(kind: type[Event], **facts: Any) -> Event:
 
 
 def levels(kind: type[Event]) -> set[str]:
-    """At which levels it is logged."""
+    """Return the levels at which it is logged."""
     names = {field.name for field in dataclasses.fields(kind)}
     choices: list[dict[str, Any]] = [{}]
     for name, values in {
@@ -184,26 +184,48 @@ def test_the_listener_listens(capsys: pytest.CaptureFixture[str]) -> None:
 CONFIGURATION = Page("docs/reference/configuration.md").text
 
 
-def table(after: str, columns: int = 1) -> dict[str, str]:
-    """The options of the first table behind some words, with what it says is their default."""
-    body = CONFIGURATION.split(after, 1)[1].split("|---", 1)[1].split("\n\n", 1)[0]
-    rows = [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in body.split("\n")[1:]
-    ]
-    return {row[0].strip("`"): row[columns].strip("`") for row in rows}
+class Option(NamedTuple):
+    """An option in a list of the page.
+
+    Attributes:
+        default: as the page writes it; empty if it does not.
+        stores: the kinds of stores that have it, where the page says so.
+    """
+
+    default: str
+    stores: str
+
+
+def listed(after: str) -> dict[str, Option]:
+    """Return the options in the first list behind some words."""
+    items = CONFIGURATION.split(after, 1)[1].split("\n- ", 1)[1].split("\n\n", 1)[0].split("\n- ")
+    found = {}
+    for item in items:
+        head = re.match(r"((?:`[^`]+`(?:, )?)+)(?: \((.*?)\))?:\s", item)
+        assert head is not None, item
+        for name, default in re.findall(r"`([\w-]+)=?([^`]*)`", head[1]):
+            found[name] = Option(default, head[2] or "")
+    return found
+
+
+def defaults(after: str) -> dict[str, str]:
+    """Return the options in the first list behind some words, with their defaults."""
+    return {name: option.default for name, option in listed(after).items()}
 
 
 def parameters(call: Callable[..., Any], *without: str) -> dict[str, Any]:
-    """The options of a call, with their defaults."""
-    return {
+    """Return the options of a call, with their defaults."""
+    found = inspect.signature(call).parameters
+    shared = parameters(RequestScope) if "options" in found else {}  # of the integrations
+    return shared | {
         name: parameter.default
-        for name, parameter in inspect.signature(call).parameters.items()
-        if name not in ("self", *without)
+        for name, parameter in found.items()
+        if name not in ("self", "options", *without)
     }
 
 
 def said(default: Any) -> str:
-    """A default, as the page writes it."""
+    """Return a default as the page writes it."""
     if isinstance(default, enum.Enum):
         return f'"{default.value}"'
     if dataclasses.is_dataclass(default):
@@ -231,13 +253,13 @@ def said(default: Any) -> str:
 )
 def test_options_and_defaults(after: str, call: Any, without: tuple[str, ...]) -> None:
     expected = {name: said(value) for name, value in parameters(call, *without).items()}
-    assert table(after) == expected
+    assert defaults(after) == expected
 
 
 def test_options_of_the_process() -> None:
-    defaults = {field.name: said(field.default) for field in dataclasses.fields(Settings)}
-    assert table("`userlock.configure`") == {"service": "None", **defaults}
-    assert set(parameters(userlock.configure)) == {"service", *defaults}
+    settings = {field.name: said(field.default) for field in dataclasses.fields(Settings)}
+    assert defaults("`userlock.configure`") == {"service": "None", **settings}
+    assert set(parameters(userlock.configure)) == {"service", *settings}
 
 
 def test_all_verbs_take_the_same_options() -> None:
@@ -249,19 +271,18 @@ def test_all_verbs_take_the_same_options() -> None:
 def test_further_options_of_the_service() -> None:
     from_url = parameters(userlock.LockService.from_url)
     expected = parameters(userlock.LockService, "store", *from_url)
-    assert set(table("takes the same for a store")) == set(expected)
+    assert set(listed("some for tests and embedding")) == set(expected)
 
 
 def test_the_integrations_take_the_same_options() -> None:
     expected = parameters(flask.UserLock, "app", "inspector")
     assert parameters(wsgi.UserLockMiddleware, "app") == expected
-    of_django = parameters(RequestScope) | {"contention_status": 503}
-    assert of_django == expected
+    assert parameters(RequestScope) == expected
+    assert set(RequestOptions.__annotations__) == set(expected)
 
 
 def test_options_of_addresses() -> None:
-    listed = table("Options follow a `?`", columns=1)
-    defaults = table("Options follow a `?`", columns=2)
+    options = listed("Options follow a `?`")
     for scheme, parse, url in (
         ("memcache", memcache_url, "memcache://host?no_such=1"),
         ("datastore", datastore_url, "datastore://?no_such=1"),
@@ -269,21 +290,21 @@ def test_options_of_addresses() -> None:
         with pytest.raises(ValueError, match="there are: ") as caught:
             parse(url)
         there = str(caught.value).rpartition("there are: ")[2].split(", ")
-        assert {name for name, stores in listed.items() if scheme in stores} == set(there)
-    assert memcache_url("memcache://host").prefix == defaults["prefix"]
-    assert redis_url("redis://host").prefix == defaults["prefix"]
-    assert datastore_url("datastore://").prefix == defaults["prefix"]
-    assert datastore_url("datastore://").kind == defaults["kind"]
-    assert float(defaults["socket_connect_timeout"]) == CONNECT_TIMEOUT
-    assert float(defaults["socket_timeout"]) == REPLY_TIMEOUT
+        assert {name for name, option in options.items() if scheme in option.stores} == set(there)
+    assert memcache_url("memcache://host").prefix == options["prefix"].default
+    assert redis_url("redis://host").prefix == options["prefix"].default
+    assert datastore_url("datastore://").prefix == options["prefix"].default
+    assert datastore_url("datastore://").kind == options["kind"].default
+    assert float(options["socket_connect_timeout"].default) == CONNECT_TIMEOUT
+    assert float(options["socket_timeout"].default) == REPLY_TIMEOUT
 
 
 def test_options_of_pytest(pytestconfig: pytest.Config) -> None:
-    listed = table("Options of pytest", columns=0)
-    for name in listed:
+    options = listed("Options of pytest")
+    for name in options:
         if name.startswith("--"):
             pytestconfig.getoption(name)
         else:
             pytestconfig.getini(name)
     ours = {name for name in pytestconfig._parser._inidict if name.startswith("userlock_")}
-    assert {name for name in listed if not name.startswith("--")} == ours
+    assert {name for name in options if not name.startswith("--")} == ours

@@ -1,4 +1,4 @@
-"""SECURITY.md: what it says is tried out is, by tests that are there."""
+"""The page SECURITY.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_tests_that_it_names_are_there(name: str) -> None:
     assert (ROOT / "tests" / name).is_file()
 
 
-def test_whatever_is_not_trusted_has_one() -> None:
+def test_every_untrusted_input_has_a_test() -> None:
     rows = [line.split("|") for line in PAGE.splitlines() if re.match(r"\| .* \| no:", line)]
     assert len(rows) >= 4
     for _, what, _, tests, _ in rows:

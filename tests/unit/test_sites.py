@@ -1,4 +1,4 @@
-"""Put sites: names that stay when lines move, and that say the same everywhere."""
+"""Test the names of put sites: stable when lines move, and the same everywhere."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from typing import Any
 
 import pytest
 
+from userlock.callsite import CallSite
 from userlock.errors import PutWithoutLock
 from userlock.sites import Project, Site, facts_of
 
 
-class At:
-    """A place in the code."""
-
-    def __init__(self, file: str, function: str, line: int = 1) -> None:
-        self.file = file
-        self.function = function
-        self.line = line
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
+def at(file: str, function: str, line: int = 1) -> CallSite:
+    return CallSite(file, line, function)
 
 
 def violation(put_at: object, read_at: object | None = None) -> PutWithoutLock:
@@ -41,22 +34,22 @@ def site(project: Project, put_at: object, read_at: object | None = None) -> Sit
 
 
 def put_in(project: Project, file: str, function: str = "finish") -> str:
-    return site(project, At(file, function)).put
+    return site(project, at(file, function)).put
 
 
 class TestNames:
     def test_the_place_the_mistake_and_the_kind(self, project: Project) -> None:
         root = project.root
-        found = site(project, At(f"{root}/app/points.py", "finish"), At(f"{root}/main.py", "load"))
+        found = site(project, at(f"{root}/app/points.py", "finish"), at(f"{root}/main.py", "load"))
         assert str(found) == "app/points.py::finish PutWithoutLock Learner"
 
     def test_a_line_that_moves_changes_nothing(self, project: Project) -> None:
-        one, other = At("app/points.py", "finish", 10), At("app/points.py", "finish", 99)
+        one, other = at("app/points.py", "finish", 10), at("app/points.py", "finish", 99)
         assert site(project, one, one) == site(project, other, other)
 
     def test_another_function_mistake_or_kind_is_another_site(self, project: Project) -> None:
         """The negative control."""
-        finish, start = At("app/points.py", "finish"), At("app/points.py", "start")
+        finish, start = at("app/points.py", "finish"), at("app/points.py", "start")
         facts = facts_of(violation(finish))
         sites = {
             site(project, finish),
@@ -66,8 +59,8 @@ class TestNames:
         }
         assert len(sites) == 4
 
-    def test_another_reader_is_not(self, project: Project) -> None:
-        finish, start = At("app/points.py", "finish"), At("app/points.py", "start")
+    def test_another_read_is_the_same_site(self, project: Project) -> None:
+        finish, start = at("app/points.py", "finish"), at("app/points.py", "start")
         assert site(project, finish, start) == site(project, finish, None)
 
     @pytest.mark.parametrize(
@@ -86,11 +79,11 @@ class TestNames:
     def test_functions(self, project: Project, function: str, named: str) -> None:
         assert put_in(project, "app/points.py", function) == f"app/points.py::{named}"
 
-    def test_a_place_that_is_not_known(self, project: Project) -> None:
+    def test_an_unknown_call_site(self, project: Project) -> None:
         assert site(project, None).put == "?::?"
 
 
-class TestWhereFilesAre:
+class TestFiles:
     def test_in_the_project(self, project: Project) -> None:
         assert put_in(project, f"{project.root}/app/new.py") == "app/new.py::finish"
 
@@ -138,7 +131,7 @@ class TestLines:
         assert Site.parse(line) == one
 
     @pytest.mark.parametrize("line", ["", "app/x.py::f", "a b c", "a::b c d e", "<<<<<<< HEAD x"])
-    def test_what_names_no_site(self, line: str) -> None:
+    def test_a_line_without_a_site(self, line: str) -> None:
         with pytest.raises(ValueError, match="names no put site"):
             Site.parse(line)
 
@@ -154,6 +147,6 @@ class TestLines:
             {"violation": "PutWithoutLock", "kind": "Learner", "put": {"file": "x", "function": 1}},
         ],
     )
-    def test_facts_from_elsewhere_may_be_anything(self, project: Project, facts: Any) -> None:
+    def test_wrong_facts(self, project: Project, facts: Any) -> None:
         with pytest.raises(ValueError, match=r"no (facts|place)"):
             project.site_of(facts)

@@ -1,4 +1,4 @@
-"""The protocol's model names what there is, and what its checker says is understood."""
+"""The model's table names existing steps and functions, and its checker's output is parsed."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ _HEAD = "State-vector 92 byte, depth reached 204, errors: {}\n  1128192 states, 
         ("", "not finished"),
     ],
 )
-def test_a_verdict_is_what_was_said(said: str, verdict: str) -> None:
+def test_the_verdict_of_an_output(said: str, verdict: str) -> None:
     assert understand(said, 1.0).verdict == verdict

@@ -1,18 +1,17 @@
-"""The sample app under mixed traffic, for a while: `make load`, or `python -m tools.load`.
+"""The sample app under mixed traffic: `make load`, or `python -m tools.load`.
 
     make load SECONDS=60
     python -m tools.load --seconds 20 --json
 
-Starts a site of its own (emulator, memcached, two worker processes) and sends
-it what people, programs, coaches and a scheduler send, all at once and on a few
-learners, so that they meet.
+It starts a site of its own (emulator, memcached, two worker processes). Browsers, programs, coaches
+and a scheduler send requests concurrently, for a few learners only, so that they contend.
 
 - `browser`   one client: a connection for each request, cookies, the redirect after a form
-- `traffic`   who sends what; counts what was accepted
-- `answers`   which answers are as they should be; how many of each, and how fast
-- `memory`    what the workers keep, and when that is a leak
-- `run`       all of it together, and what must hold in the end
+- `traffic`   the clients and their requests; counts accepted updates
+- `answers`   the intended responses; number and speed of each
+- `memory`    the workers' memory, and the criterion for a leak
+- `run`       the whole run, and its verdict
 
-What must hold: no answer but the intended ones (contention may be answered with
-503 and 409), no accepted update missing, the workers' memory flat.
+Requirements: only intended responses (503 and 409 are allowed under contention), no missing
+accepted update, constant memory of the workers.
 """

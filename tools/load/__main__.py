@@ -1,4 +1,4 @@
-"""`python -m tools.load`: send mixed traffic for a while; the exit code says whether all held."""
+"""The command `python -m tools.load`: send mixed traffic; the exit code is the verdict."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tools.load.run import Outcome, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all held, 1 if not."""
+    """Run the load test. Return 0 if all requirements held, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tools.load", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="for how long (default: 60)")
-    parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
+    parser.add_argument("--seconds", type=float, default=60, help="duration (default: 60)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(prefix="load-") as logs,
@@ -32,23 +32,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _table(outcome: Outcome) -> str:
     lines = [
-        f"{outcome.answers:,} answers in {outcome.seconds:.0f} s",
+        f"{outcome.answers:,} responses in {outcome.seconds:.0f} s",
         "",
-        f"{'request':28}{'answers':>9}{'p50, ms':>9}{'longest':>9}  statuses",
+        f"{'request':28}{'responses':>11}{'median, ms':>12}{'longest, ms':>13}  statuses",
     ]
     for row in outcome.requests:
         statuses = ", ".join(f"{key}: {value}" for key, value in _items(row["statuses"]))
-        figures = f"{row['count']:>9,}{row['p50_ms']:>9}{row['longest_ms']:>9}"
+        figures = f"{row['count']:>11,}{row['p50_ms']:>12}{row['longest_ms']:>13}"
         lines.append(f"{row['what']:28}{figures}  {statuses}")
     before, after = outcome.kilobytes
     lines += [
         "",
-        f"memory of the workers: {before:,} kB in the beginning, {after:,} kB in the end; by the",
-        f"second half a request leaves {outcome.leak_bytes:,.0f} bytes behind "
+        f"memory of the workers: {before:,} kB at the beginning, {after:,} kB at the end;",
+        f"growth per request in the second half: {outcome.leak_bytes:,.0f} bytes "
         f"(a leak: more than {LEAK_BYTES:,.0f})",
         "",
         *(f"FAULT: {each}" for each in outcome.faults),
-        "This must not be." if outcome.faults else "All as it must be.",
+        "Failed." if outcome.faults else "All requirements held.",
     ]
     return "\n".join(lines)
 

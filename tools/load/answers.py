@@ -1,4 +1,4 @@
-"""Which answers are as they should be; how many of each, and how fast."""
+"""The intended responses; number and speed of each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 
 from tools.load.browser import Answer
 
-#: What contention is answered with: to programs by its name, to people in words. The same statuses
-#: with other words, as of a database that does not answer, are not meant to come.
+#: The responses to contention: an error name for programs, text for browsers. The same statuses
+#: with other texts, for example about a database outage, are not intended.
 _CONTENTION = {
     503: ('"error": "LockTimeout"', "Somebody else is changing this learner right now."),
     409: ('"error": "StaleWriteError"', "the learner was changed by another request."),
@@ -17,14 +17,14 @@ _CONTENTION = {
 
 
 def intended(answer: Answer) -> bool:
-    """Done, led on, or sent away because of contention."""
+    """Return whether the request succeeded, was redirected, or was refused under contention."""
     if answer.status in _CONTENTION:
         return any(words in answer.text for words in _CONTENTION[answer.status])
     return answer.status in {200, 201, 303}
 
 
 class Answers:
-    """All that came back. Thread-safe."""
+    """All responses. Thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -33,7 +33,7 @@ class Answers:
         self.unintended: list[Answer] = []
 
     def add(self, *answers: Answer) -> None:
-        """These came."""
+        """Add responses."""
         with self._mutex:
             for answer in answers:
                 self._seconds[answer.what].append(answer.seconds)
@@ -43,11 +43,11 @@ class Answers:
 
     @property
     def count(self) -> int:
-        """How many there are so far."""
+        """Return the number of responses so far."""
         return self._statuses.total()
 
     def table(self) -> list[dict[str, object]]:
-        """For each request: how often, how fast (milliseconds), with which statuses."""
+        """Return for each request the count, times (milliseconds) and statuses."""
         with self._mutex:
             return [
                 {

@@ -1,4 +1,4 @@
-"""One client of the site: it keeps cookies and follows the redirect after a form."""
+"""One client of the site: keeps cookies and follows the redirect after a form."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _TIMEOUT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
+    """A response.
 
     Attributes:
-        what: the request, with names in the path replaced, for counting.
-        status: the HTTP status; 0 where no answer came at all.
+        what: the request, with names in the path replaced, for the counts.
+        status: the HTTP status; 0 without a response.
         seconds: from sending to the last byte.
-        text: the body, or what went wrong.
+        text: the body, or the error.
     """
 
     what: str
@@ -30,19 +30,19 @@ class Answer:
 
 
 class Browser:
-    """Not thread-safe: one for each thread."""
+    """A client. Not thread-safe: one for each thread."""
 
     def __init__(self, host: str) -> None:
         self._host = host
         self._cookies: dict[str, str] = {}
 
     def get(self, what: str, path: str) -> Answer:
-        """Fetch a page; `what` it is counted as."""
+        """Fetch a page, counted as `what`."""
         answer, _ = self._send(f"GET {what}", "GET", path, None)
         return answer
 
     def post(self, what: str, path: str, **form: str | list[str]) -> list[Answer]:
-        """Send a form, and fetch the page that it leads to."""
+        """Send a form, and fetch the page that it redirects to."""
         answer, location = self._send(f"POST {what}", "POST", path, form)
         if location is None:
             return [answer]
@@ -52,7 +52,7 @@ class Browser:
     def _send(
         self, what: str, method: str, path: str, form: dict[str, str | list[str]] | None
     ) -> tuple[Answer, str | None]:
-        # A connection for each, so that none is ever sent twice.
+        # A new connection for each request, so that none is ever sent twice.
         connection = http.client.HTTPConnection(self._host, timeout=_TIMEOUT_SECONDS)
         headers = {"Cookie": "; ".join(f"{key}={value}" for key, value in self._cookies.items())}
         body = None

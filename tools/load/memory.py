@@ -1,17 +1,15 @@
-"""What worker processes keep, and when that is a leak. Linux only.
+"""The memory of worker processes, and the criterion for a leak. Linux only.
 
-A leak is memory that grows with the requests that were answered. A process also
-grows at its beginning: code is loaded, caches fill up to their bounds, the
-allocator settles. So the first half of the run is not looked at. Over the second
-half a line is fitted through (requests answered, kilobytes kept by all workers):
-its slope is what a request leaves behind.
+A leak is memory that grows with the number of requests. A process also grows at its beginning: code
+is loaded, caches fill up to their bounds, the allocator settles. So the first half of the run is
+ignored. Through the second half a line is fitted: kilobytes of all workers over the number of
+requests. Its slope is the growth per request.
 
-Caches that still fill and the allocator make up to 2,000 bytes of it in a run of
-2,000 answers, some 600 in one of 10,000, 260 in one of 20,000. (Of Python's own
-objects 480 requests leave 166 bytes each, all of it in bounded caches.)
-`LEAK_BYTES` is above that, and below what a request makes: a page of the site is
-4 to 8 kB. So whoever keeps answers, entities or scopes is found in a quarter of
-a minute; what is smaller shows in the figure of a longer run.
+Filling caches and the allocator account for up to 2,000 bytes of it in a run of 2,000 requests,
+some 600 in one of 10,000, 260 in one of 20,000. (Of Python's own objects, 480 requests leave 166
+bytes each, all of it in bounded caches.) `LEAK_BYTES` is above that, and below the memory of one
+request: a page of the site is 4 to 8 kB. So code that keeps responses, entities or scopes is found
+within a quarter of a minute. A smaller leak shows in the figure of a longer run.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: A request that leaves more than this behind leaks.
+#: A growth per request above this is a leak.
 LEAK_BYTES = 4096.0
 _SAMPLE_SECONDS = 0.25
 _ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
@@ -31,17 +29,16 @@ _ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All workers together, after so many answers."""
+    """The memory of all workers after a number of requests."""
 
     answers: int
     kilobytes: int
 
 
 class Watch:
-    """Looks at the processes while a `with` block runs.
+    """A sampler of the processes' memory during a `with` block.
 
-    What is counted is `RssAnon`: the heap that is in memory, without the code
-    that processes share and without files.
+    It reads `RssAnon`: the resident heap, without shared code and without files.
     """
 
     def __init__(self, pids: Sequence[int], answers: Callable[[], int]) -> None:
@@ -65,14 +62,14 @@ class Watch:
 
 
 def leak_bytes(samples: Sequence[Sample]) -> float:
-    """What a request leaves behind, in bytes, by the second half of the run.
+    """Return the growth per request in bytes, from the second half of the run.
 
     Raises:
-        ValueError: too few samples to tell.
+        ValueError: there are too few samples.
     """
     late = samples[len(samples) // 2 :]
     if len({sample.answers for sample in late}) < 5:
-        raise ValueError(f"{len(samples)} samples are too few to tell a leak")
+        raise ValueError(f"{len(samples)} samples are too few to detect a leak")
     slope, _ = statistics.linear_regression(
         [sample.answers for sample in late], [sample.kilobytes for sample in late]
     )
@@ -82,5 +79,5 @@ def leak_bytes(samples: Sequence[Sample]) -> float:
 def _kilobytes(pid: int) -> int:
     found = _ANONYMOUS.search(Path(f"/proc/{pid}/status").read_text())
     if found is None:
-        raise ValueError(f"process {pid} tells no RssAnon")
+        raise ValueError(f"process {pid} has no RssAnon")
     return int(found[1])

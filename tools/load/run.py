@@ -1,4 +1,4 @@
-"""A site of its own, traffic for a while, and what must hold in the end."""
+"""A run of the load test: a site of its own, traffic, the verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.load.traffic import COACHES, COUNTED, Traffic
 
 @dataclass
 class Outcome:
-    """What was seen; `faults` is empty if all is as it must be."""
+    """The observations; `faults` is empty if all requirements held."""
 
     seconds: float
     answers: int
@@ -28,10 +28,9 @@ class Outcome:
 
 
 def run(stack: Stack, seconds: float) -> Outcome:
-    """Send mixed traffic to a site that runs, for `seconds`, and judge.
+    """Send mixed traffic to a running site for `seconds`, and return the verdict.
 
-    The same workers have to be there in the end: one that was started anew has
-    lost what it kept.
+    The same workers must still run at the end: a restarted one would hide a leak.
     """
     traffic = Traffic(stack.site_address)
     traffic.prepare()
@@ -60,7 +59,7 @@ def run(stack: Stack, seconds: float) -> Outcome:
         outcome.faults.append(f"{answer.what} was answered {answer.status}: {answer.text[:200]}")
     if outcome.leak_bytes > LEAK_BYTES:
         outcome.faults.append(
-            f"each request leaves {outcome.leak_bytes:,.0f} bytes behind in the workers"
+            f"each request adds {outcome.leak_bytes:,.0f} bytes of memory in the workers"
         )
     if stack.worker_pids != workers:
         outcome.faults.append("a worker has died")
@@ -69,7 +68,7 @@ def run(stack: Stack, seconds: float) -> Outcome:
 
 
 def _missing(stack: Stack, traffic: Traffic) -> list[str]:
-    """What the site has accepted and does not have."""
+    """Return the accepted updates that the site does not have."""
     found = []
     browser = Browser(stack.site_address)
     for name in COUNTED:

@@ -1,4 +1,4 @@
-"""Who sends what. All on a few learners, so that requests meet."""
+"""The clients and their requests, for a few learners only, so that requests contend."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tools.load.browser import Answer, Browser
 LEARNERS = ("ada", "bruno", "chen", "dalia")
 COACHES = {"coach:mira": ("ada", "bruno", "chen"), "coach:tomas": ("dalia", "chen", "bruno")}
 BONUS_POINTS = 1
-#: Learners whom only programs change, so that what was accepted can be counted.
+#: Learners that only programs change, so that accepted updates can be counted.
 COUNTED = ("counted-1", "counted-2")
 
 _PROJECT = re.compile(r'href="(/projects/\d+)"')
 
 
 class Traffic:
-    """Sends requests from many threads until told to stop."""
+    """Requests from many threads until `stop`."""
 
     def __init__(self, host: str, *, seed: int = 0) -> None:
         self._host = host
@@ -31,11 +31,11 @@ class Traffic:
         self._over = threading.Event()
         self._mutex = threading.Lock()
         self.answers = Answers()
-        #: How many rounds of a learner's, and points of a coach's, were accepted.
+        #: The number of accepted rounds of a learner, and points of a coach.
         self.accepted: Counter[str] = Counter()
 
     def prepare(self) -> None:
-        """The learners and coaches there are to be."""
+        """Create the learners and coaches."""
         browser = Browser(self._host)
         for answer in (
             *browser.post("/tasks/seed", "/tasks/seed"),
@@ -46,10 +46,10 @@ class Traffic:
             ),
         ):
             if answer.status not in {200, 201}:
-                raise RuntimeError(f"the site is not to be prepared: {answer}")
+                raise RuntimeError(f"the site could not be prepared: {answer}")
 
     def clients(self) -> list[Callable[[], None]]:
-        """One function for each client; each returns soon after `stop`."""
+        """Return one function for each client. Each returns soon after `stop`."""
         people = [_Person(self, name) for name in LEARNERS for _ in range(2)]
         programs = [_Program(self, name) for name in COUNTED for _ in range(2)]
         coaches = [_Coach(self, coach) for coach in COACHES]
@@ -57,25 +57,27 @@ class Traffic:
         return [each.run for each in everybody]
 
     def stop(self) -> None:
-        """Everybody finishes what was begun."""
+        """Let each client finish its current action."""
         self._over.set()
 
     @property
     def over(self) -> bool:
-        """Whether `stop` was called."""
+        """Return whether `stop` was called."""
         return self._over.is_set()
 
     def wait(self, seconds: float) -> None:
-        """That long, or until `stop`."""
+        """Wait for that time, or until `stop`."""
         self._over.wait(seconds)
 
     def accept(self, who: str, many: int = 1) -> None:
-        """The site said that it is done."""
+        """Count an update that the site has confirmed."""
         with self._mutex:
             self.accepted[who] += many
 
     def client(self, name: str) -> tuple[Browser, random.Random]:
-        """What a client needs: a browser, and chances that are the same in each run."""
+        """Return a browser and a random generator for a client; its choices are the same in each
+        run.
+        """
         return Browser(self._host), random.Random(f"{self._seed} {name}")
 
 
@@ -108,7 +110,7 @@ class _Client:
 
 
 class _Person(_Client):
-    """Looks around, answers, reads, keeps projects; each learner has two windows open."""
+    """A learner's browser: views, answers, reads, manages projects. Each learner has two."""
 
     def begin(self) -> None:
         self.post("/sign-in", "/sign-in", learner=self.name)
@@ -145,12 +147,12 @@ class _Person(_Client):
     def tidy_up(self) -> None:
         found = _PROJECT.findall(self.get("/projects", "/projects").text)
         if found:
-            # The other window may have deleted it meanwhile, which is no trouble.
+            # The other window may have deleted it meanwhile, which is no error.
             self.post("/projects/…/delete", f"{self.chance.choice(found)}/delete")
 
 
 class _Program(_Client):
-    """Reports rounds that were done elsewhere."""
+    """A program that reports rounds done elsewhere."""
 
     def step(self) -> None:
         path = f"/api/learners/{self.name}"
@@ -161,7 +163,7 @@ class _Program(_Client):
 
 
 class _Coach(_Client):
-    """Gives points to the group, under all their locks."""
+    """A coach, who gives points to the group, under all their locks."""
 
     def begin(self) -> None:
         self.post("/sign-in", "/sign-in", coach=self.name)
@@ -182,7 +184,7 @@ class _Coach(_Client):
 
 
 class _Scheduler(_Client):
-    """Runs the nightly job again and again, and looks at its page."""
+    """A scheduler, which runs the nightly job repeatedly and fetches its page."""
 
     def __init__(self, traffic: Traffic) -> None:
         super().__init__(traffic, "scheduler")

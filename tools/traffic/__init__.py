@@ -1,32 +1,29 @@
-"""A day of traffic of a site that takes a lock per user, simulated.
+"""A simulated day of traffic of a site that takes a lock per user.
 
     make simulation                       # or python -m tools.traffic
     python -m tools.traffic --users 10000 --json
 
-For sizing: how many lock operations a second, how many of the requests wait,
-for how long, how long the nightly sweep over all users takes, what memcached
-has to keep. From 10,000 to 100,000,000 users.
+For sizing: lock operations per second, the share of requests that wait and the lengths of their
+waits, the duration of the nightly sweep over all users, the memory of memcached. From 10,000 to
+100,000,000 users.
 
-- `profile`   what people do and how long things take: every assumption, with its unit
-- `people`    a user's day, drawn: sessions, pages with parallel requests, tabs, double clicks
-- `line`      one user's lock: who holds it, who waits, what is sent to memcached for it
-- `tally`     what is counted, each thing as often as it stands for
+- `profile`   the users' behaviour and the durations: every assumption, with its unit
+- `users`     a user's random day: sessions, pages with parallel requests, tabs, double clicks
+- `lock`      one user's lock: its holder, its queue, and the commands sent to memcached
+- `tally`     weighted counts
 - `day`       all users' days: each of them, or a sample
-- `sizing`    what follows for memcached and for its connections
+- `sizing`    the resulting needs of memcached and its connections
 - `report`    tables and JSON
 - `replay`    the same requests sent to a real memcached by real processes
-- `check`     both beside each other
+- `check`     the comparison of both
 
-**Why a sample will do.** A lock belongs to one user, so users never wait for
-each other; they share the memcached servers and the sweep's workers. What a
-user's requests wait for therefore depends on that user's day alone, and totals
-are sums over users. So a sample of users, each counted as often as it stands
-for, estimates every total without bias; the standard errors are printed. (What
-is shared is not modelled: memcached is taken to answer in the same time
-whatever its load, and the sweep comes to each user at a time of its own.)
-`tests/unit/tools/` holds the estimate against the full count.
+**Why a sample is enough.** A lock belongs to one user, so users never wait for each other. They
+share the memcached servers and the sweep's workers. The waits of a user's requests therefore depend
+on that user's day alone, and totals are sums over users. So a sample of users, each with a weight,
+estimates every total without bias. The standard errors are printed. (Shared resources are not
+modelled: memcached's response time is assumed constant under any load, and the sweep visits each
+user at an independent time.) `tests/unit/tools/` compares the estimate with the full count.
 
-The waiting is not a model of a model: when a waiter looks is decided by
-`userlock.lock.queue.delay`, for how long it waits by `LockPolicy`, with what
-the library ships.
+The waiting is the library's own: `userlock.lock.queue.delay` decides the time of each poll, and
+`LockPolicy` the longest wait.
 """

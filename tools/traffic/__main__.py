@@ -1,4 +1,4 @@
-"""`python -m tools.traffic`: simulate a day and print what it takes."""
+"""The command `python -m tools.traffic`: simulate a day and print its needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USERS = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate what was asked for; the exit code."""
+    """Run the simulations and return the exit code."""
     options = _parser().parse_args(arguments)
     if options.check:
         return check.main(options.seed)
@@ -42,35 +42,35 @@ def _parser() -> argparse.ArgumentParser:
         type=_number(least=100),
         action="append",
         metavar="N",
-        help="how many the site has; may be given several times (default: 10^4 to 10^8)",
+        help="number of users; may be repeated (default: 10^4 to 10^8)",
     )
     parser.add_argument(
         "--sample",
         type=_number(least=100),
         default=15_000,
         metavar="N",
-        help="of the users who come, play the days of this many at most, or a few more "
-        "(default: %(default)s; 100,000 users are played in full)",
+        help="maximal number of active users to simulate, or a few more "
+        "(default: %(default)s; 100,000 users are simulated in full)",
     )
-    parser.add_argument("--all", action="store_true", help="play every user's day, however long")
+    parser.add_argument("--all", action="store_true", help="simulate every user's day")
     parser.add_argument(
         "--sweep-at",
         type=float,
         metavar="HOUR",
-        help="when the sweep begins (default: 2, at night)",
+        help="start of the sweep (default: 2, at night)",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="hold the simulation against a real memcached and real processes (half a minute)",
+        help="compare the simulation with a real memcached and real processes (half a minute)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="another one gives another day")
-    parser.add_argument("--json", action="store_true", help="a JSON object a line, for programs")
+    parser.add_argument("--seed", type=int, default=1, help="another seed gives another day")
+    parser.add_argument("--json", action="store_true", help="print a JSON object per line")
     return parser
 
 
 def _number(*, least: int) -> Callable[[str], int]:
-    """Reads a whole number, `1_000` and `1,000` among them."""
+    """Return a parser of whole numbers, including `1_000` and `1,000`."""
 
     def number(text: str) -> int:
         found = int(text.replace("_", "").replace(",", ""))

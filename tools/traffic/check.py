@@ -1,4 +1,4 @@
-"""`python -m tools.traffic --check`: the simulation held against a real memcached."""
+"""The command `python -m tools.traffic --check`: the simulation compared with a real memcached."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tools.traffic.replay import RUSH, Summary, replay, simulate, trace
 USERS = 250
 SECONDS = 15.0
 
-#: By how much of itself each figure may differ. On a machine with nothing else to do they differ
-#: by a few per cent. On a busy one threads are late, two requests meet or miss each other for it,
-#: and the longest waits get longer; sections that are half as long again are told from these still.
+#: The allowed relative difference of each figure. On an idle machine the figures differ by a few
+#: per cent. On a busy one threads are late, requests contend more or less often for that reason,
+#: and the longest waits grow. Sections that are half as long again are still detected.
 BOUNDS = {
     "locks": 0.0,
     "granted": 0.0,
@@ -24,28 +24,28 @@ BOUNDS = {
 
 
 def differences(measured: Summary, simulated: Summary) -> list[str]:
-    """What differs by more than it may, in words."""
+    """Return the differences that exceed the bounds, in words."""
     found = []
     for name, bound in BOUNDS.items():
         real, said = getattr(measured, name), getattr(simulated, name)
         if abs(said - real) > bound * real:
-            found.append(f"{name}: {real:.4g} were measured, {said:.4g} simulated")
+            found.append(f"{name}: {real:.4g} measured, {said:.4g} simulated")
     return found
 
 
 def main(seed: int) -> int:
-    """Measure, simulate, compare; the exit code is 1 if something differs too much."""
+    """Measure, simulate, compare; return 1 if a figure differs too much."""
     arrivals = trace(RUSH, USERS, seconds=SECONDS, seed=seed)
     with memcached() as server:
         visits = replay(f"memcache://{server.address}?prefix=traffic", arrivals, seed=seed)
-        measured = Summary.of(visits, server.operations())
+        measured = Summary.of(visits, server.requests())
     simulated = simulate(RUSH, visits, seed=seed)
-    print(f"{USERS} users, their day in {SECONDS:g} s, against a real memcached")
-    print(f"{'':<14}  {'measured':>10}  {'simulated':>10}  {'may differ by':>13}")
+    print(f"{USERS} users, their day in {SECONDS:g} s, with a real memcached")
+    print(f"{'':<14}  {'measured':>10}  {'simulated':>10}  {'allowed':>9}")
     for field in dataclasses.fields(Summary):
         real, said = getattr(measured, field.name), getattr(simulated, field.name)
         bound = f"{BOUNDS[field.name]:.0%}" if field.name in BOUNDS else ""
-        print(f"{field.name:<14}  {real:>10.4g}  {said:>10.4g}  {bound:>13}")
+        print(f"{field.name:<14}  {real:>10.4g}  {said:>10.4g}  {bound:>9}")
     wrong = differences(measured, simulated)
-    print("\n".join(wrong) or "The simulation says what happens.")
+    print("\n".join(wrong) or "The simulation agrees with the measurement.")
     return 1 if wrong else 0

@@ -1,9 +1,8 @@
-"""All users' days: each of them, or a sample that stands for all.
+"""All users' days: each of them, or a weighted sample.
 
-The sample is stratified: users are sorted into strata by how much they do, and
-those who do much are drawn more often, since most of what happens is theirs.
-Each counts as often as it stands for. Those who do not come at all are not
-drawn: the sweep finds their locks free.
+The sample is stratified: users are sorted into strata by activity. Very active users are drawn more
+often, since most requests are theirs. Each drawn user has a weight. Absent users are not drawn: the
+sweep finds their locks free.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from random import Random
 from statistics import NormalDist
 from typing import NamedTuple
 
-from tools.traffic.line import Line, Served
-from tools.traffic.people import People
+from tools.traffic.lock import Served, SimulatedLock
 from tools.traffic.profile import Profile
 from tools.traffic.tally import PART_SECONDS, PARTS, Tally
+from tools.traffic.users import Users
 
-#: Where the strata end, as shares of the users who come.
+#: The boundaries of the strata, as shares of the active users.
 _EDGES = (0.0, 0.5, 0.8, 0.95, 0.99, 0.999, 1.0)
-#: The sample is counted in so many parts, whose differences tell how exact it is.
+#: The number of parts of the sample. Their differences give the standard error.
 _GROUPS = 20
 
 
@@ -32,9 +31,9 @@ class Sweep(NamedTuple):
     """The nightly job over all users.
 
     Attributes:
-        users: whom it visits.
-        workers: how many work at it side by side.
-        seconds: what it takes when nobody is in its way.
+        users: number of users that it visits.
+        workers: number of parallel workers.
+        seconds: its duration without contention.
     """
 
     users: int
@@ -43,7 +42,7 @@ class Sweep(NamedTuple):
 
 
 class _Drawn(NamedTuple):
-    """One user of the sample: how active, standing for how many, counted in which part."""
+    """One user of the sample: activity, weight, and part of the sample."""
 
     activity: float
     weight: float
@@ -55,12 +54,12 @@ class Result:
     """A day of a site.
 
     Attributes:
-        profile: what was assumed.
-        users: how many it has.
-        drawn: how many days of theirs were played.
-        sweep: as it was planned.
-        tally: what was counted, or is estimated from the sample.
-        parts: the same from each part of the sample; together they make up `tally`.
+        profile: the assumptions.
+        users: number of users.
+        drawn: number of users whose days were simulated.
+        sweep: the planned sweep.
+        tally: the counts, or their estimates from the sample.
+        parts: the same for each part of the sample; `tally` is their sum.
     """
 
     profile: Profile
@@ -71,23 +70,23 @@ class Result:
     parts: list[Tally]
 
     def error(self, figure: Callable[[Tally], float]) -> float:
-        """The standard error of a ratio, a share or a quantile: from the parts' differences."""
+        """Return the standard error of a figure, from the parts' differences."""
         return statistics.stdev(map(figure, self.parts)) / math.sqrt(len(self.parts))
 
     @property
     def sampled(self) -> bool:
-        """Whether it is an estimate."""
+        """Return whether it is an estimate."""
         return self.drawn < round(self.users * self.profile.active_share)
 
     @property
     def sweep_seconds(self) -> float:
-        """How long the sweep took, with its waits."""
+        """Return the duration of the sweep, with its waits."""
         between = self.tally.visits * self.profile.sweep_between
         return (self.tally.sweep_seconds + between) / self.sweep.workers
 
 
 def plan(profile: Profile, users: int) -> Sweep:
-    """So many workers that the sweep is done in its hours."""
+    """Plan the workers so that the sweep finishes within its hours."""
     visited = round(users * profile.sweep_share)
     work = visited * profile.visit_seconds
     workers = max(1, math.ceil(work / (profile.sweep_hours * 3600)))
@@ -95,17 +94,21 @@ def plan(profile: Profile, users: int) -> Sweep:
 
 
 def play(profile: Profile, users: int, *, seed: int, sample: int | None) -> Result:
-    """A day of so many users.
+    """Simulate a day of that many users.
 
     Args:
-        profile: what they do.
-        users: how many there are.
-        seed: the same gives the same.
-        sample: of those who come, how many days are played at most (some more, so that each
-            stratum has its part); None: each.
+        profile: their behaviour.
+        users: their number.
+        seed: the same seed gives the same day.
+        sample: the maximal number of active users to simulate (some more, so that each
+            stratum has its part); None: all.
     """
     random = Random(seed)
-    people, line, sweep = People(profile, random), Line(profile, random), plan(profile, users)
+    draws, lock, sweep = (
+        Users(profile, random),
+        SimulatedLock(profile, random),
+        plan(profile, users),
+    )
     active = round(users * profile.active_share)
     if sample is None or active <= sample:
         drawn = list(_everybody(active, random))
@@ -114,15 +117,15 @@ def play(profile: Profile, users: int, *, seed: int, sample: int | None) -> Resu
     parts = [Tally() for _ in range(_GROUPS)]
     for activity, weight, group in drawn:
         tally = parts[group]
-        requests, arrivals = people.day(activity)
+        requests, arrivals = draws.day(activity)
         if random.random() < profile.sweep_share:
-            arrivals.append(people.visit(profile.sweep_starts + sweep.seconds * random.random()))
+            arrivals.append(draws.visit(profile.sweep_starts + sweep.seconds * random.random()))
             arrivals.sort()
-        kept = line.record_seconds
-        served = line.serve(arrivals)
+        kept = lock.record_seconds
+        served = lock.serve(arrivals)
         tally.users += weight
         tally.requests += requests * weight
-        tally.record_seconds += (line.record_seconds - kept) * weight
+        tally.record_seconds += (lock.record_seconds - kept) * weight
         tally.count(served, weight)
         _expect(profile, sweep, served, weight * profile.sweep_share, tally)
     total = Tally()
@@ -156,12 +159,12 @@ def _sample(profile: Profile, active: int, sample: int, random: Random) -> Itera
 
 
 def _within(low: float, high: float, random: Random) -> float:
-    """Between them, and neither 0 nor 1."""
+    """Return a random number between the bounds, and neither 0 nor 1."""
     return low + (high - low) * min(max(random.random(), 1e-9), 1 - 1e-9)
 
 
 def _actions_below(profile: Profile, activity: float) -> float:
-    """The share of all actions that is theirs who are this active or less."""
+    """Return the share of all actions by users with this activity or less."""
     if not 0 < activity < 1:
         return activity
     normal = NormalDist()
@@ -171,23 +174,23 @@ def _actions_below(profile: Profile, activity: float) -> float:
 def _expect(
     profile: Profile, sweep: Sweep, served: list[Served], weight: float, tally: Tally
 ) -> None:
-    """How likely a visit at any moment of the sweep meets this user's requests."""
+    """Add the probability that a visit at a random time of the sweep meets these requests."""
     begins, ends = profile.sweep_starts, profile.sweep_starts + sweep.seconds
-    people = [one for one in served if not one.batch]
+    interactive = [one for one in served if not one.batch]
     held = sum(
         max(0.0, min(one.at + one.seconds, ends) - max(one.at + one.waited, begins))
-        for one in people
+        for one in interactive
         if one.granted
     )
-    came = sum(begins <= one.at < ends for one in people)
-    # Who comes during the last step is served at its end.
+    came = sum(begins <= one.at < ends for one in interactive)
+    # A request that arrives during the last step is served at its end.
     interruptible = profile.sweep_section.mean * (1 - 1 / profile.sweep_steps)
     tally.expected_waits += weight * held / sweep.seconds
     tally.expected_yields += weight * came * interruptible / sweep.seconds
 
 
 def _sweep_absent(profile: Profile, sweep: Sweep, visits: float, tally: Tally) -> None:
-    """The sweep visits users who do not come: nobody is in its way."""
+    """Add the sweep's visits to absent users, which meet no contention."""
     section, trip = profile.sweep_section.mean, profile.round_trip
     tally.visits += visits
     tally.sweep_seconds += visits * (section + (1 + profile.sweep_steps) * trip)

@@ -1,4 +1,4 @@
-"""What people do on the site, and how long things take: every assumption, in one place."""
+"""The users' behaviour and the durations: every assumption, in one place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ DAY_SECONDS = 86_400.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Lognormal:
-    """Times or counts of which the logarithm is normal.
+    """A log-normal distribution of times or counts.
 
     Attributes:
-        median: half are below.
+        median: half of the values are below.
         sigma: the standard deviation of the logarithm.
-        most: what is above is cut to this.
+        most: the maximum; larger values are cut.
     """
 
     median: float
@@ -23,17 +23,17 @@ class Lognormal:
     most: float = math.inf
 
     def quantile(self, normal: float) -> float:
-        """The value that belongs to a standard normal variable's."""
+        """Return the value at a quantile of the standard normal distribution."""
         return min(self.median * math.exp(self.sigma * normal), self.most)
 
     @property
     def mean(self) -> float:
-        """On average, leaving out that the largest are cut."""
+        """Return the mean, ignoring the cut."""
         return self.median * math.exp(self.sigma**2 / 2)
 
 
-#: How busy each hour of a day is, from midnight: a site for pupils and students of some time
-#: zones next to each other. Only ratios matter.
+#: The activity in each hour of a day, from midnight: a site for pupils and students of some
+#: neighbouring time zones. Only ratios matter.
 HOURS = (
     *(1.2, 0.8, 0.6, 0.5, 0.5, 0.7, 1.5, 3.0, 5.0, 6.0, 6.4, 6.2),
     *(5.6, 5.8, 6.0, 5.8, 5.6, 5.8, 6.4, 7.0, 6.8, 5.6, 4.0, 2.4),
@@ -45,32 +45,30 @@ class Profile:
     """A site's traffic. Times in seconds.
 
     Attributes:
-        active_share: of all users, those who come on a given day.
-        actions: of such a user on the day: pages opened, buttons pressed. The heavy tail: most do
-            a handful, some do thousands.
-        session_actions: of them in one session, on average (geometric).
-        hours: how busy each hour is.
-        thinking: between two actions of one tab.
-        two_tabs_share: of sessions, those in which two tabs are used at the same time.
-        extra_requests: that a page sends beside the first one, in parallel, on average
-            (geometric).
-        extra_spread: the mean time from the first to each of these (exponential).
-        locking_share: of first requests, those that take the user's lock.
-        extra_locking_share: of the others.
-        double_click_share: of actions, those whose first request is sent twice.
-        double_click: the time between the two.
-        section: how long a request has the lock: reading, computing, writing.
-        slow_share: of sections, those that are much slower.
-        slow_section: how long these take.
-        sweep_share: of all users, those whom the nightly job visits.
-        sweep_section: how long it has a user's lock.
-        sweep_steps: in so many equal parts; between two it lets people pass
-            (`yield_to_waiters`).
-        sweep_between: from one user to the next.
-        sweep_hours: in what time it has to be done: so many workers are taken.
+        active_share: share of all users who are active on a given day.
+        actions: number of an active user's actions on the day: pages opened, buttons pressed. It
+            has a heavy tail: most users do a handful, some do thousands.
+        session_actions: mean number of actions in one session (geometric).
+        hours: activity in each hour.
+        thinking: time between two actions in one tab.
+        two_tabs_share: share of sessions with two tabs in use at the same time.
+        extra_requests: mean number of further, parallel requests of a page (geometric).
+        extra_spread: mean time from the first request to each of these (exponential).
+        locking_share: share of first requests that take the user's lock.
+        extra_locking_share: the same share of the further requests.
+        double_click_share: share of actions whose first request is sent twice.
+        double_click: time between the two.
+        section: time for which a request holds the lock: reading, computing, writing.
+        slow_share: share of sections that are much slower.
+        slow_section: duration of these.
+        sweep_share: share of all users whom the nightly job visits.
+        sweep_section: time for which it holds a user's lock.
+        sweep_steps: number of equal parts of it, with a `yield_to_waiters` between two.
+        sweep_between: time from one user to the next.
+        sweep_hours: planned duration, which determines the number of workers.
         sweep_starts: seconds after midnight.
         round_trip: to memcached and back.
-        other: what a request does beside its section: it is in a worker's thread meanwhile.
+        other: a request's time outside its section, during which it occupies a worker's thread.
     """
 
     active_share: float = 0.15
@@ -99,22 +97,25 @@ class Profile:
 
     @property
     def typical_section(self) -> float:
-        """What a process learns that people's requests hold locks for: the median."""
+        """Return an interactive request's median time with the lock, as a process learns it."""
         return self.section.median + self.round_trip
 
     @property
     def mean_section(self) -> float:
-        """On average, the slow ones included."""
+        """Return the mean, slow sections included."""
         return (1 - self.slow_share) * self.section.mean + self.slow_share * self.slow_section.mean
 
     @property
     def visit_seconds(self) -> float:
-        """What the sweep takes for a user whom nobody else wants, on average: its section, the
-        round trips of the lock, a look after each step, and the way to the next user."""
+        """Return the sweep's mean time for a user without contention.
+
+        It includes the section, the lock's round trips, a poll after each step, and the way to the
+        next user.
+        """
         trips = (1 + self.sweep_steps) * self.round_trip
         return self.sweep_section.mean + trips + self.sweep_between
 
     @property
     def typical_sweep(self) -> float:
-        """The same of the sweep."""
+        """Return the median time for which the sweep holds a lock."""
         return self.sweep_section.median + self.round_trip

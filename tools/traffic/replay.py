@@ -1,14 +1,13 @@
 """The same requests sent to a real memcached, by real processes: a check of the simulation.
 
-A day of some hundred users is pressed into seconds, so that they meet often
-enough to be counted. Threads of several processes then ask for the locks at
-the times that were drawn, through `userlock` as an app would, and hold them
-for as long as was drawn. What came of it is held against what `line` says about
-the same arrivals.
+A day of some hundred users is compressed into seconds, so that contention is frequent enough to be
+counted. Threads of several processes then take the locks at the drawn times, through `userlock` as
+an app would, and hold them for the drawn durations. The result is compared with `lock`'s simulation
+of the same arrivals.
 
-Threads are late by a moment, and sleep a moment too long, the more so the
-busier the machine is. So the simulation is given the times as they were, not as
-they were drawn: it is the waiting that is checked, not the machine.
+Threads are a little late, and sleep a little too long, the more so the busier the machine is. So
+the simulation gets the actual times, not the drawn ones: the check is about the waiting, not the
+machine.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import NamedTuple
 
-from tools.traffic.line import Line, Served
-from tools.traffic.people import Arrival, People
+from tools.traffic.lock import Served, SimulatedLock
 from tools.traffic.profile import Lognormal, Profile
+from tools.traffic.users import Arrival, Users
 from userlock.errors import LockTimeout
 from userlock.events import Acquired, Event, Listeners
 from userlock.lock.api import global_lock
@@ -35,10 +34,10 @@ from userlock.stores import memcache  # noqa: F401  (makes memcache:// known)
 
 PROCESSES = 3
 _THREADS = 24
-#: Until the processes have begun and found the server.
+#: Time for the processes to start and to find the server.
 _WARM_UP_SECONDS = 2.0
 
-#: People in a hurry, and a sweep in the middle of their day.
+#: Users in a hurry, and a sweep in the middle of their day.
 RUSH = Profile(
     active_share=1.0,
     actions=Lognormal(median=5.0, sigma=0.8, most=30.0),
@@ -58,15 +57,15 @@ RUSH = Profile(
 
 
 class Visit(NamedTuple):
-    """An arrival as it was, and what came of it.
+    """An actual arrival, and its outcome.
 
     Attributes:
-        user: whose lock.
-        arrival: when it asked, and for how long it had the lock.
-        waited: from asking to having the lock, in seconds.
-        refused: whether somebody had it.
-        granted: whether it got it.
-        yields: how often it let people pass.
+        user: the user of the lock.
+        arrival: its time, and for how long it held the lock.
+        waited: the wait until the grant, in seconds.
+        refused: whether the lock was held at first.
+        granted: whether it got the lock.
+        yields: how often it yielded to interactive requests.
     """
 
     user: int
@@ -79,15 +78,15 @@ class Visit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """What is compared.
+    """The figures to compare.
 
     Attributes:
-        locks: that were asked for.
-        granted: of them, those that were had.
-        operations: that memcached was sent for them.
-        waiting_share: of the locks, those that were not free.
-        wait_p50, wait_p90: how long these waited, in seconds.
-        yields: how often the sweep let people pass.
+        locks: number of requested locks.
+        granted: number of granted locks.
+        operations: number of commands sent to memcached.
+        waiting_share: share of the locks that were not free.
+        wait_p50, wait_p90: waits for these, in seconds.
+        yields: how often the sweep yielded to interactive requests.
     """
 
     locks: int
@@ -100,7 +99,7 @@ class Summary:
 
     @classmethod
     def of(cls, outcomes: Sequence[Visit] | Sequence[Served], operations: int) -> Summary:
-        """Of what was measured, or simulated."""
+        """Compute the figures of a measurement or a simulation."""
         waits = sorted(each.waited for each in outcomes if each.refused)
         return cls(
             locks=len(outcomes),
@@ -114,23 +113,23 @@ class Summary:
 
 
 def trace(profile: Profile, users: int, *, seconds: float, seed: int) -> dict[int, list[Arrival]]:
-    """The day of each user, in so many seconds."""
+    """Draw the day of each user, in that many seconds."""
     random = Random(seed)
-    people = People(profile, random, day_seconds=seconds)
-    arrivals = {user: people.day((user + 0.5) / users).arrivals for user in range(users)}
+    draws = Users(profile, random, day_seconds=seconds)
+    arrivals = {user: draws.day((user + 0.5) / users).arrivals for user in range(users)}
     for mine in arrivals.values():
-        mine.append(people.visit(seconds * random.random()))
+        mine.append(draws.visit(seconds * random.random()))
         mine.sort()
     return arrivals
 
 
 def replay(url: str, arrivals: dict[int, list[Arrival]], *, seed: int) -> list[Visit]:
-    """Ask for all of it in real time; blocks until it is done.
+    """Request all locks in real time; block until all are done.
 
     Args:
-        url: of the lease store.
-        arrivals: of each user.
-        seed: which process gets which request.
+        url: URL of the lease store.
+        arrivals: the arrivals of each user.
+        seed: for the distribution of requests to processes.
     """
     random = Random(seed)
     shares: list[list[tuple[int, Arrival]]] = [[] for _ in range(PROCESSES)]
@@ -138,7 +137,7 @@ def replay(url: str, arrivals: dict[int, list[Arrival]], *, seed: int) -> list[V
         for arrival in mine:
             random.choice(shares).append((user, arrival))
     starts_at = time.monotonic() + _WARM_UP_SECONDS
-    # Fresh processes: nothing of this one's connections and threads is in them.
+    # New processes, without this one's connections and threads.
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         found = pool.starmap(_work, [(url, share, starts_at) for share in shares], chunksize=1)
     return [visit for visits in found for visit in visits]
@@ -151,17 +150,17 @@ def simulate(
     seed: int,
     section: Callable[[float], float] = lambda seconds: seconds,
 ) -> Summary:
-    """What the simulation says about arrivals as they were.
+    """Simulate the actual arrivals.
 
     Args:
-        profile: what they were drawn from.
-        visits: as measured. A round trip takes what it took those who had to wait for nobody, on
-            average: on a busy machine that is much more than the median.
+        profile: the profile that they were drawn from.
+        visits: the measured ones. A round trip takes the mean time of uncontended requests,
+            which on a busy machine is much more than the median.
         seed: for jitter.
-        section: what to take for a section of so many seconds.
+        section: maps the length of a section to the simulated one.
     """
     trip = statistics.fmean(visit.waited for visit in visits if not visit.refused)
-    line = Line(dataclasses.replace(profile, round_trip=trip), Random(seed))
+    lock = SimulatedLock(dataclasses.replace(profile, round_trip=trip), Random(seed))
     served: list[Served] = []
     by_user: dict[int, list[Arrival]] = {}
     for visit in visits:
@@ -170,7 +169,7 @@ def simulate(
             arrival._replace(seconds=section(arrival.seconds))
         )
     for arrivals in by_user.values():
-        served += line.serve(sorted(arrivals))
+        served += lock.serve(sorted(arrivals))
     return Summary.of(served, sum(each.operations for each in served))
 
 
@@ -178,35 +177,35 @@ def simulate(
 
 
 def _work(url: str, share: list[tuple[int, Arrival]], starts_at: float) -> list[Visit]:
-    told = threading.local()
+    noted = threading.local()
     service = LockService.from_url(url)
-    service.listeners = Listeners([_Note(told)])
+    service.listeners = Listeners([_Note(noted)])
     with ThreadPoolExecutor(_THREADS) as threads:
         futures = []
         for user, arrival in sorted(share, key=lambda each: each[1].at):
             time.sleep(max(0.0, starts_at + arrival.at - time.monotonic()))
-            futures.append(threads.submit(_visit, service, told, user, arrival, starts_at))
+            futures.append(threads.submit(_visit, service, noted, user, arrival, starts_at))
         visits = [future.result() for future in futures]
     service.close()
     return visits
 
 
 class _Note:
-    """A listener that keeps, for the thread that asked, whether anybody was in its way."""
+    """A listener that records, per thread, whether its request was contended."""
 
-    def __init__(self, told: threading.local) -> None:
-        self._told = told
+    def __init__(self, noted: threading.local) -> None:
+        self._noted = noted
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Acquired) and not self._told.said:
-            self._told.said = True
-            self._told.refused = bool(event.blocked_by)
+        if isinstance(event, Acquired) and not self._noted.done:
+            self._noted.done = True
+            self._noted.refused = bool(event.blocked_by)
 
 
 def _visit(
-    service: LockService, told: threading.local, user: int, arrival: Arrival, starts_at: float
+    service: LockService, noted: threading.local, user: int, arrival: Arrival, starts_at: float
 ) -> Visit:
-    told.said, told.refused = False, True  # those who give up were refused
+    noted.done, noted.refused = False, True  # a timed-out request was refused
     had = 0.0
     yields = 0
     asked = time.monotonic()
@@ -227,4 +226,4 @@ def _visit(
     except LockTimeout:
         return Visit(user, arrival, time.monotonic() - asked, True, False, yields)
     as_it_was = arrival._replace(at=asked - starts_at, seconds=had)
-    return Visit(user, as_it_was, granted - asked, told.refused, True, yields)
+    return Visit(user, as_it_was, granted - asked, noted.refused, True, yields)

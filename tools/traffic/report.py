@@ -1,4 +1,4 @@
-"""A day as a table for people, or as facts for programs."""
+"""A day as a table, or as facts for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.traffic.tally import PART_SECONDS, Tally
 
 
 def facts(result: Result) -> dict[str, Any]:
-    """All figures of a day: times in seconds, rates a second, sizes in bytes."""
+    """Return all figures of a day: times in seconds, rates per second, sizes in bytes."""
     tally, need = result.tally, needs(result)
     operations = sum(tally.operations)
     return {
@@ -50,12 +50,12 @@ def facts(result: Result) -> dict[str, Any]:
 
 
 def as_json(result: Result) -> str:
-    """One document on one line."""
+    """Return a document on one line."""
     return json.dumps(facts(result))
 
 
 def table(results: Sequence[Result]) -> str:
-    """One column a day."""
+    """Return a table with one column per day."""
     columns = [facts(result) for result in results]
     lines = [("", [f"{column['users']:,} users" for column in columns])]
     lines += [(label, [show(column) for column in columns]) for label, show in _ROWS]
@@ -69,14 +69,18 @@ def table(results: Sequence[Result]) -> str:
 
 
 def notes(results: Sequence[Result]) -> str:
-    """What the figures rest on."""
+    """Return the assumptions behind the figures."""
     profile = results[0].profile
     sampled = [result for result in results if result.sampled]
-    standing = f"The days of {sampled[0].drawn:,} users stand for all of more.\n" if sampled else ""
+    standing = (
+        f"The days of {sampled[0].drawn:,} users represent all users of larger sites.\n"
+        if sampled
+        else ""
+    )
     return (
-        f"Peak: the busiest ten minutes. Waits: of the locks that were not free at once. "
+        f"Peak: the busiest ten minutes. Waits: only locks that were not free at once. "
         f"±: standard error.\n{standing}"
-        f"A day's actions of a user who comes ({profile.active_share:.0%} of all): lognormal, "
+        f"Actions of an active user ({profile.active_share:.0%} of all): lognormal, "
         f"median {profile.actions.median:g}, sigma {profile.actions.sigma:g}, at most "
         f"{profile.actions.most:,.0f}. Sections: lognormal, median "
         f"{1000 * profile.section.median:g} ms, sigma {profile.section.sigma:g}; "
@@ -87,7 +91,7 @@ def notes(results: Sequence[Result]) -> str:
 
 
 def _swept(result: Result) -> float:
-    """What memcached was sent for visits of the sweep, as good as all of which wait for nobody."""
+    """Return the number of commands for visits of the sweep, almost all without contention."""
     return result.tally.visits * (1 + result.profile.sweep_steps)
 
 
@@ -96,7 +100,7 @@ def _timed_out(tally: Tally) -> float:
 
 
 def _number(value: float) -> str:
-    """Three figures or so."""
+    """Format a number with about three figures."""
     if value == int(value) or value >= 100:
         return f"{value:,.0f}"
     return f"{value:.2g}" if value < 1 else f"{value:.1f}"
@@ -129,26 +133,29 @@ def _exactly(name: str, show: Callable[[float], str]) -> Callable[[dict[str, Any
 
 
 _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
-    ("people's requests, a second", _named("requests_per_second")),
-    ("people's locks, a second: mean / peak", _pair("locks_per_second", "locks_per_second_peak")),
+    ("interactive requests per second", _named("requests_per_second")),
     (
-        "memcached operations, a second: mean / peak",
+        "interactive locks per second: mean / peak",
+        _pair("locks_per_second", "locks_per_second_peak"),
+    ),
+    (
+        "memcached operations per second: mean / peak",
         _pair("operations_per_second", "operations_per_second_peak"),
     ),
-    ("memcached operations a request", _named("operations_per_request")),
-    ("memcached operations a lock, sweep included", _named("operations_per_lock")),
+    ("memcached operations per request", _named("operations_per_request")),
+    ("memcached operations per lock, sweep included", _named("operations_per_lock")),
     ("locks that were not free", _exactly("waiting_share", lambda value: f"{value:.2%}")),
-    ("  wait, p50", _named("wait_p50", _seconds)),
-    ("  wait, p99", _exactly("wait_p99", _seconds)),
-    ("  longest wait seen", _named("wait_longest", _seconds)),
-    ("timed out (503), of a million locks", _exactly("timed_out_per_million", _number)),
+    ("  median wait", _named("wait_p50", _seconds)),
+    ("  wait, 99th percentile", _exactly("wait_p99", _seconds)),
+    ("  longest wait", _named("wait_longest", _seconds)),
+    ("timed out (503), per million locks", _exactly("timed_out_per_million", _number)),
     ("sweep: workers", _named("sweep_workers")),
-    ("sweep: takes", _named("sweep_seconds", _seconds)),
-    ("sweep: visits that wait, of a million", _named("sweep_waits_per_million")),
-    ("sweep: lets people pass, of a million", _named("sweep_yields_per_million")),
+    ("sweep: duration", _named("sweep_seconds", _seconds)),
+    ("sweep: visits that wait, per million", _named("sweep_waits_per_million")),
+    ("sweep: yields, per million visits", _named("sweep_yields_per_million")),
     ("records in memcached at the peak", _named("records_peak")),
     ("  their memory", _named("memory_bytes_peak", _bytes)),
-    ("  if no release arrived for a lease's time", _named("memory_bytes_most", _bytes)),
+    ("  without releases for a lease's time", _named("memory_bytes_most", _bytes)),
     ("worker processes", _named("workers")),
-    ("connections to each memcached, at most", _named("connections")),
+    ("connections to each memcached, maximum", _named("connections")),
 )

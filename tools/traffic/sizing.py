@@ -1,4 +1,4 @@
-"""What follows from a day for memcached and for its connections."""
+"""The needs of a day's traffic in memcached and its connections."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import NamedTuple
 
 from tools.traffic.day import Result
 from tools.traffic.tally import PART_SECONDS
-from userlock.lock.lease import encode_holder, new_token
+from userlock.lock.lease import Holder, new_token
 from userlock.lock.policy import LockPolicy
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.memcache.keys import KeySpace
 
-#: In front of each item of memcached 1.6 on 64 bits, with its number for compare and swap.
+#: The header of each item of memcached 1.6 on 64 bits, with its CAS number.
 _HEADER_BYTES = 48 + 8
-#: memcached's sizes of chunks: the smallest, the factor to the next, and what they are rounded to.
+#: memcached's chunk sizes: the smallest, the factor to the next, and the alignment.
 _SMALLEST, _FACTOR, _ALIGNED = 96, 1.25, 8
-#: Threads of a worker process, and how much of their time is to be spent on requests at most.
+#: Threads of a worker process, and the maximal share of their time that requests may take.
 THREADS = 8
 BUSY_SHARE = 0.5
 
 
 class Needs(NamedTuple):
-    """What a day's traffic takes.
+    """The needs of a day's traffic.
 
     Attributes:
-        records: that memcached has at one moment of the busiest ten minutes, on average.
-        record_bytes: what it takes for one.
-        most_records: the same if no release of a whole lease's time arrived.
-        workers: processes of `THREADS` threads for people's requests.
-        connections: that these may have to each memcached server at most, the sweep's included.
+        records: mean number of records in memcached in the busiest ten minutes.
+        record_bytes: memory of one record.
+        most_records: number of records if no release arrived for the time of a lease.
+        workers: processes of `THREADS` threads for interactive requests.
+        connections: maximal number of connections to each memcached server, the sweep's included.
     """
 
     records: float
@@ -40,7 +40,7 @@ class Needs(NamedTuple):
 
 
 def needs(result: Result) -> Needs:
-    """What this day takes."""
+    """Return the needs of this day."""
     profile, tally = result.profile, result.tally
     busiest = max(tally.operations) / max(sum(tally.operations), 1.0)
     lock_seconds = LockPolicy().interactive.lock_timeout + GRACE_SECONDS
@@ -65,9 +65,9 @@ def item_bytes(
     process: str = "learn-00042-abc/17",
     request: str = "POST /api/internal/exercises/adding_fractions/attempt",
 ) -> int:
-    """What memcached takes for a lock that nobody waits for: a chunk of a slab."""
-    record = encode_holder(new_token(), "interactive", 1763640000.123, 60.0, process, request)
-    # A key ends with a zero byte, a value with a line's end.
+    """Return memcached's memory for a lock without waiters: a chunk of a slab."""
+    record = Holder(new_token(), "interactive", 1763640000.123, 60.0, process, request).encode()
+    # A key ends with a zero byte, a value with CRLF.
     size = _HEADER_BYTES + len(KeySpace(prefix).lock(lock_id)) + 1 + len(record) + 2
     chunk = float(_SMALLEST)
     while _aligned(chunk) < size:

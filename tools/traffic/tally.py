@@ -1,14 +1,14 @@
-"""What is counted, each thing as often as it stands for."""
+"""Weighted counts."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
 
-from tools.traffic.line import Served
+from tools.traffic.lock import Served
 from tools.traffic.profile import DAY_SECONDS
 
-#: The day in parts of ten minutes; the busiest of them is the peak.
+#: The number of parts of the day, ten minutes each. The busiest one is the peak.
 PARTS = 144
 PART_SECONDS = DAY_SECONDS / PARTS
 
@@ -18,24 +18,24 @@ class Tally:
     """Sums over users.
 
     Attributes:
-        users: of these, all that are counted here stand for.
-        requests: that people sent.
-        locks: of them, those that took the lock.
-        waited: of those, the ones that did not get it at once.
-        timed_out: of those, the ones that never got it.
-        waits: of those that waited: for how long, in seconds, and how many each stands for.
-        operations: that memcached was sent, by the part of the day.
-        locks_by_part: locks that people asked for, by the part of the day.
-        visits: of the nightly sweep.
-        visits_waited: of those, the ones that did not get the lock at once.
-        visits_failed: of those, the ones that never got it.
-        yields: how often the sweep let people pass.
-        expected_waits: how many visits are to be expected to wait, wherever in its time the sweep
-            comes to a user. They are rare at night, and a sample of visits would hold none.
-        expected_yields: how often it is to be expected to let people pass; a little too often,
-            since those who come together pass together.
-        sweep_seconds: from its asking for a lock to its having left it, in all.
-        record_seconds: for how long memcached had a record, in all.
+        users: number of users that the counts represent.
+        requests: number of users' requests.
+        locks: number of requests that took the lock.
+        waited: number of locks that were not free at first.
+        timed_out: number of locks that were never granted.
+        waits: lengths of these waits in seconds, each with its weight.
+        operations: commands sent to memcached, by the part of the day.
+        locks_by_part: locks of users' requests, by the part of the day.
+        visits: visits of the nightly sweep.
+        visits_waited: number of visits whose lock was not free at first.
+        visits_failed: number of visits whose lock was never granted.
+        yields: how often the sweep yielded to interactive requests.
+        expected_waits: expected number of visits that wait, if the sweep comes to a user at a
+            random time. They are rare at night, and a sample of visits would have none.
+        expected_yields: expected number of yields. It is slightly too high, since
+            simultaneous requests need only one yield.
+        sweep_seconds: total time of the sweep's visits, from request to release.
+        record_seconds: total lifetime of records in memcached.
     """
 
     users: float = 0.0
@@ -56,7 +56,7 @@ class Tally:
     record_seconds: float = 0.0
 
     def count(self, served: Iterable[Served], weight: float) -> None:
-        """Count what became of one user's arrivals, `weight` times."""
+        """Add the outcomes of one user's arrivals, `weight` times."""
         operations, locks = self.operations, self.locks_by_part
         for one in served:
             part = int(one.at / PART_SECONDS) % PARTS
@@ -76,7 +76,7 @@ class Tally:
                 self.timed_out += (not one.granted) * weight
 
     def add(self, other: Tally) -> None:
-        """Count in what another one has counted."""
+        """Add another tally."""
         for field in dataclasses.fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if field.name == "waits":
@@ -88,16 +88,16 @@ class Tally:
 
     @property
     def waiting_share(self) -> float:
-        """Of people's locks, those that were not free."""
+        """Return the share of users' locks that were not free."""
         return self.waited / self.locks if self.locks else 0.0
 
     @property
     def longest_wait(self) -> float:
-        """The longest wait that was counted, in seconds."""
+        """Return the longest wait, in seconds."""
         return max(self.waits, default=(0.0, 0.0))[0]
 
     def wait_quantile(self, share: float) -> float:
-        """Of those that waited, this share waited for so long at most, in seconds."""
+        """Return the wait that this share of the waits does not exceed, in seconds."""
         below = 0.0
         for seconds, weight in sorted(self.waits):
             below += weight

@@ -1,6 +1,6 @@
-"""The command line: who holds a lock, breaking it, watching, measuring, asking the server.
+"""Run the command line: show a lock, break it, watch contention, check the server, keep a baseline.
 
-`userlock.cli.entry` has the commands together; each is a module of its own.
+Each command is a module; `userlock.cli.entry` chooses among them.
 """
 
 from __future__ import annotations

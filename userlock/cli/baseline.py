@@ -1,30 +1,42 @@
-"""`userlock baseline write|check LOG …`: the put sites that are known, and those that are not."""
+"""Write or check a baseline of put sites: `userlock baseline write|check LOG …`."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from userlock.baseline import DEFAULT_NAME, Baseline, BaselineError
-from userlock.cli.command import FINE, NO, USAGE, CommandError, Setting
-from userlock.cli.console import shown
-from userlock.cli.site_log import Sighting, Sightings
-from userlock.sites import Project, Site
+from userlock.cli.command import FINE, NO, CommandError, Invocation
+from userlock.cli.console import Console, escaped
+from userlock.sites import (
+    DEFAULT_NAME,
+    FACTS_KEY,
+    Baseline,
+    BaselineError,
+    Project,
+    Sighting,
+    Site,
+)
 from userlock.words import counted
 
 NAME = "baseline"
-SUMMARY = "keeps a file of put sites that are known not to be covered by their lock"
+SUMMARY = "write or check a file of put sites that are known not to hold their lock"
 NO_MEANS = "a put site is not in the baseline, or (with --strict) a line of it is stale"
 DETAILS = """\
 LOG is a report of a test run (pytest --userlock-report=FILE) or a structured log of
-production, where enforcement="log" wrote it: JSON lines, or a JSON array, as `gcloud
-logging read --format=json` gives it; - is standard input. `write` makes the file anew of
-what is in the logs; with --add, what it had stays. `check` says what is new, and which
-lines of the file are stale: not seen in the logs. The JSON document has file, known,
-seen, new and stale (for `check`) or added and removed (for `write`); a new site has
-site, put, read and times.
+production, written with enforcement="log". It consists of JSON lines, or of one JSON
+array as `gcloud logging read --format=json` prints it; - is standard input. `write`
+replaces the file by the sites in the logs; with --add, it keeps the other lines too.
+`check` shows the sites that are new, and the lines that are stale: not in the logs. The
+JSON document has file, known, seen, new and stale (for `check`) or added and removed
+(for `write`); a new site has site, put, read and times.
 """
+
+#: The deepest site in a record. Logging services nest records: Cloud Logging in `jsonPayload`.
+_DEEPEST = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "action",
         metavar="write|check",
         choices=("write", "check"),
-        help="make the file of what is in the logs, or hold it against them",
+        help="write the file from the logs, or compare it with them",
     )
-    parser.add_argument("logs", metavar="LOG", nargs="+", help="where to find put sites")
+    parser.add_argument("logs", metavar="LOG", nargs="+", help="a log or report with put sites")
     parser.add_argument(
         "--file", metavar="FILE", default=DEFAULT_NAME, help="the baseline (default: %(default)s)"
     )
@@ -42,130 +54,174 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--root",
         metavar="DIR",
         default=".",
-        help="the project's folder, from which files are named (default: this one)",
+        help="the project's folder, from which files are named (default: the current one)",
     )
     parser.add_argument(
-        "--add", action="store_true", help="write: keep the lines that were not seen"
+        "--add", action="store_true", help="write: keep the lines that are not in the logs"
     )
-    parser.add_argument(
-        "--strict", action="store_true", help="check: a stale line is an error as well"
-    )
+    parser.add_argument("--strict", action="store_true", help="check: a stale line is an error too")
 
 
-def run(options: argparse.Namespace, setting: Setting) -> int:
-    if options.add and options.action == "check":
-        raise CommandError("--add goes with write", USAGE)
-    if options.strict and options.action == "write":
-        raise CommandError("--strict goes with check", USAGE)
+def run(options: argparse.Namespace, invocation: Invocation) -> int:
+    check = options.action == "check"
+    if options.add and check:
+        raise CommandError("--add is an option of write")
+    if options.strict and not check:
+        raise CommandError("--strict is an option of check")
     path = Path(options.file)
-    baseline = _read(path, needed=options.action == "check")
-    sightings = Sightings(Project(Path(options.root).resolve()))
-    for name in options.logs:
-        sightings.read(name, setting.console)
-    _note_troubles(sightings, setting)
-    if options.action == "write":
-        return _write(path, baseline, sightings, setting, keep=options.add)
-    return _check(path, baseline, sightings, setting, strict=options.strict)
-
-
-def _read(path: Path, *, needed: bool) -> Baseline:
     try:
-        return Baseline.read(path)
-    except FileNotFoundError:
-        if needed:
-            raise CommandError(
-                f"there is no {path}: make it with `userlock baseline write`, or name it with "
-                f"--file",
-                USAGE,
-            ) from None
-        return Baseline()
+        baseline = Baseline.read(path, missing_ok=not check)
     except BaselineError as error:
-        raise CommandError(str(error), USAGE) from error
-
-
-def _note_troubles(sightings: Sightings, setting: Setting) -> None:
-    if sightings.unreadable:
-        setting.console.note(
-            f"userlock baseline: {counted(sightings.unreadable, 'record')} of put sites left out, "
-            f"which nobody can read"
-        )
-    if not sightings.sites:
-        setting.console.note("userlock baseline: there is no put site in what was read")
+        raise CommandError(str(error)) from error
+    log = SiteLog(Project(Path(options.root).resolve()))
+    for name in options.logs:
+        log.read(name, invocation.console)
+    if log.unreadable:
+        records = counted(log.unreadable, "unreadable record")
+        invocation.console.note(f"userlock baseline: {records} of put sites left out")
+    if not log.sites:
+        invocation.console.note("userlock baseline: no put site in the logs")
+    if check:
+        return _check(path, baseline, log, invocation, strict=options.strict)
+    return _write(path, baseline, log, invocation, keep=options.add)
 
 
 def _write(
-    path: Path, baseline: Baseline, sightings: Sightings, setting: Setting, *, keep: bool
+    path: Path, baseline: Baseline, log: SiteLog, invocation: Invocation, *, keep: bool
 ) -> int:
-    added, stale = baseline.compare(sightings.sites)
-    removed = [] if keep else stale
-    new = baseline.updated(sightings.sites, keep=keep)
     try:
-        new.write(path)
+        update = baseline.rewrite(path, log.sites, keep=keep)
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror or error}", USAGE) from error
-    console = setting.console
-    if setting.json:
-        console.document(
+        raise CommandError(f"{path}: {error.strerror or error}") from error
+    if invocation.json:
+        invocation.console.document(
             {
                 "file": str(path),
-                "known": len(new),
-                "seen": len(sightings.sites),
-                "added": [str(site) for site in added],
-                "removed": [str(site) for site in removed],
+                "known": update.known,
+                "seen": len(log.sites),
+                "added": list(map(str, update.added)),
+                "removed": list(map(str, update.removed)),
             }
         )
     else:
-        for sign, sites in (("+", added), ("-", removed)):
-            for site in sites:
-                console.say(f"{sign} {shown(str(site))}")
-        console.say(
-            f"{shown(str(path))}: {counted(len(new), 'put site')}; {len(added)} added, "
-            f"{len(removed)} removed"
-        )
+        invocation.console.say("\n".join(map(escaped, update.lines(str(path)))))
     return FINE
 
 
 def _check(
-    path: Path, baseline: Baseline, sightings: Sightings, setting: Setting, *, strict: bool
+    path: Path, baseline: Baseline, log: SiteLog, invocation: Invocation, *, strict: bool
 ) -> int:
-    new, stale = baseline.compare(sightings.sites)
-    console = setting.console
-    if setting.json:
-        console.document(
+    new, stale = baseline.compare(log.sites)
+    if invocation.json:
+        invocation.console.document(
             {
                 "file": str(path),
                 "known": len(baseline),
-                "seen": len(sightings.sites),
-                "new": [_facts(site, sightings.sites[site]) for site in new],
-                "stale": [str(site) for site in stale],
+                "seen": len(log.sites),
+                "new": [
+                    {
+                        "site": str(site),
+                        "put": log.sites[site].facts.get("put"),
+                        "read": log.sites[site].facts.get("read"),
+                        "times": log.sites[site].times,
+                    }
+                    for site in new
+                ],
+                "stale": list(map(str, stale)),
             }
         )
     else:
-        for site in new:
-            console.say(f"new    {shown(str(site))}{_where(sightings.sites[site])}")
-        for site in stale:
-            console.say(f"stale  {shown(str(site))}")
-        console.say(
-            f"{shown(str(path))}: {counted(len(baseline), 'put site')} known, "
-            f"{len(sightings.sites)} seen; {len(new)} new, {len(stale)} stale"
+        lines = [line for site in new for line in (f"new    {site}", *_places(log.sites[site]))]
+        lines += [f"stale  {site}" for site in stale]
+        lines.append(
+            f"{path}: {counted(len(baseline), 'put site')} known, "
+            f"{len(log.sites)} seen; {len(new)} new, {len(stale)} stale"
         )
+        invocation.console.say("\n".join(map(escaped, lines)))
     return NO if new or (strict and stale) else FINE
 
 
-def _facts(site: Site, seen: Sighting) -> dict[str, Any]:
-    return {
-        "site": str(site),
-        "put": seen.facts.get("put"),
-        "read": seen.facts.get("read"),
-        "times": seen.times,
-    }
-
-
-def _where(seen: Sighting) -> str:
-    """Return the lines, where they were when it was seen, for whoever looks for it."""
+def _places(sighting: Sighting) -> list[str]:
+    """Return a line with the call sites of one violation, if they are known."""
     places = [
-        f"{word} at {place.get('file')}:{place.get('line')}"
-        for word, place in (("read", seen.facts.get("read")), ("put", seen.facts.get("put")))
-        if place
+        f"{action} at {place.get('file')}:{place.get('line')}"
+        for action in ("read", "put")
+        if (place := sighting.facts.get(action))
     ]
-    return f"\n       {shown(', '.join(places))}" if places else ""
+    return [f"       {', '.join(places)}"] if places else []
+
+
+# --- logs and reports ---------------------------------------------------------------------------
+
+
+class SiteLog:
+    """The put sites in logs and reports.
+
+    Args:
+        project: names their files.
+
+    Attributes:
+        sites: the sites.
+        unreadable: the number of records that should have a site but cannot be read.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.sites: dict[Site, Sighting] = {}
+        self.unreadable = 0
+        self._project = project
+
+    def read(self, name: str, console: Console) -> None:
+        """Add the sites in a file, or those in standard input if the name is `-`.
+
+        Raises:
+            CommandError: the file cannot be read.
+        """
+        if name == "-":
+            self._add(console.stdin)
+            return
+        try:
+            with Path(name).open(encoding="utf-8", errors="replace") as file:
+                self._add(file)
+        except OSError as error:
+            raise CommandError(f"{name}: {error.strerror or error}") from error
+
+    def _add(self, lines: Iterable[str]) -> None:
+        for document in self._documents(lines):
+            for facts, count in _find(document, _DEEPEST):
+                try:
+                    site = self._project.site_of(facts)
+                except ValueError:
+                    self.unreadable += 1
+                    continue
+                if site.is_mistake:
+                    self.sites.setdefault(site, Sighting(facts)).times += count
+
+    def _documents(self, lines: Iterable[str]) -> Iterator[Any]:
+        """Give the document of each line, or the one array that all lines are."""
+        lines = iter(lines)
+        first = next((line for line in lines if line.strip()), "")
+        if first.lstrip().startswith("["):
+            every = [first, *lines]
+            try:
+                yield json.loads("".join(every))
+                return
+            except (ValueError, RecursionError):
+                first, lines = "", iter(every)  # a plain line that begins like an array
+        for line in itertools.chain([first], lines):
+            if FACTS_KEY in line:
+                try:
+                    yield json.loads(line)
+                except (ValueError, RecursionError):
+                    self.unreadable += 1
+
+
+def _find(document: Any, depth: int) -> Iterator[tuple[Any, int]]:
+    """Give the facts of each site in a document, with its count."""
+    if depth < 0:
+        return
+    if isinstance(document, dict) and FACTS_KEY in document:
+        count = document.get("count")
+        yield document[FACTS_KEY], count if isinstance(count, int) and count > 0 else 1
+    elif isinstance(document, dict | list):
+        for each in document.values() if isinstance(document, dict) else document:
+            yield from _find(each, depth - 1)

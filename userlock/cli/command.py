@@ -1,4 +1,4 @@
-"""Parts that all commands share: exit codes, errors, the store's address."""
+"""Share parts among the commands: exit codes, errors, common options, the store's address."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Callable
 from typing import NoReturn
 from urllib.parse import urlsplit, urlunsplit
 
-from userlock.cli.console import Console, shown
+from userlock.cli.console import Console, escaped
 from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.lock.lease import check_lock_id
-from userlock.lock.registry import open_store
 from userlock.lock.service import LockService
+from userlock.stores.registry import open_store
 
 FINE = 0
-#: The answer is no: nobody holds it, nothing was broken, something is wrong, something is new.
+#: The answer is no.
 NO = 1
 NO_MEANS = "nobody holds it, nothing was broken, something is wrong, something is new"
 USAGE = 2
 #: The store cannot be reached.
 UNREACHABLE = 3
-#: A mistake of ours. Not 1, which is Python's own: scripts would take that for an answer.
+#: A bug of userlock. Not 1, Python's own code: scripts would take that for an answer.
 BUG = 70
 INTERRUPTED = 130
-#: Whoever read what we write has gone, as `head` does.
+#: The reader of the output has gone, as `head` does.
 NO_READER = 141
 
 _EXIT_CODES = (
@@ -37,7 +37,7 @@ _EXIT_CODES = (
     "  3    the store cannot be reached",
     "  70   a bug in userlock, or the answer could not be written",
     "  130  interrupted",
-    "  141  whoever read the answer went away, as `head` does",
+    "  141  the reader of the output went away, as `head` does",
 )
 
 _EXAMPLE = "memcache://127.0.0.1:11211"
@@ -46,68 +46,68 @@ Connect = Callable[[str, Clock], LockService]
 
 
 class CommandError(Exception):
-    """Ends the command with one line for people, and an exit code."""
+    """Ends the command with a line for people and an exit code."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int = USAGE) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
 
 def connect(url: str, clock: Clock) -> LockService:
-    """Return a service over the store that a URL names, which tells nobody what happens."""
+    """Return a service over the store of a URL. The service has no listeners."""
     return LockService(open_store(url), outage="fail", listeners=Listeners(), clock=clock)
 
 
 def exit_codes(no: str) -> str:
-    """Return the exit codes, for a help text; `no` says what 1 means there, if it can happen."""
+    """Return the exit codes for a help text; `no` explains code 1, if the command has it."""
     return "\n".join(line.format(no=no) for line in _EXIT_CODES if no or "{no}" not in line)
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, not with the whole usage before it."""
+    """Reports a wrong command line in one line, without the whole usage before it."""
 
     def error(self, message: str) -> NoReturn:
         match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         if match is not None:
             known = re.findall(r"'([^']*)'", match[2])
             near = difflib.get_close_matches(match[1], known, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            message = f"there is no {match[1]!r}{meant} There are: {', '.join(known)}"
-        self.exit(USAGE, f"{self.prog}: {shown(message)} (see {self.prog} --help)\n")
+            meant = f"; did you mean {near[0]}?" if near else "."
+            message = f"there is no {match[1]!r}{meant} Choose from: {', '.join(known)}"
+        self.exit(USAGE, f"{self.prog}: {escaped(message)} (see {self.prog} --help)\n")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Return the options of every command, which may also stand before its name."""
+    """Add the options of every command, which may also stand before its name."""
     parser.add_argument(
         "--store",
         metavar="URL",
         default=argparse.SUPPRESS,
-        help=f"where the locks are: {_EXAMPLE}?prefix=app1, redis://HOST:PORT/0, "
-        "datastore://PROJECT; default: the environment's USERLOCK_STORE",
+        help=f"the lease store: {_EXAMPLE}?prefix=app1, redis://HOST:PORT/0, "
+        "datastore://PROJECT (default: the environment variable USERLOCK_STORE)",
     )
     parser.add_argument(
         "--json",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="answer with a JSON document on one line, and nothing else",
+        help="print a JSON document on one line, and nothing else",
     )
 
 
 def add_lock_id(parser: argparse.ArgumentParser) -> None:
-    """Return the lock that the command is about."""
+    """Add the lock that the command is about."""
     parser.add_argument(
         "lock_id",
         metavar="ID",
-        help="the lock id, just as the program has it; put -- before one that begins with a dash",
+        help="the lock id, exactly as in the program; put -- before an id that begins with a dash",
     )
 
 
-class Setting:
-    """The common options and the environment of one command.
+class Invocation:
+    """The common options and the console of one command.
 
     Attributes:
-        console: where to read and write.
-        url: the store's address, without its password: for people.
+        console: the console.
+        url: the store's address without its password, for people.
         json: whether to answer in JSON.
     """
 
@@ -116,42 +116,40 @@ class Setting:
         self.json: bool = getattr(options, "json", False)
         self._connect = connect
         self._url: str = getattr(options, "store", "") or console.environ.get("USERLOCK_STORE", "")
-        self.url = shown(without_password(self._url))
+        self.url = escaped(without_password(self._url))
 
     def service(self) -> LockService:
         """Return the lock service over the store."""
         if not self._url:
             raise CommandError(
-                f"which store? Say --store URL, or set USERLOCK_STORE, as in "
-                f"USERLOCK_STORE={_EXAMPLE}",
-                USAGE,
+                f"no store is named. To fix it: pass --store URL, or set USERLOCK_STORE={_EXAMPLE}"
             )
         try:
             return self._connect(self._url, self.console.clock)
         except ImportError as error:
-            raise CommandError(str(error), USAGE) from error
+            raise CommandError(str(error)) from error
         except (ValueError, TypeError) as error:
-            said = str(error).replace(self._url, self.url)
+            message = str(error).replace(self._url, self.url)
             example = "" if "://" in self._url else f" (as in {_EXAMPLE})"
-            raise CommandError(f"{said}{example}", USAGE) from error
+            raise CommandError(f"{message}{example}") from error
 
 
 def usable_lock_id(lock_id: str) -> str:
-    """Return the lock id as given, if it can be one."""
+    """Return the lock id as given, if it is valid."""
     try:
         return check_lock_id(lock_id)
     except ValueError as error:
-        raise CommandError(str(error), USAGE) from error
+        raise CommandError(str(error)) from error
 
 
 def unreachable(reason: str) -> CommandError:
-    """The store does not answer."""
+    """Return the error for a store that does not answer."""
     return CommandError(f"the store does not answer: {plain_reason(reason)}", UNREACHABLE)
 
 
 def plain_reason(reason: str) -> str:
-    """Return the reason that a store gives, without the numbers that mean nothing to people."""
-    return re.sub(r"\[Errno -?\d+\] |Error -?\d+ connecting to \S+ ", "", shown(reason))
+    """Return a store's reason without error numbers, safe for a terminal."""
+    return re.sub(r"\[Errno -?\d+\] |Error -?\d+ connecting to \S+ ", "", escaped(reason))
 
 
 def without_password(url: str) -> str:
@@ -166,7 +164,7 @@ def without_password(url: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """Return a length of time on the command line."""
+    """Return the duration in an argument."""
     try:
         value = float(text)
     except ValueError:

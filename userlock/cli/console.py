@@ -1,4 +1,4 @@
-"""The terminal, or what stands in its place: what is read, written, and how wide it may be."""
+"""Read and write a terminal: its streams, its width, and text that is safe to show on it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 
 _COLOURS = {"ok": "32", "warning": "33", "wrong": "31;1"}
 
 
-def _size_of_terminal() -> tuple[int, int]:
+def _terminal_size() -> tuple[int, int]:
     size = shutil.get_terminal_size()
     return size.columns, size.lines
 
@@ -31,7 +31,7 @@ class Console:
         stdin, stdout, stderr: as in `sys`.
         environ: the environment.
         clock: for the time, and for waiting between samples.
-        size: columns and lines of the terminal, as they are now.
+        size: returns the current columns and lines of the terminal.
     """
 
     stdin: TextIO
@@ -39,20 +39,17 @@ class Console:
     stderr: TextIO
     environ: Mapping[str, str]
     clock: Clock = SYSTEM_CLOCK
-    size: Callable[[], tuple[int, int]] = _size_of_terminal
+    size: Callable[[], tuple[int, int]] = _terminal_size
 
     @classmethod
     def of_process(cls) -> Console:
-        """This process's own."""
+        """Return the console of this process."""
         for stream in (sys.stdout, sys.stderr):
             # A terminal that cannot show a character must not end the command.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         return cls(
-            sys.stdin or _nothing("r"),
-            sys.stdout or _nothing("w"),
-            sys.stderr or _nothing("w"),
-            os.environ,
+            sys.stdin or _null("r"), sys.stdout or _null("w"), sys.stderr or _null("w"), os.environ
         )
 
     @property
@@ -73,7 +70,7 @@ class Console:
         return 1000
 
     def say(self, text: str = "") -> None:
-        """One or several lines of the answer."""
+        """Write lines of the answer."""
         self.stdout.write(text + "\n")
         self.stdout.flush()
 
@@ -83,22 +80,22 @@ class Console:
         self.stderr.flush()
 
     def document(self, document: Mapping[str, Any]) -> None:
-        """A JSON document, on one line: nothing in it can do anything to a terminal."""
+        """Write a JSON document on one line of ASCII, harmless to a terminal."""
         self.say(json.dumps(_finite(document), ensure_ascii=True, allow_nan=False))
 
-    def coloured(self, word: str) -> str:
-        """A verdict, coloured where that can be seen."""
+    def coloured(self, verdict: str) -> str:
+        """Return a verdict, coloured if the terminal can show it."""
         if not self.live or self.environ.get("NO_COLOR"):
-            return word
-        return f"\x1b[{_COLOURS[word]}m{word}\x1b[0m"
+            return verdict
+        return f"\x1b[{_COLOURS[verdict]}m{verdict}\x1b[0m"
 
 
-def _nothing(mode: str) -> TextIO:
+def _null(mode: str) -> TextIO:
     return open(os.devnull, mode)  # type: ignore[return-value]  # noqa: PTH123
 
 
 def _finite(value: Any) -> Any:
-    """The same without infinities and NaN, which are no JSON; a foreign record may hold them."""
+    """Return a value without infinities and NaN, which JSON lacks and foreign records may have."""
     if isinstance(value, float):
         return round(value, 6) if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -111,8 +108,8 @@ def _finite(value: Any) -> Any:
 # --- text ---------------------------------------------------------------------------------------
 
 
-def shown(text: str) -> str:
-    """Text that others chose, safe for a terminal: what cannot be printed is escaped."""
+def escaped(text: str) -> str:
+    """Return a foreign text with unprintable characters escaped, harmless to a terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -122,9 +119,7 @@ def shown(text: str) -> str:
 
 def width(text: str) -> int:
     """Return the number of terminal columns that a text needs."""
-    if text.isascii():
-        return len(text)
-    return sum(_columns(char) for char in text)
+    return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 def _columns(char: str) -> int:
@@ -134,7 +129,7 @@ def _columns(char: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """As much of it as fits, with a sign that there is more."""
+    """Return a text cut to a width, with an ellipsis if something is missing."""
     if width(text) <= columns:
         return text
     taken, room = "", columns - 1
@@ -146,31 +141,8 @@ def cut(text: str, columns: int) -> str:
     return taken + "…"
 
 
-def padded(text: str, columns: int, *, right: bool = False) -> str:
-    """Filled up with spaces."""
-    blanks = " " * max(columns - width(text), 0)
-    return blanks + text if right else text + blanks
-
-
-def span(seconds: float) -> str:
-    """Return a length of time, short: 0.4s, 12s, 3m20s, 2h05m, 4d03h; `?` for what is none."""
-    if not math.isfinite(seconds) or seconds > 1e10:
-        return "?"
-    seconds = max(seconds, 0.0)
-    if seconds < 9.95:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
-
-
 def time_of_day(wall: float) -> str:
-    """Return a moment by the clock on the wall here, with the date if that is not today."""
+    """Return a moment in local time, with the date if that is not today."""
     try:
         moment = datetime.datetime.fromtimestamp(wall).astimezone()
         today = datetime.datetime.now().astimezone().date()
@@ -182,45 +154,41 @@ def time_of_day(wall: float) -> str:
 # --- tables -------------------------------------------------------------------------------------
 
 
-class Column:
+class Column(NamedTuple):
     """A column of a table.
 
-    Args:
-        title: what stands above it.
-        right: numbers.
-        least: it may be cut down to so many columns; None: it may not be cut.
+    Attributes:
+        title: the heading.
+        right: whether the cells are numbers, and aligned right.
+        least: the width to which the column may be cut; None: it must not be cut.
     """
 
-    def __init__(self, title: str, *, right: bool = False, least: int | None = None) -> None:
-        self.title = title
-        self.right = right
-        self.least = least
+    title: str
+    right: bool = False
+    least: int | None = None
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], most: int) -> list[str]:
-    """Return the lines of a table that is at most so wide, if that can be done.
+    """Return the lines of a table, cut to a width of `most` if the columns allow it.
 
-    The widest of those columns that may be cut are cut first.
+    The widest of the columns that may be cut is cut first.
     """
-    widths = [
-        max([width(column.title), *(width(row[index]) for row in rows)])
-        for index, column in enumerate(columns)
-    ]
+    lines = [[column.title for column in columns], *rows]
+    widths = [max(map(width, cells)) for cells in zip(*lines, strict=True)]
     room = most - 2 * (len(columns) - 1)
     while sum(widths) > room:
         wide = [
-            (widths[index], index)
-            for index, column in enumerate(columns)
-            if column.least is not None and widths[index] > column.least
+            (size, index)
+            for index, (size, column) in enumerate(zip(widths, columns, strict=True))
+            if column.least is not None and size > column.least
         ]
         if not wide:
             break
         widths[max(wide)[1]] -= 1
-    lines = [[column.title for column in columns], *rows]
-    return [
-        "  ".join(
-            padded(cut(cell, size), size, right=column.right)
-            for cell, size, column in zip(line, widths, columns, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
+    return ["  ".join(map(_padded, line, widths, columns)).rstrip() for line in lines]
+
+
+def _padded(text: str, size: int, column: Column) -> str:
+    text = cut(text, size)
+    blanks = " " * (size - width(text))
+    return blanks + text if column.right else text + blanks

@@ -1,4 +1,4 @@
-"""`userlock COMMAND …`: choosing the command, and how it may end."""
+"""Choose the command, run it, and return its exit code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from userlock.cli.command import (
     USAGE,
     CommandError,
     Connect,
+    Invocation,
     Parser,
-    Setting,
     add_common,
     connect,
     exit_codes,
 )
-from userlock.cli.console import Console, shown
+from userlock.cli.console import Console, escaped
 
 COMMANDS: tuple[ModuleType, ...] = (holder, break_lock, watch, doctor, baseline)
 
@@ -38,15 +38,15 @@ def main(
     console: Console | None = None,
     connect: Connect = connect,
 ) -> int:
-    """Carry out one command. Returns the exit code.
+    """Run one command. Return the exit code.
 
     Args:
-        arguments: what follows the program's name; by default the process's.
-        console: where to read and write; by default the process's.
+        arguments: the arguments after the program's name; by default those of the process.
+        console: the console; by default that of the process.
         connect: makes the lock service from the store's address.
     """
     console = console or Console.of_process()
-    _quiet()
+    _silence_libraries()
     try:
         code = _run(arguments, console, connect)
         console.stdout.flush()
@@ -55,7 +55,7 @@ def main(
             console.note("")  # past the ^C that the terminal shows
         return INTERRUPTED
     except BrokenPipeError:
-        # Python would complain again when it flushes at its end.
+        # Otherwise Python would complain again when it flushes at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), console.stdout.fileno())
         return NO_READER
@@ -71,18 +71,18 @@ def main(
 def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) -> int:
     try:
         options = _parser().parse_args(arguments)
-    except SystemExit as end:  # after --help, or a complaint
+    except SystemExit as end:  # after --help, or an error in the command line
         return end.code if isinstance(end.code, int) else USAGE
     if options.command is None:
         names = ", ".join(module.NAME for module in COMMANDS)
-        console.note(f"userlock: say what to do: {names} (see userlock --help)")
+        console.note(f"userlock: no command is given. Choose from: {names} (see userlock --help)")
         return USAGE
-    setting = Setting(options, console, connect)
+    invocation = Invocation(options, console, connect)
     try:
-        code: int = options.run(options, setting)
+        code: int = options.run(options, invocation)
     except CommandError as error:
-        message = shown(str(error))
-        if setting.json:
+        message = escaped(str(error))
+        if invocation.json:
             console.document({"error": message})
         console.note(f"userlock {options.command}: {message}")
         return error.exit_code
@@ -92,9 +92,9 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) ->
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="userlock",
-        description="Looks at locks, and at the server that keeps them.",
-        epilog="Every command takes --store and --json; "
-        f"`userlock COMMAND --help` says what else.\n\n{exit_codes(NO_MEANS)}",
+        description="Show and break locks, and check the server that keeps them.",
+        epilog="Every command takes --store and --json. "
+        f"`userlock COMMAND --help` shows the other options.\n\n{exit_codes(NO_MEANS)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _quiet() -> None:
+def _silence_libraries() -> None:
     """Keep libraries from writing between the lines of an answer."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not sys.warnoptions:

@@ -1,60 +1,135 @@
-"""`userlock holder ID`: who holds a lock, and who waits."""
+"""Show a lock's holder and its queue: `userlock holder ID`."""
 
 from __future__ import annotations
 
 import argparse
 
-from userlock.cli import locks
-from userlock.cli.command import FINE, NO, Setting, add_lock_id, unreachable, usable_lock_id
+from userlock.admin import snapshot
+from userlock.cli.command import (
+    FINE,
+    NO,
+    Invocation,
+    add_lock_id,
+    unreachable,
+    usable_lock_id,
+)
+from userlock.cli.console import Column, escaped, table, time_of_day
 from userlock.errors import LockServiceUnavailable
-from userlock.lock import survey
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
-from userlock.lock.store import StoreUnavailable, TimedStore
+from userlock.words import span
 
 NAME = "holder"
-SUMMARY = "who holds a lock, since when, how long still, and who waits"
+SUMMARY = "show the holder of a lock, its remaining lease, and the queue"
 NO_MEANS = "nobody holds it"
 DETAILS = """\
-Times are by the clocks of those who hold and wait; how long a lease has still to
-run is the store's word. The JSON document has lock_id, held, seconds_left, holder
-(process, request, priority, since, held_seconds, lease_seconds, waits_for, token,
-foreign) and waiters, in the order in which they will be served.
+Times are by the clocks of the holder and the waiters. The remaining lease is by the
+clock of the store. The JSON document has lock_id, held, seconds_left, holder (process,
+request, priority, since, held_seconds, lease_seconds, waits_for, token, foreign) and
+waiters, in queue order.
 """
+
+_QUEUE = (
+    Column("#", right=True),
+    Column("PROCESS", least=10),
+    Column("REQUEST", least=10),
+    Column("PRIORITY"),
+    Column("WAITING", right=True),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_lock_id(parser)
 
 
-def run(options: argparse.Namespace, setting: Setting) -> int:
+def run(options: argparse.Namespace, invocation: Invocation) -> int:
     lock_id = usable_lock_id(options.lock_id)
-    service = setting.service()
+    service = invocation.service()
     record = look(service, lock_id)
     held = record is not None and not record.free
-    left = seconds_left(service, lock_id) if held else None
-    console = setting.console
+    left = seconds_left(record) if held else None
+    console = invocation.console
     wall = console.clock.wall()
-    if setting.json:
-        console.document({**survey.facts(lock_id, record, wall), "seconds_left": left})
+    if invocation.json:
+        console.document({**snapshot.facts(lock_id, record, wall), "seconds_left": left})
     else:
-        console.say("\n".join(locks.describe(lock_id, record, wall, left, console.columns)))
+        console.say("\n".join(describe(lock_id, record, wall, left, console.columns)))
     return FINE if held else NO
 
 
 def look(service: LockService, lock_id: str) -> Record | None:
-    """Return the lock's record; what is wrong with the store ends the command."""
+    """Return the lock's record. A store that does not answer ends the command."""
     try:
         return service.look(lock_id)
     except LockServiceUnavailable as error:
         raise unreachable(error.reason) from error
 
 
-def seconds_left(service: LockService, lock_id: str) -> float | None:
+def seconds_left(record: Record | None) -> float | None:
     """Return the remaining time of the lease, if the store reports it."""
-    if not isinstance(service.store, TimedStore):
-        return None
-    try:
-        return service.store.seconds_left(lock_id)
-    except StoreUnavailable:
-        return None
+    left = None if record is None else record.stored.seconds_left
+    return None if left is None else max(left, 0.0)
+
+
+def name_of(process: str, request: str) -> str:
+    """Return a holder or waiter in one phrase."""
+    return escaped(f"{process} {request}".strip()) or "?"
+
+
+def describe(
+    lock_id: str, record: Record | None, wall: float, left: float | None, columns: int
+) -> list[str]:
+    """Return a lock in lines for people; `left` are the seconds left of its lease, if known."""
+    name = escaped(lock_id)
+    if record is None or (record.free and record.empty):
+        return [f"{name}: not held, no waiters"]
+    if record.free:
+        why = "was released" if record.released else "ran out"
+        if record.broken_by:
+            why = f"was broken by {escaped(record.broken_by)}"
+        lines = [f"{name}: not held; the last lease {why}, and the first waiter may take the lock"]
+    elif snapshot.is_foreign(record):
+        lines = [
+            f"{name}: blocked: {snapshot.FOREIGN} is stored under its key",
+            "  Nobody can take the lock. Does another program use the same prefix?",
+            "  To fix it: `userlock break` removes the record.",
+        ]
+    else:
+        lines = [f"{name}: held", *_holder_lines(record, wall, left)]
+    return lines + _queue_lines(record, wall, columns)
+
+
+def _holder_lines(record: Record, wall: float, left: float | None) -> list[str]:
+    holder, blocked = record.holder, record.blocked_on
+    lease = f"{holder.lock_timeout:g} s at a time"
+    if left is not None:
+        lease += f"; {span(left)} left, unless it is renewed"
+    held = span(snapshot.held_seconds(holder, wall))
+    facts = {
+        "process": escaped(holder.process),
+        "request": escaped(holder.request) or "(not known)",
+        "priority": escaped(holder.priority),
+        "since": f"{time_of_day(holder.since)}, {held} ago",
+        "lease": lease,
+    }
+    if blocked is not None:
+        facts["waits for"] = f"{escaped(blocked.lock_id)} since {time_of_day(blocked.since)}"
+    return [f"  {label:9} {text}" for label, text in facts.items()]
+
+
+def _queue_lines(record: Record, wall: float, columns: int) -> list[str]:
+    waiters = record.waiters()
+    if not waiters:
+        return ["  waiting   nobody"]
+    rows = [
+        [
+            str(number),
+            escaped(waiter.process),
+            escaped(waiter.request),
+            escaped(waiter.priority) + (" (aged)" if waiter.aged else ""),
+            span(wall - waiter.since),
+        ]
+        for number, waiter in enumerate(waiters, 1)
+    ]
+    lines = table(_QUEUE, rows, columns - 2)
+    return [f"  waiting   {len(waiters)}", *(f"  {line}" for line in lines)]

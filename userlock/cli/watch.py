@@ -1,41 +1,37 @@
-"""`userlock watch`: the locks that somebody waits for, again and again."""
+"""Show the locks that have waiters, again and again: `userlock watch`."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from userlock.cli import locks
+from userlock.admin import snapshot
 from userlock.cli.command import (
     FINE,
     UNREACHABLE,
-    USAGE,
     CommandError,
-    Setting,
+    Invocation,
     plain_reason,
     seconds,
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Column, Console, shown, span, table, time_of_day
-from userlock.lock import survey
+from userlock.cli.console import Column, Console, escaped, table, time_of_day
+from userlock.cli.holder import name_of
 from userlock.lock.store import StoreUnavailable
-from userlock.lock.survey import Sample, Seen
+from userlock.words import span
 
 NAME = "watch"
-SUMMARY = "a live table of the locks that somebody waits for"
+SUMMARY = "show a live table of the locks that have waiters"
 NO_MEANS = ""
 DETAILS = """\
-On a terminal the table is drawn in place until Ctrl-C; elsewhere each sample is
-appended. With --json there is a line for each sample, with at, listed, held,
-complete, note and locks (each as `userlock holder --json` has it); or with error,
-while the store does not answer.
+A terminal redraws the table until Ctrl-C; a pipe gets all samples. With --json each
+sample is a line with at, listed, held, complete, note and locks (each as in `userlock
+holder --json`), or with error while the store does not answer.
 
-Without IDs the store is asked which locks it has, which costs it some work: with
-memcached `lru_crawler metadump`, with Redis SCAN over the database, with Datastore
-a query. A store keeps an id that it cannot carry (spaces, other alphabets, too long)
-as a hash; it is shown as sha256:… and not known here. `userlock holder ID` finds it
-by the id.
+Without IDs the store lists its locks, which costs it some work: memcached by
+`lru_crawler metadump`, Redis by SCAN over the database, Datastore by a query. A store
+keeps an id that it cannot carry (spaces, other alphabets, too long) as a hash. Such a
+lock appears as sha256:…; `userlock holder ID` finds it by its id.
 """
 
 _COLUMNS = (
@@ -49,7 +45,7 @@ _COLUMNS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lock_ids", metavar="ID", nargs="*", help="watch these locks only")
+    parser.add_argument("lock_ids", metavar="ID", nargs="*", help="watch only these locks")
     parser.add_argument(
         "--interval",
         type=seconds,
@@ -57,107 +53,99 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds between samples (default: 1)",
     )
-    parser.add_argument("--once", action="store_true", help="one sample, then end")
-    parser.add_argument(
-        "--all", action="store_true", help="show the locks that nobody waits for as well"
-    )
+    parser.add_argument("--once", action="store_true", help="take one sample")
+    parser.add_argument("--all", action="store_true", help="include locks without waiters")
 
 
-def run(options: argparse.Namespace, setting: Setting) -> int:
+def run(options: argparse.Namespace, invocation: Invocation) -> int:
     lock_ids = [usable_lock_id(each) for each in options.lock_ids]
-    service = setting.service()
+    service = invocation.service()
     everything: bool = options.all or bool(lock_ids)
-    screen = _Screen(setting.console)
+    screen = _Screen(invocation.console)
     first = True
     while True:
         try:
-            sample = survey.take(service, lock_ids, setting.console.clock.wall())
+            sample = snapshot.take(service, lock_ids, invocation.console.clock.wall())
         except StoreUnavailable as trouble:
             if first or options.once:
                 raise unreachable(trouble.reason) from trouble
-            _show_trouble(setting, screen, plain_reason(trouble.reason))
+            _show_outage(invocation, screen, plain_reason(trouble.reason))
         else:
             if first and sample.note and not sample.locks:
                 raise CommandError(
-                    f"cannot find out which locks there are: {sample.note}. Name those to "
-                    "watch: userlock watch ID …",
-                    USAGE,
+                    f"cannot list the locks: {sample.note}. To fix it: name the locks to watch, "
+                    "userlock watch ID …"
                 )
-            _show(setting, screen, sample, everything=everything)
+            _show(invocation, screen, sample, sample.select(everything=everything))
         if options.once:
             return FINE
         first = False
-        setting.console.clock.sleep(options.interval)
+        invocation.console.clock.sleep(options.interval)
 
 
-def _show(setting: Setting, screen: _Screen, sample: Sample, *, everything: bool) -> None:
-    chosen = sample.interesting(everything=everything)
-    if setting.json:
-        setting.console.document(_document(sample, chosen))
+def _show(
+    invocation: Invocation,
+    screen: _Screen,
+    sample: snapshot.Snapshot,
+    locks: list[snapshot.LockState],
+) -> None:
+    console = invocation.console
+    if invocation.json:
+        console.document(
+            {
+                "at": snapshot.timestamp(sample.wall),
+                "listed": len(sample.locks),
+                "held": sample.held,
+                "complete": not sample.note,
+                "note": plain_reason(sample.note),
+                "locks": [
+                    snapshot.facts(lock.name, lock.record, sample.wall, hashed=lock.hashed)
+                    for lock in locks
+                ],
+            }
+        )
         return
-    contended = sum(each.contended for each in chosen)
-    head = f"{time_of_day(sample.wall)}  {sample.held:,} held, {contended:,} contended"
-    _, lines = setting.console.size()
-    most = max(lines - 4, 1) if setting.console.live else len(chosen)
-    shown_rows = [_row(each, sample.wall) for each in chosen[:most]]
-    text = [f"{head}  {setting.url}"]
-    if shown_rows:
-        text += table(_COLUMNS, shown_rows, setting.console.columns - 1)
-    if len(chosen) > most:
-        text.append(f"… and {len(chosen) - most:,} more")
+    contended = sum(lock.contended for lock in locks)
+    counts = f"{sample.held:,} held, {contended:,} contended"
+    text = [f"{time_of_day(sample.wall)}  {counts}  {invocation.url}"]
+    most = max(console.size()[1] - 4, 1) if console.live else len(locks)
+    if locks:
+        rows = [_row(lock, sample.wall) for lock in locks[:most]]
+        text += table(_COLUMNS, rows, console.columns - 1)
+    if len(locks) > most:
+        text.append(f"… and {len(locks) - most:,} more")
     if sample.note:
         text.append(f"not complete: {plain_reason(sample.note)}")
     screen.draw(text)
 
 
-def _show_trouble(setting: Setting, screen: _Screen, reason: str) -> None:
-    wall = setting.console.clock.wall()
-    if setting.json:
-        setting.console.document(
-            {"at": survey.timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
+def _show_outage(invocation: Invocation, screen: _Screen, reason: str) -> None:
+    wall = invocation.console.clock.wall()
+    if invocation.json:
+        invocation.console.document(
+            {"at": snapshot.timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
         )
-        return
-    screen.draw([f"{time_of_day(wall)}  the store does not answer: {reason}"])
-
-
-def _row(seen: Seen, wall: float) -> list[str]:
-    record = seen.record
-    if record is None:
-        return [shown(seen.name), "(free)", "", "0", "", ""]
-    waiters = record.waiters()
-    following = waiters[0] if waiters else None
-    if record.free:
-        holder, held = "(free)", ""
-    elif survey.is_foreign(record):
-        holder, held = f"({survey.FOREIGN})", ""
     else:
-        holder = locks.who(record.holder.process, record.holder.request)
-        held = span(survey.held_seconds(record.holder, wall))
-    return [
-        shown(seen.name),
-        holder,
-        held,
-        str(len(waiters)),
-        span(seen.longest(wall)) if waiters else "",
-        "" if following is None else locks.who(following.process, following.request),
-    ]
+        screen.draw([f"{time_of_day(wall)}  the store does not answer: {reason}"])
 
 
-def _document(sample: Sample, chosen: list[Seen]) -> dict[str, Any]:
-    return {
-        "at": survey.timestamp(sample.wall),
-        "listed": len(sample.locks),
-        "held": sample.held,
-        "complete": not sample.note,
-        "note": plain_reason(sample.note),
-        "locks": [
-            survey.facts(each.name, each.record, sample.wall, hashed=each.hashed) for each in chosen
-        ],
-    }
+def _row(lock: snapshot.LockState, wall: float) -> list[str]:
+    record = lock.record
+    holder, held, waiters = "(free)", "", []
+    if record is not None:
+        waiters = record.waiters()
+        if not record.free and snapshot.is_foreign(record):
+            holder = f"({snapshot.FOREIGN})"
+        elif not record.free:
+            holder = name_of(record.holder.process, record.holder.request)
+            held = span(snapshot.held_seconds(record.holder, wall))
+    longest = span(lock.longest_wait(wall)) if waiters else ""
+    following = name_of(waiters[0].process, waiters[0].request) if waiters else ""
+    return [escaped(lock.name), holder, held, str(len(waiters)), longest, following]
 
 
 class _Screen:
-    """Writes each sample over the one before it where that can be done, else after it."""
+    """Draws each sample over the one before it, or appends it if the output is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -178,7 +166,7 @@ class _Screen:
         self._size = size
         lines = [line[: max(columns - 1, 1)] for line in lines[: max(height - 1, 1)]]
         self._drawn = len(lines)
-        # In one piece, each line cleared to its end: so that nothing flickers.
+        # Written at once, each line cleared to its end, so that nothing flickers.
         body = "".join(f"{line}\x1b[K\n" for line in lines)
         self._console.stdout.write(f"{begin}{body}\x1b[J")
         self._console.stdout.flush()

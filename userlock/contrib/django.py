@@ -1,4 +1,4 @@
-"""Django: a scope and an ndb context for each request.
+"""Integrate with Django: a scope and an ndb context for each request.
 
     # settings.py
     MIDDLEWARE = ["userlock.contrib.django.UserLockMiddleware", …]
@@ -10,8 +10,6 @@ Needs the extra `django` (`pip install userlock[django]`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any
 
 try:
     from django.conf import settings
@@ -22,7 +20,7 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.django needs Django: pip install 'userlock[django]'"
     ) from error
 
-from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
+from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestScope, close, finish_writes, log
 from userlock.errors import UserLockError, WriteViolation
 
@@ -31,44 +29,36 @@ class UserLockMiddleware:
     """Give each request of a Django project its ndb context and its lock scope.
 
     Put it first, or at least before all middleware that reads entities. The
-    setting `USERLOCK` is a dict of the arguments of
-    `userlock.contrib.flask.UserLock`, all optional; clients get the same answers,
-    and with `DEBUG` a `WriteViolation` is shown as any other bug. For synchronous
-    views; the locks of a request are released before a streamed response runs.
+    setting `USERLOCK` is a dict of the options of
+    `userlock.contrib.flask.UserLock`. Clients get the same answers; with
+    `DEBUG` a `WriteViolation` is raised. For synchronous views. The locks of a
+    request are released before a streamed response runs.
 
     Raises:
-        ImproperlyConfigured: when the server starts, for a setting that makes no sense.
+        ImproperlyConfigured: a setting is wrong. Raised when the server starts.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
-        options = dict(getattr(settings, "USERLOCK", {}))
         try:
-            self._contention_status = check_contention_status(options.pop("contention_status", 503))
-            self._surroundings = RequestScope(**options)
+            self._scope = RequestScope(**getattr(settings, "USERLOCK", {}))
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"USERLOCK: {error}") from error
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        stack: ExitStack = self._surroundings.open(
-            request.method or "", request.path, request.headers.__contains__
-        )
-        response: HttpResponse | None = None
+        stack = self._scope.open(request.method or "", request.path, request.headers.__contains__)
         failed: BaseException | None = None
         try:
             response = self._get_response(request)
-            # An answer that is an error already says more than this one would.
-            stale = finish_writes() if response.status_code < 500 else None
-            if stale is not None:
-                response = self._answer(stale)
-            return response
+            stale = finish_writes(response.status_code)
+            return response if stale is None else self._answer(stale)
         except BaseException as error:
             failed = error
             raise
         finally:
             close(stack, failed, request.path)
 
-    def process_exception(self, request: HttpRequest, exception: Exception) -> Any:
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Turn an exception that a view raises into a response."""
         if not isinstance(exception, ANSWERED):
             return None
@@ -79,5 +69,5 @@ class UserLockMiddleware:
         return self._answer(exception)
 
     def _answer(self, error: UserLockError) -> HttpResponse:
-        problem = problem_of(error, contention_status=self._contention_status)
+        problem = self._scope.problem_of(error)
         return HttpResponse(problem.body, status=problem.status, headers=problem.headers)

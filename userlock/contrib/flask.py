@@ -1,4 +1,4 @@
-"""Flask: a scope and an ndb context for each request, and a decorator for views.
+"""Integrate with Flask: a scope and an ndb context for each request, and a decorator for views.
 
 Needs the extra `flask` (`pip install userlock[flask]`).
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 try:
     import flask
@@ -20,19 +20,17 @@ except ImportError as error:  # pragma: no cover
     ) from error
 
 from userlock.contrib.inspector.pages import Authorise, Inspector
-from userlock.contrib.problems import ANSWERED, check_contention_status, problem_of
-from userlock.contrib.request_scope import RequestScope, close, finish_writes
+from userlock.contrib.problems import ANSWERED
+from userlock.contrib.request_scope import RequestOptions, RequestScope, close, finish_writes
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
-from userlock.lock.service import LockService
-from userlock.settings import Enforcement
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-#: Where a request keeps what is to be closed at its end. In its WSGI environment, because
-#: `flask.g` is shared by requests that one makes to its own app.
+#: The key of a request's stack in its WSGI environment. Not in `flask.g`, which requests that an
+#: app makes to itself share.
 _STACK = "userlock.stack"
 
 
@@ -40,65 +38,48 @@ class UserLock:
     """Give each request of a Flask app its ndb context and its lock scope.
 
     In a request, `with userlock.global_lock(user_id):` is all that a handler
-    needs. When the request ends, whatever happened, its locks are released.
+    needs. When the request ends, however it ends, its locks are released.
 
-    What the client gets, as problem documents of RFC 9457
-    (`userlock.contrib.problems`): 503 and Retry-After for `LockTimeout` and
-    `LockServiceUnavailable`, 409 and Retry-After for `StaleWriteError`; where a
-    write is in doubt (`CommitInDoubt`, `StaleWriteError.may_have_landed`) 500
-    and no Retry-After, since the request must not just be sent again. A
-    `WriteViolation` is a bug: it is logged in full, and answered with 500 that
-    tells nothing of it. In debugging and testing it is raised instead. An app's
-    own error handlers for these classes, in blueprints or registered later,
-    come first.
+    Errors become problem documents of RFC 9457 (`userlock.contrib.problems`):
+    503 and Retry-After for `LockTimeout` and `LockServiceUnavailable`, 409 and
+    Retry-After for `StaleWriteError`. If a write is in doubt (`CommitInDoubt`,
+    `StaleWriteError.may_have_landed`), the answer is 500 without Retry-After:
+    the request must not just be sent again. A `WriteViolation` is a bug. It is
+    logged in full and answered with 500 without details; in debugging and
+    testing it is raised. An app's own error handlers for these classes, in
+    blueprints or registered later, come first.
 
     Args:
         app: the Flask app; or call `init_app` later.
+        inspector: pages for operators (`userlock.contrib.inspector.Inspector`), or just the
+            function that decides who may see them. None: there are none.
         client: the `ndb.Client` to open contexts with, or a function that makes it (called
             once in each process, on its first request: gRPC channels do not survive a fork).
             None: the app opens contexts itself.
-        service: where locks come from; by default the configured service.
+        service: the lock service; by default the configured one.
         batch_prefixes: URL paths that begin with one of these are batch work. So are, on App
-            Engine, requests of its task queues and cron. Others with a header of theirs, of
-            Cloud Tasks or of Cloud Scheduler have batch priority, but are no batch work for
-            `WritePolicy.BATCH_ONLY`: anybody can send it.
+            Engine, requests of its task queues and cron. Other requests with their headers, or
+            with those of Cloud Tasks or Cloud Scheduler, have batch priority, but are no batch
+            work for `WritePolicy.BATCH_ONLY`: anybody can send these headers.
         trusted_headers: names of headers that make a request batch work, too, as
-            "X-CloudTasks-QueueName" where nobody but the queue can reach the service, or send it.
+            "X-CloudTasks-QueueName" if only the queue can reach the service, or send it.
         enforcement: `raise`, `log` or `off`; by default as configured.
         fencing: whether Datastore refuses stale writes; by default as configured.
-        context_options: for `client.context()`, for instance a global cache.
+        context_options: options for `client.context()`, for instance a global cache.
         contention_status: the answer to `LockTimeout`: 503 or 409.
-        inspector: pages for operators (`userlock.contrib.inspector.Inspector`), or just the
-            function that says who may see them. None: there are none.
     """
 
     def __init__(
         self,
         app: flask.Flask | None = None,
         *,
-        client: Any = None,
-        service: LockService | None = None,
-        batch_prefixes: Iterable[str] = (),
-        trusted_headers: Iterable[str] = (),
-        enforcement: Enforcement | str | None = None,
-        fencing: bool | None = None,
-        context_options: dict[str, Any] | None = None,
-        contention_status: int = 503,
         inspector: Inspector | Authorise | None = None,
+        **options: Unpack[RequestOptions],
     ) -> None:
         if inspector is not None and not isinstance(inspector, Inspector):
             inspector = Inspector(inspector)
         self._inspector = inspector
-        self._surroundings = RequestScope(
-            client=client,
-            service=service,
-            batch_prefixes=batch_prefixes,
-            trusted_headers=trusted_headers,
-            enforcement=enforcement,
-            fencing=fencing,
-            context_options=context_options,
-        )
-        self._contention_status = check_contention_status(contention_status)
+        self._scope = RequestScope(**options)
         if app is not None:
             self.init_app(app)
 
@@ -111,23 +92,18 @@ class UserLock:
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
         if self._inspector is not None:
-            self._inspector.init_app(app, self._surroundings.service)
+            self._inspector.init_app(app, self._scope.service)
 
     def _open(self) -> None:
         request = flask.request
-        request.environ[_STACK] = self._surroundings.open(
+        request.environ[_STACK] = self._scope.open(
             request.method, request.path, request.headers.__contains__
         )
 
     def _finish(self, response: flask.Response) -> flask.Response:
-        """Writes under locks that the handler did not leave itself land before the answer."""
-        # An answer that is an error already says more than this one would;
-        # what goes wrong with its writes is logged when the scope ends.
-        if response.status_code < 500:
-            error = finish_writes()
-            if error is not None:
-                return self._answer(error)
-        return response
+        """Wait for writes under locks that the handler has not left itself."""
+        stale = finish_writes(response.status_code)
+        return response if stale is None else self._answer(stale)
 
     @staticmethod
     def _close(error: BaseException | None) -> None:
@@ -142,7 +118,7 @@ class UserLock:
                 raise error
             app.log_exception((type(error), error, cast(TracebackType, error.__traceback__)))
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
-        problem = problem_of(error, contention_status=self._contention_status)
+        problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)
 
 
@@ -161,32 +137,33 @@ def user_lock(
         @user_lock("user_id")                     # from the route
         def add_points(user_id): ...
 
-        @user_lock(session="user_id")             # from the session; 401 where it has none
-        @user_lock(lambda: flask.g.user.id)       # from anywhere, in the request
+        @user_lock(session="user_id")             # from the session; 401 if it has none
+        @user_lock(lambda: flask.g.user.id)       # from a function, called in the request
 
     Also for methods of class-based views, in their `decorators`, and for async
-    views (the wait blocks the view's event loop, which in Flask is its alone).
-    The lock is released when the view returns: a streamed response runs without.
+    views (waiting blocks the view's event loop, which in Flask serves only this
+    view). The lock is released when the view returns: a streamed response runs
+    without it.
 
     Args:
         source: the name of an argument of the route, or a function without arguments that
-            gives the lock id.
-        session: the key in `flask.session`, instead.
-        wait_timeout: as in `userlock.global_lock`.
-        lock_timeout: as there.
-        priority: as there.
-        heartbeat: as there.
+            returns the lock id.
+        session: the key in `flask.session`, instead of `source`.
+        wait_timeout: as in `userlock.global_lock`, like the following.
+        lock_timeout: the length of the lease.
+        priority: the priority.
+        heartbeat: whether the lease is renewed.
 
     Raises:
-        TypeError: at once, for anything else than one source.
-        ConfigurationError: in the request, when its route has no such argument.
+        TypeError: not exactly one source is given. Raised at once.
+        ConfigurationError: the route has no such argument. Raised in the request.
     """
     if (source is None) == (session is None) or not (
         isinstance(session, str) or isinstance(source, str) or callable(source)
     ):
         raise TypeError(
-            "user_lock takes the name of a route's argument, a function that gives the lock id, "
-            "or session='its key in the session'"
+            "user_lock takes the name of a route's argument, a function that returns the lock "
+            "id, or session='its key in the session'"
         )
 
     def lock() -> global_lock:

@@ -1,8 +1,8 @@
-"""OpenTelemetry: metrics of waits, holds and mistakes, and a span for each lock that is taken.
+"""Report locks to OpenTelemetry: metrics of waits, holds and mistakes, a span for each acquisition.
 
-Needs the extra `otel` (`pip install userlock[otel]`), which brings the API
-alone. What becomes of the data is up to the SDK that the app sets up; without
-one, everything here does nothing.
+Needs the extra `otel` (`pip install userlock[otel]`), which installs only the
+API. The SDK that the app sets up decides what happens to the data. Without an
+SDK, this module does nothing.
 
     from userlock.contrib.opentelemetry import instrument
     instrument()                      # once in each process
@@ -11,35 +11,33 @@ Metrics (durations in seconds):
 
     userlock.wait.duration   histogram    from the call to its end: by outcome, priority, contended
     userlock.hold.duration   histogram    from the grant to the release: by outcome
-    userlock.acquisitions    counter      "acquired", "degraded" (without the store's word),
-                                          "timed_out", "unavailable" (the store did not answer, and
-                                          the policy is to fail) or "deadlock" (gave way in a circle
-                                          of waiters): by outcome, priority, contended
+    userlock.acquisitions    counter      "acquired", "degraded" (without the store), "timed_out",
+                                          "unavailable" (the store did not answer, and the policy
+                                          is to fail) or "deadlock": by outcome, priority,
+                                          contended
     userlock.releases        counter      "released", "released_degraded", "not_confirmed" or
                                           "lost": by outcome
-    userlock.confirmations   counter      degraded locks, once the store answers again: "confirmed",
-                                          or "conflict" (it is another's): by outcome
-    userlock.breaks          counter      leases that an operator of this process ended
-    userlock.inversions      counter      second locks that were taken out of order
+    userlock.confirmations   counter      degraded locks when the store answers again: "confirmed",
+                                          or "conflict" (another request holds it): by outcome
+    userlock.breaks          counter      leases that an operator ended in this process
     userlock.violations      counter      writes that slipped past their lock: by error.type,
                                           enforced
     userlock.stale_writes    counter      writes refused at the commit: by error.type
 
-Their attributes (`userlock.outcome`, `userlock.priority`, `userlock.contended`,
-`userlock.enforced`, and OpenTelemetry's own `error.type`) have a handful of
-values each, so they make few time series. Lock ids are never among them.
+The attributes (`userlock.outcome`, `userlock.priority`, `userlock.contended`,
+`userlock.enforced`, and OpenTelemetry's own `error.type`) have few values each,
+so there are few time series. Lock ids are never among them.
 
-Spans are named `userlock.acquire`, belong to the trace of whoever asked for
-the lock, and last from the call to its end, also where the lock was not to be
-had (their status is then an error). They are made when the wait is over, so what
-happens within it is not their child. Attributes: `userlock.outcome`,
-`userlock.priority`, `userlock.attempts`, `userlock.contended`, and
-`userlock.blocked_by`, which names the request and the process of the holder
-that was waited for, as the log does.
+Spans are named `userlock.acquire`, belong to the trace of the request, and last
+from the call to its end, also if the lock was not acquired (status: error).
+They are made when the wait is over, so they have no children. Attributes:
+`userlock.outcome`, `userlock.priority`, `userlock.attempts`,
+`userlock.contended`, and `userlock.blocked_by`: the request and the process of
+the first holder, as in the log.
 
-Personal data: a lock id is normally a user's, so spans say nothing of it
-unless `lock_id=` says how; `hashed(key)` gives what can be compared, but not
-guessed. A request's path can contain ids too: `blocked_by=False` leaves it out.
+Personal data: a lock id is normally a user's id, so spans contain none unless
+`lock_id=` says how; `hashed(key)` gives digests that can be compared, but not
+guessed. The path of a request can contain ids too: `blocked_by=False` omits it.
 
 Names follow OpenTelemetry's rules for naming and for metrics
 (https://opentelemetry.io/docs/specs/semconv/general/naming/, .../metrics/).
@@ -77,8 +75,8 @@ from userlock.events import (
     Violation,
 )
 
-#: Edges of the histograms' buckets, in seconds. A lock that is free takes well under a
-#: millisecond or two; waits and leases end at a minute.
+#: Bounds of the histograms' buckets, in seconds. A free lock takes a millisecond or two at most;
+#: waits and leases end at a minute.
 BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0),
@@ -86,18 +84,31 @@ BUCKETS = (
 
 _NAME = "userlock"
 
-#: How releases end, in the words of the events and in those of the metrics.
+_HISTOGRAMS = (
+    ("userlock.wait.duration", "Time from the call to the lock, or to the end of the wait."),
+    ("userlock.hold.duration", "Time from the grant of a lock to its release."),
+)
+_COUNTERS = (
+    ("userlock.acquisitions", "{acquisition}", "Calls that asked for a lock."),
+    ("userlock.releases", "{release}", "Locks that were released or lost."),
+    ("userlock.confirmations", "{confirmation}", "Degraded locks, when the store answers again."),
+    ("userlock.breaks", "{break}", "Leases that an operator ended."),
+    ("userlock.violations", "{violation}", "Writes that slipped past their lock."),
+    ("userlock.stale_writes", "{write}", "Stale writes that were refused at the commit."),
+)
+
+#: The outcomes of releases, as events and as metrics name them.
 _RELEASES = {
     "released": "released",
     "released (degraded)": "released_degraded",
     "left (not confirmed)": "not_confirmed",
 }
 
-#: Acquisitions that ended without the lock, and what their spans say.
+#: The outcomes of acquisitions without the lock: the error, and the status of the span.
 _FAILURES = {
-    "timed_out": "the lock was not free within the wait",
-    "unavailable": "the lease store did not answer",
-    "deadlock": "waiting for the lock would never have ended",
+    "timed_out": ("LockTimeout", "the lock was not free within the wait"),
+    "unavailable": ("LockServiceUnavailable", "the lease store did not answer"),
+    "deadlock": ("DeadlockDetected", "waiting for the lock would never have ended"),
 }
 
 _Attributes = dict[str, str | bool | int | float]
@@ -111,15 +122,12 @@ def instrument(
     lock_id: Callable[[str], str] | None = None,
     blocked_by: bool = True,
 ) -> OpenTelemetryListener:
-    """Report what happens to locks from now on. Call it once: each call reports everything again.
+    """Report lock events from now on. Call it once: each call reports everything again.
 
     Args:
-        listeners: whose events; by default the process-wide ones, which every lock service and
-            the model layer tell unless they were given others.
-        meter_provider: as `OpenTelemetryListener` takes it, like what follows.
-        tracer_provider: where spans go.
-        lock_id: how spans name a lock.
-        blocked_by: whether spans name the holder that was waited for.
+        listeners: the listeners to join; by default those of the process, to which every lock
+            service and the model layer report unless they were given others.
+        meter_provider, tracer_provider, lock_id, blocked_by: as for `OpenTelemetryListener`.
 
     Returns:
         The listener that was added.
@@ -135,14 +143,14 @@ def instrument(
 
 
 def hashed(key: bytes) -> Callable[[str], str]:
-    """For `lock_id=`: 16 hexadecimal digits that are the same for the same lock.
+    """Return a function for `lock_id=`: 16 hexadecimal digits, the same for the same lock.
 
     Args:
-        key: a secret of the app, the same in all its processes. Without one, the few millions
-            of ids that there are could be tried one after the other.
+        key: a secret of the app, the same in all its processes. Without a secret, all possible
+            ids could be tried.
 
     Raises:
-        ValueError: an empty key.
+        ValueError: the key is empty.
     """
     if not key:
         raise ValueError("hashed() needs a secret key: lock ids without one can be guessed")
@@ -157,16 +165,16 @@ def hashed(key: bytes) -> Callable[[str], str]:
 class OpenTelemetryListener:
     """A listener that turns events into metrics and spans. Thread-safe.
 
-    Events that it does not know it passes over. It is called by the thread that
-    asked for the lock, so it finds the current trace there.
+    It ignores unknown events. The thread that asked for the lock calls it, so
+    it finds the current trace there.
 
     Args:
-        meter_provider: where metrics go; by default the global one.
-        tracer_provider: where spans go; by default the global one.
-        lock_id: what spans say for a lock id (`userlock.lock_id`); by default nothing. `hashed`
-            makes such a function; `str` gives the id as it is.
+        meter_provider: the receiver of metrics; by default the global one.
+        tracer_provider: the receiver of spans; by default the global one.
+        lock_id: makes the name of a lock in spans (`userlock.lock_id`) from its id; by default
+            spans have none. `hashed` makes such a function; `str` gives the id itself.
         blocked_by: whether spans name the holder that was waited for.
-        time_ns: the time, in nanoseconds since 1970.
+        time_ns: returns the time in nanoseconds since 1970.
     """
 
     def __init__(
@@ -183,75 +191,48 @@ class OpenTelemetryListener:
         self._time_ns = time_ns
         self._tracer = trace.get_tracer(_NAME, __version__, tracer_provider)
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
-        self._waits = meter.create_histogram(
-            "userlock.wait.duration",
-            unit="s",
-            description="Time from asking for a lock to having it or giving up.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
-        )
-        self._holds = meter.create_histogram(
-            "userlock.hold.duration",
-            unit="s",
-            description="Time from the grant of a lock to its release.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
-        )
-        self._acquisitions = meter.create_counter(
-            "userlock.acquisitions", unit="{acquisition}", description="Locks that were asked for."
-        )
-        self._releases = meter.create_counter(
-            "userlock.releases", unit="{release}", description="Locks that were given back or lost."
-        )
-        self._confirmations = meter.create_counter(
-            "userlock.confirmations",
-            unit="{confirmation}",
-            description="Locks taken without the store's word, once it answered again.",
-        )
-        self._breaks = meter.create_counter(
-            "userlock.breaks", unit="{break}", description="Leases that an operator ended."
-        )
-        self._violations = meter.create_counter(
-            "userlock.violations",
-            unit="{violation}",
-            description="Writes that slipped past their lock.",
-        )
-        self._stale_writes = meter.create_counter(
-            "userlock.stale_writes",
-            unit="{write}",
-            description="Writes that were refused at the commit, because somebody wrote first.",
-        )
+        self._durations = {
+            name: meter.create_histogram(
+                name, unit="s", description=text, explicit_bucket_boundaries_advisory=BUCKETS
+            )
+            for name, text in _HISTOGRAMS
+        }
+        self._counters = {
+            name: meter.create_counter(name, unit=unit, description=text)
+            for name, unit, text in _COUNTERS
+        }
 
     def __call__(self, event: Event) -> None:
         match event:
             case Acquired():
-                self._asked(
-                    event,
-                    "degraded" if event.degraded else "acquired",
-                    {"userlock.attempts": event.attempts},
-                )
+                outcome = "degraded" if event.degraded else "acquired"
+                self._acquisition(event, outcome, {"userlock.attempts": event.attempts})
             case TimedOut():
-                self._asked(event, "timed_out", {"error.type": "LockTimeout"})
+                self._acquisition(event, "timed_out", {})
             case Unavailable():
-                self._asked(event, "unavailable", {"error.type": "LockServiceUnavailable"})
+                self._acquisition(event, "unavailable", {})
             case Deadlock():
-                self._asked(event, "deadlock", {"error.type": "DeadlockDetected"})
+                self._acquisition(event, "deadlock", {})
             case Released():
-                self._let_go(event, _RELEASES.get(event.outcome, "other"))
+                self._release(event, _RELEASES.get(event.outcome, "other"))
             case LeaseLost():
-                self._let_go(event, "lost")
+                self._release(event, "lost")
             case Confirmed():
-                self._confirmations.add(1, {"userlock.outcome": "confirmed"})
+                self._count("userlock.confirmations", {"userlock.outcome": "confirmed"})
             case Conflict():
-                self._confirmations.add(1, {"userlock.outcome": "conflict"})
+                self._count("userlock.confirmations", {"userlock.outcome": "conflict"})
             case Broken():
-                self._breaks.add(1)
+                self._count("userlock.breaks", {})
             case Violation():
-                self._violations.add(
-                    1, {"error.type": _kind(event.error), "userlock.enforced": event.enforced}
-                )
+                error = {"error.type": type(event.error).__name__}
+                self._count("userlock.violations", {**error, "userlock.enforced": event.enforced})
             case StaleWrite():
-                self._stale_writes.add(1, {"error.type": _kind(event.error)})
+                self._count("userlock.stale_writes", {"error.type": type(event.error).__name__})
 
-    def _asked(
+    def _count(self, name: str, attributes: _Attributes) -> None:
+        self._counters[name].add(1, attributes)
+
+    def _acquisition(
         self,
         event: Acquired | TimedOut | Unavailable | Deadlock,
         outcome: str,
@@ -262,31 +243,30 @@ class OpenTelemetryListener:
             "userlock.priority": event.priority,
             "userlock.contended": bool(event.blocked_by),
         }
-        self._acquisitions.add(1, common)
-        self._waits.record(event.waited_seconds, common)
-        described = {**common, **details}
+        self._count("userlock.acquisitions", common)
+        self._durations["userlock.wait.duration"].record(event.waited_seconds, common)
+        error, status = _FAILURES.get(outcome, ("", ""))
+        attributes = {**common, **details}
+        if error:
+            attributes["error.type"] = error
         if self._blocked_by and event.blocked_by:
-            described["userlock.blocked_by"] = event.blocked_by
+            attributes["userlock.blocked_by"] = event.blocked_by
         if self._lock_id is not None and event.lock_id is not None:
             # A lone surrogate could not be exported.
             name = self._lock_id(event.lock_id).encode("utf-8", "replace").decode()
-            described["userlock.lock_id"] = name
+            attributes["userlock.lock_id"] = name
         ended = self._time_ns()
-        # All at the start, where samplers look at it.
+        # With all attributes at the start, where samplers read them.
         span = self._tracer.start_span(
             "userlock.acquire",
-            attributes=described,
+            attributes=attributes,
             start_time=ended - round(event.waited_seconds * 1e9),
         )
-        if outcome in _FAILURES:
-            span.set_status(trace.StatusCode.ERROR, _FAILURES[outcome])
+        if error:
+            span.set_status(trace.StatusCode.ERROR, status)
         span.end(ended)
 
-    def _let_go(self, event: Released | LeaseLost, outcome: str) -> None:
+    def _release(self, event: Released | LeaseLost, outcome: str) -> None:
         attributes: _Attributes = {"userlock.outcome": outcome}
-        self._releases.add(1, attributes)
-        self._holds.record(event.held_seconds, attributes)
-
-
-def _kind(error: Exception) -> str:
-    return type(error).__name__
+        self._count("userlock.releases", attributes)
+        self._durations["userlock.hold.duration"].record(event.held_seconds, attributes)

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457) for clients of requests that fail because of a lock.
+"""Describe requests that fail because of a lock, as problem documents (RFC 9457).
 
     HTTP/1.1 503 Service Unavailable
     Content-Type: application/problem+json
@@ -8,8 +8,7 @@
      "detail": "Another request for the same user is still running. Try again in a moment.",
      "error": "LockTimeout", "lock_id": "ann", "waited_seconds": 5.002}
 
-Who holds a lock, which servers are down and where the code is are for the log,
-not for whoever sent the request.
+The holder, the servers and the call sites are for the log, not for the client.
 """
 
 from __future__ import annotations
@@ -28,10 +27,8 @@ from userlock.errors import (
     WriteViolation,
 )
 
-MEDIA_TYPE = "application/problem+json"
-#: What answers are made of; other errors of the library are left to the app.
+#: The errors that become problem documents. Other errors of the library are left to the app.
 ANSWERED = (LockTimeout, LockServiceUnavailable, StaleWriteError, CommitInDoubt, WriteViolation)
-_CONTENTION = (503, 409)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,11 +37,11 @@ class Problem:
 
     Attributes:
         status: the HTTP status.
-        detail: for people.
+        detail: a text for people.
         error: the name of the error's class, for programs.
-        retry_after: when to try again, in seconds; None where the request must not just be sent
-            again.
-        facts: what else programs may want to know.
+        retry_after: the seconds after which to try again; None if the request must not just be
+            sent again.
+        facts: further facts for programs.
     """
 
     status: int
@@ -55,13 +52,13 @@ class Problem:
 
     @property
     def title(self) -> str:
-        """The status in words, as RFC 9457 wants it where a problem has no type of its own."""
+        """Return the status in words, as RFC 9457 requires of problems without a type."""
         return http.HTTPStatus(self.status).phrase
 
     @property
     def headers(self) -> dict[str, str]:
-        """Content-Type, and Retry-After."""
-        found = {"Content-Type": MEDIA_TYPE}
+        """Return Content-Type and Retry-After."""
+        found = {"Content-Type": "application/problem+json"}
         if self.retry_after is not None:
             found["Retry-After"] = str(self.retry_after)
         return found
@@ -79,65 +76,41 @@ class Problem:
         return json.dumps(document).encode()
 
 
-def check_contention_status(status: int) -> int:
-    """`status`, if a client may be told so that it did not get a lock in time.
-
-    Raises:
-        ValueError: it may not.
-    """
-    if status not in _CONTENTION:
-        raise ValueError(f"contention_status must be 503 or 409, not {status!r:.100}")
-    return status
-
-
 def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem:
     """Return the answer to a request that failed.
 
     Args:
         error: one of `ANSWERED`.
-        contention_status: for a lock that was not to be had in time. 503 is what many client
-            libraries retry by themselves; 409 does not count as an outage of the service.
+        contention_status: the status for a lock that was not free in time. Many client
+            libraries retry 503 by themselves; 409 does not count as an outage of the service.
     """
-    name = type(error).__name__
+    retry_after: int | None = None
     match error:
         case LockTimeout():
-            return Problem(
-                status=contention_status,
-                detail="Another request for the same user is still running. Try again in a moment.",
-                error=name,
-                retry_after=1,
-                facts={
-                    "lock_id": error.lock_id,
-                    "waited_seconds": round(error.waited_seconds, 3),
-                },
-            )
+            status, retry_after = contention_status, 1
+            detail = "Another request for the same user is still running. Try again in a moment."
         case LockServiceUnavailable():
-            return Problem(
-                status=503,
-                detail="The lock service is not available. Try again in a moment.",
-                error=name,
-                retry_after=1,
-                facts={"lock_id": error.lock_id},
-            )
+            status, retry_after = 503, 1
+            detail = "The lock service is not available. Try again in a moment."
         case StaleWriteError(may_have_landed=False):
-            return Problem(
-                status=409,
-                detail="The data was changed by another request. Nothing was overwritten; "
-                "try again.",
-                error=name,
-                retry_after=0,
-                facts={"lock_id": error.lock_id},
-            )
+            status, retry_after = 409, 0
+            detail = "The data was changed by another request. Nothing was overwritten; try again."
         case StaleWriteError() | CommitInDoubt():
-            return Problem(
-                status=500,
-                detail="It is not known whether the change was made. Look before you try again.",
-                error=name,
-                facts={"lock_id": error.lock_id},
-            )
+            status = 500
+            detail = "It is not known whether the change was made. Look before you try again."
         case _:
             return Problem(
                 status=500,
                 detail="The server made a mistake, which has been logged.",
                 error="InternalServerError",
             )
+    facts: dict[str, Any] = {"lock_id": error.lock_id}
+    if isinstance(error, LockTimeout):
+        facts["waited_seconds"] = round(error.waited_seconds, 3)
+    return Problem(
+        status=status,
+        detail=detail,
+        error=type(error).__name__,
+        retry_after=retry_after,
+        facts=facts,
+    )

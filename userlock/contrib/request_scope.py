@@ -1,4 +1,4 @@
-"""The surroundings of a web request: an ndb context, a lock scope, a priority."""
+"""Give a web request its ndb context, its lock scope and its priority."""
 
 from __future__ import annotations
 
@@ -6,44 +6,49 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypedDict
 
 from google.cloud.ndb.context import get_context
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
-from userlock.errors import StaleWriteError
+from userlock.contrib.problems import Problem, problem_of
+from userlock.errors import StaleWriteError, UserLockError
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
-from userlock.settings import Enforcement, make_settings
+from userlock.settings import Enforcement
 
 log = logging.getLogger(__name__)
 
-#: App Engine takes these away from requests of anybody else. Anywhere else, anybody can send them.
+#: App Engine removes these from foreign requests. On other platforms anybody can send them.
 APP_ENGINE_HEADERS = ("X-AppEngine-QueueName", "X-AppEngine-Cron")
 
-#: Set by Google's task queues and schedulers. Whoever sends one waits longer, behind everybody
-#: else; so a public service loses at most a worker's time, and may believe them all.
+#: Set by Google's task queues and schedulers. A forged one only makes its request wait longer,
+#: behind all others. A public service loses at most a worker's time, and may trust them.
 BATCH_HEADERS = (*APP_ENGINE_HEADERS, "X-CloudTasks-QueueName", "X-CloudScheduler")
 
 
-class RequestScope:
-    """Opens what each request of an app has around it. Thread-safe.
+class RequestOptions(TypedDict, total=False):
+    """The options of the web integrations: those of `RequestScope`."""
 
-    Args:
-        client: the `ndb.Client` to open contexts with, or a function that makes it (called
-            once in each process, on its first request: gRPC channels do not survive a fork).
-            None: the app opens contexts itself.
-        service: where locks come from; by default the configured service.
-        batch_prefixes: URL paths that begin with one of these are batch work.
-        trusted_headers: so are requests with one of these headers.
-        enforcement: `raise`, `log` or `off`; by default as configured.
-        fencing: whether Datastore refuses stale writes; by default as configured.
-        context_options: for `client.context()`, for instance a global cache.
+    client: Any
+    service: LockService | None
+    batch_prefixes: Iterable[str]
+    trusted_headers: Iterable[str]
+    enforcement: Enforcement | str | None
+    fencing: bool | None
+    context_options: dict[str, Any] | None
+    contention_status: int
+
+
+class RequestScope:
+    """Opens the ndb context and the lock scope of each request. Thread-safe.
+
+    `userlock.contrib.flask.UserLock` documents the options.
 
     Attributes:
-        service: as given; None for the configured one.
+        service: as given; None for the configured service.
     """
 
     def __init__(
@@ -56,48 +61,47 @@ class RequestScope:
         enforcement: Enforcement | str | None = None,
         fencing: bool | None = None,
         context_options: dict[str, Any] | None = None,
+        contention_status: int = 503,
     ) -> None:
         if isinstance(batch_prefixes, str):
             raise TypeError("batch_prefixes must be a list of paths, not one string")
         if isinstance(trusted_headers, str):
             raise TypeError("trusted_headers must be a list of names, not one string")
+        if contention_status not in (503, 409):
+            raise ValueError(f"contention_status must be 503 or 409, not {contention_status!r:.99}")
         self._client = client
         self._made: tuple[int, Any] = (0, None)
         self.service = None if service is None else check_service(service)
         self._batch_prefixes = tuple(batch_prefixes)
         self._trusted_headers = tuple(trusted_headers)
-        if _on_app_engine():
+        if any(os.environ.get(name) for name in ("GAE_APPLICATION", "GAE_ENV")):  # on App Engine
             self._trusted_headers += APP_ENGINE_HEADERS
-        self._enforcement = None if enforcement is None else Enforcement.of(enforcement)
-        self._fencing = fencing
+        self._settings = {"enforcement": enforcement, "fencing": fencing}
+        defaults.settings.changed(**self._settings)  # refuses unknown modes at once
         self._context_options = context_options or {}
+        self._contention_status = contention_status
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> Priority:
-        """Return a request's priority. Any client may send the header: batch waits longer."""
+        """Return a request's priority. Any client may send the headers: batch only waits longer."""
         if self.is_batch_work(path, has_header) or any(map(has_header, BATCH_HEADERS)):
             return Priority.BATCH
         return Priority.INTERACTIVE
 
     def is_batch_work(self, path: str, has_header: Callable[[str], bool]) -> bool:
-        """Return whether a request may write batch-only models. Its own claims do not count."""
+        """Return whether a request may write batch-only models. Needs a trusted header."""
         return path.startswith(self._batch_prefixes) or any(map(has_header, self._trusted_headers))
 
     def open(self, method: str, path: str, has_header: Callable[[str], bool]) -> ExitStack:
-        """Open the context and the scope; closing what this returns releases all locks."""
+        """Open the context and the scope. Closing the returned stack releases all locks."""
         with ExitStack() as stack:
             client = self._client_of_this_process()
-            # Inside a context that is open already (a test's, or an outer
-            # request's) ndb would refuse another one.
+            # Inside an open context (of a test, or an outer request) ndb would refuse another.
             if client is not None and get_context(False) is None:
                 stack.enter_context(client.context(**self._context_options))
             opened = stack.enter_context(
                 scope(
                     self.service or default_service(),
-                    settings=make_settings(
-                        defaults.settings,
-                        enforcement=self._enforcement,
-                        fencing=self._fencing,
-                    ),
+                    settings=defaults.settings.changed(**self._settings),
                     priority=self.priority_of(path, has_header),
                     request=f"{method} {path}",
                 )
@@ -114,18 +118,23 @@ class RequestScope:
             self._made = os.getpid(), client
         return client
 
+    def problem_of(self, error: UserLockError) -> Problem:
+        """Return the answer to a request that failed."""
+        return problem_of(error, contention_status=self._contention_status)
 
-def _on_app_engine() -> bool:
-    """Return whether App Engine runs this process. Its runtimes set these variables."""
-    return any(os.environ.get(name) for name in ("GAE_APPLICATION", "GAE_ENV"))
 
+def finish_writes(status: int = 200) -> StaleWriteError | None:
+    """Wait for the writes of a request before its answer goes out, so that no failure is hidden.
 
-def finish_writes() -> StaleWriteError | None:
-    """Have the writes land that were begun under locks which are still held, or under none.
+    Waits for writes under locks that are still held, and under none. An answer
+    with an error status goes out as it is, as it says more than a failed write
+    would; that is logged when the scope ends.
 
-    Called before an answer goes out, so that a failed write does not end in a
-    success answer.
+    Returns:
+        The error of a write that failed.
     """
+    if status >= 500:
+        return None
     current = current_scope()
     try:
         if current is not None:
@@ -137,13 +146,12 @@ def finish_writes() -> StaleWriteError | None:
 
 
 def close(stack: ExitStack, error: BaseException | None, path: str) -> None:
-    """Close what `RequestScope.open` has opened, when the answer is decided."""
+    """Close the stack of `RequestScope.open` when the answer is decided."""
     try:
-        stack.__exit__(
-            None if error is None else type(error),
-            error,
-            None if error is None else error.__traceback__,
-        )
+        if error is None:
+            stack.close()
+        else:
+            stack.__exit__(type(error), error, error.__traceback__)
     except Exception:
-        # Raised here, the answer would be lost with the rest.
+        # Raised here, the error would replace the answer.
         log.exception("a write of %s failed after its answer", path)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope
-from userlock.lock.blocks import Entries, decorated
 from userlock.lock.held_lock import HeldLock, running_code
 from userlock.lock.lease import (
     Holder,
@@ -21,7 +21,6 @@ from userlock.lock.lease import (
 from userlock.lock.record import Waiter
 from userlock.lock.scope import (
     LockScope,
-    current,
     current_scope,
     default_service,
     defaults,
@@ -32,9 +31,83 @@ from userlock.lock.service import LockService
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_T = TypeVar("_T")
 
 
-class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_id):`)
+class _Block(Generic[_T]):
+    """A context manager that can be entered many times, by many threads and tasks; a decorator."""
+
+    def __init__(self) -> None:
+        # Each thread and task changes its own list only.
+        self._inside: dict[tuple[int, int], list[_T]] = {}
+
+    def _push(self, entry: _T) -> None:
+        """Note that this thread and task has entered."""
+        self._inside.setdefault(running_code(), []).append(entry)
+
+    def _pop(self) -> _T:
+        """Return the latest entry of this thread and task, or of the one a generator came from."""
+        me = running_code()
+        if me not in self._inside:
+            me = next(iter(self._inside))
+        mine = self._inside[me]
+        entry = mine.pop()
+        if not mine:
+            del self._inside[me]
+        return entry
+
+    def __enter__(self) -> object:
+        raise NotImplementedError
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        raise NotImplementedError
+
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Return `function`, each call of it inside the block.
+
+        Raises:
+            TypeError: at once, or at the call, for code that would run after the block is left.
+        """
+        if (
+            inspect.isgeneratorfunction(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            raise self._not_while_locked(function)
+
+        @functools.wraps(function)
+        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with self:
+                result = function(*args, **kwargs)
+                if _is_still_to_run(result):
+                    raise self._not_while_locked(function)
+                return result
+
+        return locked
+
+    def _not_while_locked(self, function: Callable[..., object]) -> TypeError:
+        statement = type(self).__name__
+        return TypeError(
+            f"{statement} cannot decorate {getattr(function, '__qualname__', function)}: what it "
+            f"returns would run after the lock is released (a generator, coroutine, tasklet or "
+            f"future). To fix it: use `with userlock.{statement}(…):` inside it"
+        )
+
+
+def _is_still_to_run(result: object) -> bool:
+    """Return whether a result is code that would run later, without the lock."""
+    if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
+        return True
+    done = getattr(result, "done", None)  # a future, of ndb or of another library
+    return callable(done) and callable(getattr(result, "result", None)) and not done()
+
+
+class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a statement: `with global_lock(user_id):`)
     """Hold the lock for a block, or for each call of a function.
 
     `with userlock.global_lock(user_id, wait_timeout=5):` or, as a decorator,
@@ -43,29 +116,29 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
     and inside a transaction only when the transaction is over.
 
     Args:
-        lock_id: what to lock: a non-empty string (or int), normally the user's id.
+        lock_id: the lock: a non-empty string (or int), normally the user's id.
         wait_timeout: longest wait in seconds, 0 to try once; by default 10 for interactive
             requests and 60 for batch.
         lock_timeout: length of the lease in seconds, by default 60. A crashed holder keeps
             others out for this long, and until the server's clock shows it: with memcached one
             to three seconds more as a rule, five at most, with other stores up to two.
-        priority: `interactive` or `batch`; by default what the scope says.
+        priority: `interactive` or `batch`; by default the scope's.
         heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
             renewed in the background for as long as the lock is held. By default as configured.
 
     Where the lock is held already, `lock_timeout` changes nothing, and
     `heartbeat=True` begins one.
 
-    The thread waits, and with it all that runs in its event loop: with asyncio,
-    take and leave locks in a thread (`asyncio.to_thread`), or a task that waits
-    keeps the one that has the lock from going on. Tasklets of ndb are not told
-    apart: what one of a request has entered, another enters without waiting.
+    The wait blocks the thread, and its event loop. With asyncio, take and leave
+    locks in a thread (`asyncio.to_thread`); otherwise a task that waits blocks
+    the task that has the lock. Tasklets of ndb are not distinguished: a lock
+    that one tasklet of a request has entered, another enters without waiting.
 
     Raises:
-        LockTimeout: on entry, when somebody else holds it all the time.
-        DeadlockDetected: on entry, when the wait would close a circle with other locks.
-        LockServiceUnavailable: on entry, when the store is down and the policy is to fail.
-        TypeError, ValueError: at once, for arguments that make no sense.
+        LockTimeout: on entry, if the lock is not free in time.
+        DeadlockDetected: on entry, if the wait would complete a deadlock cycle.
+        LockServiceUnavailable: on entry, if the store is down and the policy is to fail.
+        TypeError, ValueError: at once, for invalid arguments.
     """
 
     def __init__(
@@ -77,6 +150,7 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
     ) -> None:
+        super().__init__()
         self.lock_id = check_lock_id(lock_id)
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
@@ -84,31 +158,27 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         if heartbeat is not None and not isinstance(heartbeat, bool):
             raise TypeError(f"heartbeat must be True, False or None, not {heartbeat!r:.100}")
         self.heartbeat = heartbeat
-        self._entries: Entries[HeldLock] = Entries()
 
     def __enter__(self) -> HeldLock:
-        # Some of what is called elsewhere is spelled out here: each lock comes this way.
-        scope = current.get()
-        if scope is None or scope.closed:
-            scope = current_scope()
+        scope = current_scope()
         opened = None
         if scope is None:
             scope = opened = LockScope(default_service(), defaults.settings, implicit=True)
             enter_scope(opened)
         try:
-            tenure = scope.take(
+            tenure = scope.acquire(
                 self.lock_id,
-                self.wait_timeout,
-                self.lock_timeout,
-                self.priority,
-                self.heartbeat,
+                wait_timeout=self.wait_timeout,
+                lock_timeout=self.lock_timeout,
+                priority=self.priority,
+                heartbeat=self.heartbeat,
             )
         except BaseException:
             if opened is not None:
                 leave_scope(opened)
             raise
         scope.blocks += 1
-        self._entries.push(tenure.owner, tenure)
+        self._push((scope, tenure))
         return tenure
 
     def __exit__(
@@ -117,8 +187,7 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        tenure = self._entries.pop()
-        scope = tenure.scope
+        scope, tenure = self._pop()
         failing = error is not None
         scope.blocks -= 1
         try:
@@ -127,20 +196,17 @@ class global_lock:  # noqa: N801 (reads as a statement: `with global_lock(user_i
             if scope.implicit and scope.blocks == 0:
                 scope.close(failing=failing)  # of what acquire_lock took inside
 
-    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        return decorated(self, function)
 
-
-class global_locks:  # noqa: N801 (as above)
+class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
     """Hold several locks for a block, or for each call of a function: all, or none.
 
     `with userlock.global_locks([coach_id, *learner_ids]):`. They are taken in
     canonical order (of the ids as strings), whatever order they are given in,
-    so two such blocks never wait for each other in a circle. What `with` gives
-    is a tuple of tenures, in canonical order as well.
+    so two such blocks cannot deadlock. The value of `with` is a tuple of held
+    locks, in canonical order as well.
 
     Args:
-        lock_ids: what to lock; an id that is given twice is taken once.
+        lock_ids: the locks; an id that is given twice is taken once.
         wait_timeout: longest wait for all of them together, in seconds; by default as long as for
             one.
         lock_timeout: as in `global_lock`, for each.
@@ -148,8 +214,8 @@ class global_locks:  # noqa: N801 (as above)
         heartbeat: as there.
 
     Raises:
-        LockTimeout: on entry, when one of them is not free in time; none is held then.
-        DeadlockDetected: on entry, when this code holds other locks already, out of order.
+        LockTimeout: on entry, if one of them is not free in time; none is held then.
+        DeadlockDetected: on entry, if the caller holds other locks already, out of order.
         LockServiceUnavailable, TypeError, ValueError: as in `global_lock`.
     """
 
@@ -167,6 +233,7 @@ class global_locks:  # noqa: N801 (as above)
                 f"global_locks takes lock ids, as a list or the like, not one "
                 f"{type(lock_ids).__name__}: {lock_ids!r:.100}"
             )
+        super().__init__()
         #: In canonical order.
         self.lock_ids = tuple(sorted({check_lock_id(lock_id) for lock_id in lock_ids}))
         if not self.lock_ids:
@@ -176,7 +243,6 @@ class global_locks:  # noqa: N801 (as above)
             global_lock, lock_timeout=lock_timeout, priority=priority, heartbeat=heartbeat
         )
         self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
-        self._entries: Entries[contextlib.ExitStack] = Entries()
 
     def __enter__(self) -> tuple[HeldLock, ...]:
         scope = current_scope()
@@ -202,7 +268,7 @@ class global_locks:  # noqa: N801 (as above)
                 raise LockTimeout(
                     lock_id=error.lock_id, waited_seconds=waited, holder=error.holder
                 ) from None
-            self._entries.push(running_code(), stack.pop_all())
+            self._push(stack.pop_all())
         return tenures
 
     def __exit__(
@@ -211,14 +277,11 @@ class global_locks:  # noqa: N801 (as above)
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._entries.pop().__exit__(kind, error, traceback)
-
-    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        return decorated(self, function)
+        self._pop().__exit__(kind, error, traceback)
 
 
 class _AcquiredLock:
-    """The lock that `acquire_lock` returns: for a `with`, or for `release_lock` later."""
+    """The result of `acquire_lock`: for a `with`, or for `release_lock` later."""
 
     def __init__(self, tenure: HeldLock) -> None:
         self.tenure = tenure
@@ -250,17 +313,17 @@ def acquire_lock(
     """Take the lock until `release_lock`, or until the scope ends.
 
     For code that cannot use `with global_lock(…)`. The result also works in
-    a `with`; it has `extend(seconds)`, and the `tenure` for all else.
+    a `with`; it has `extend(seconds)`, and `tenure`, the `HeldLock`.
     Arguments and errors as in `global_lock`.
 
     Raises:
-        NoScope: there is no scope that would release the lock in the end.
+        NoScope: there is no scope that would release the lock at its end.
     """
     scope = current_scope()
     if scope is None:
         raise NoScope(
-            "acquire_lock() needs a scope that releases the lock in the end, and there is "
-            "none here: use `with userlock.global_lock(lock_id):`, or open a scope with "
+            "acquire_lock() needs a scope that releases the lock at its end, and there is "
+            "none here. To fix it: use `with userlock.global_lock(lock_id):`, or open a scope with "
             "`with userlock.scope():` (the Flask extension opens one for each request)"
         )
     tenure = scope.acquire(
@@ -294,21 +357,21 @@ def with_extension(
     wait_timeout: float | None = None,
     priority: Priority | str | None = None,
 ) -> _R:
-    """Call `operator(extend)` under a short lease that it pushes out as it goes.
+    """Call `operator(extend)` under a short lease that it extends between its steps.
 
-    `extend(seconds)` lets the lease end so many seconds from now, so a crash
-    between two steps frees the lock soon. `heartbeat=True` does it in the
-    background instead.
+    `extend(seconds)` lets the lease end that many seconds from now, so a crash
+    between two steps frees the lock soon. `heartbeat=True` does the same in the
+    background.
 
     Args:
-        lock_id: what to lock.
+        lock_id: the lock.
         operator: gets `extend`, which raises as `HeldLock.extend` does.
         lock_timeout: length of the lease until the first extension, in seconds.
         wait_timeout: as in `global_lock`.
         priority: as there.
 
     Returns:
-        What `operator` returns.
+        The result of `operator`.
     """
     with global_lock(
         lock_id, lock_timeout=lock_timeout, wait_timeout=wait_timeout, priority=priority
@@ -338,7 +401,7 @@ def waiters(lock_id: str | int) -> list[Waiter]:
 
 
 def break_lock(lock_id: str | int, *, by: str = "") -> Holder | None:
-    """End whoever's lease it is, for an operator; see `LockService.break_lock`.
+    """End the present lease of a lock, for an operator; see `LockService.break_lock`.
 
     Raises:
         LockServiceUnavailable: the store did not answer.

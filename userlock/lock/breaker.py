@@ -1,20 +1,19 @@
 """A circuit breaker: a dead or hanging store costs a process one timeout now and then.
 
 Without it, every request would pay the store's whole timeout while the store
-hangs. After a failure the breaker stays open in proportion to what the
-failure cost: a refused connection costs nothing, so the next request simply
-tries again; a reply that never came costs a third of a second, and then
-nobody tries for a whole one. When that time is over one caller probes, and
-the others go on without the store until the probe has its answer.
+hangs. After a failure the breaker stays open in proportion to the cost of the
+failure. A refused connection costs nothing, so the next request simply tries
+again. A reply that never came costs a third of a second; then no request tries
+for a whole second. After that time one caller probes, and the others go on
+without the store until the probe has its answer.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 
 from userlock.clock import Clock
+from userlock.fork import reset_in_child
 
 
 class CircuitBreaker:
@@ -33,14 +32,14 @@ class CircuitBreaker:
         self._pause_factor = pause_factor
         self._most_pause_seconds = most_pause_seconds
         self._lock = threading.Lock()
-        #: Whether all is well: the common case, to be read without the lock.
+        #: The common case, to be read without the lock.
         self.closed = True
         self._open_until: float | None = None
         self._reason = ""
-        _all.add(self)
+        reset_in_child(self._new_lock)
 
-    def _after_fork(self) -> None:
-        """A lock that another thread held at the fork would stay locked in the child."""
+    def _new_lock(self) -> None:
+        """Replace the lock: another thread may have held it at the fork."""
         self._lock = threading.Lock()
 
     @property
@@ -49,7 +48,7 @@ class CircuitBreaker:
         return self._reason
 
     def allows(self) -> bool:
-        """Return whether the store may be asked now. In an outage: for one caller at a time."""
+        """Return whether the store may be asked now. In an outage: one caller at a time."""
         if self.closed:
             return True
         with self._lock:
@@ -65,27 +64,16 @@ class CircuitBreaker:
             return True
 
     def succeeded(self) -> None:
-        """The store answered."""
+        """Note that the store answered."""
         if not self.closed:
             with self._lock:
                 self._open_until = None
                 self.closed = True
 
     def failed(self, *, cost_seconds: float, reason: str) -> None:
-        """The store did not answer, and finding out took `cost_seconds`."""
+        """Note that the store did not answer, and that finding out took `cost_seconds`."""
         pause = min(cost_seconds * self._pause_factor, self._most_pause_seconds)
         with self._lock:
             self._reason = reason
             self.closed = False
             self._open_until = self._clock.now() + pause
-
-
-_all: weakref.WeakSet[CircuitBreaker] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for breaker in list(_all):
-        breaker._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -1,6 +1,31 @@
-"""A tenure: one uninterrupted holding of one lock by one scope.
+"""One uninterrupted holding of a lock (a tenure): its extension, heartbeat, confirmation, loss.
 
-Released and taken again is a new tenure: others may have written in between.
+A lock that is released and taken again is a new tenure: others may have written
+in between.
+
+A heartbeat renews the lease when a third of it has passed, so two renewals
+may fail before it is over:
+
+    granted          renewed          renewed
+    |── a third ──▶ |── a third ──▶ (the store is down) ··· tried again ··· renewed
+
+A lock that was taken while the store did not answer is confirmed as soon as
+the store answers. Until then a heartbeat extends it without the store, as it
+was taken.
+
+The lock may be extended by hand, and released, at any moment meanwhile:
+
+    its owner                 the renewal thread        the store
+    reads its lease
+                              reads its lease
+    extend by 60 s ───────────────────────────────────▶ 60 s to go
+                              extend by 10 s ─────────▶ 10 s to go
+    believes in 60 s: so only one of them extends at a time (`_extending`)
+
+    release: no request
+    to a store that was
+    never asked               confirm ────────────────▶ stored, and nobody holds it:
+                              so a confirmed lease is given back if the lock was released
 """
 
 from __future__ import annotations
@@ -9,33 +34,35 @@ import asyncio
 import collections
 import logging
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from userlock.errors import LockNotHeld, LockServiceUnavailable
-from userlock.events import Extended
+from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
+from userlock.events import Confirmed, Conflict, Extended
 from userlock.lock.lease import (
     MAX_LEASE_SECONDS,
     Granted,
+    Held,
     Lease,
     Lost,
     Unavailable,
     check_seconds,
     describe_loss,
 )
-
-if TYPE_CHECKING:
-    from userlock.lock.keeping import Keeping
-    from userlock.lock.scope import LockScope
+from userlock.lock.service import LockService
 
 log = logging.getLogger(__name__)
+
+#: Pause between two attempts to confirm a degraded lease, in seconds.
+_CONFIRM_SECONDS = 0.25
 
 
 def running_code() -> tuple[int, int]:
     """Return the running thread, and the asyncio task if there is one.
 
-    A scope may be seen by several (`asyncio.to_thread` and new tasks copy
-    context variables). Each enters a lock on its own account.
+    Several threads and tasks may share a scope (`asyncio.to_thread` and new
+    tasks copy context variables). Each enters a lock on its own account.
     """
     task = 0
     if asyncio._get_running_loop() is not None:
@@ -43,37 +70,71 @@ def running_code() -> tuple[int, int]:
     return threading.get_ident(), task
 
 
+def check_heartbeat(service: LockService) -> None:
+    """Raise `ConfigurationError` if the service's store cannot be used for heartbeats."""
+    if service.requests_only:
+        raise ConfigurationError(
+            f"heartbeat=True needs a lease store that a background thread can use; "
+            f"{type(service.store).__name__} can only be used by threads that serve a "
+            f"request. To fix it: ask for a longer lease, or call extend() between two steps"
+        )
+
+
+class Owner(Protocol):
+    """The scope that holds a lock; see `scope.LockScope`."""
+
+    service: LockService
+
+    @property
+    def in_child(self) -> bool:
+        """Return whether this process is a fork of the one that took the lock."""
+        ...
+
+    def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
+        """Leave a lock once."""
+        ...
+
+    def release(self, lock_id: str | int) -> None:
+        """Leave a lock once, by its id."""
+        ...
+
+    def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
+        """Let interactive waiters pass."""
+        ...
+
+
 class HeldLock:
     """One uninterrupted holding of one lock by one scope.
 
-    What `with global_lock(…) as lock` gives.
+    The value of `with global_lock(…) as lock`.
 
     Attributes:
-        lock_id: what is locked.
-        scope: who holds it.
+        lock_id: the lock.
+        scope: the scope that holds it.
+        lease: the lease that backs it now.
+        owner: the thread and task that entered it; no other enters it again without waiting.
+        notes: what participants want to remember about the tenure; dropped with the release.
+        lost: the fate of the lease, in words, once it is known to be lost; empty until then.
+        conflict: the other holder, if the lock was taken while the store did not answer, and
+            the store then named one.
+        postponed: whether a participant keeps the lock after it was left.
     """
 
-    # Defaults of what few tenures ever change. Kept in the class: one is made for each lock.
-    #: What became of the lease, in words, once it is known to be lost; empty until then.
+    # Class attributes: few tenures ever change them, and one is made for each lock.
     lost = ""
-    #: Who holds the lock as well, when it was taken while the store did not answer.
     conflict = ""
-    _keeping: Keeping | None = None
-    #: The tenure in which the lock was taken back after it had been yielded.
+    postponed = False
+    _renewal: _Renewal | None = None
     _successor: HeldLock | None = None
-    _postponed = False
     _released = False
 
-    def __init__(self, scope: LockScope, lease: Lease) -> None:
+    def __init__(self, scope: Owner, lease: Lease) -> None:
         self.lock_id = lease.lock_id
         self.scope = scope
-        #: The lease that backs it now.
         self.lease = lease
-        #: What participants want to remember about it; gone with the tenure.
         self.notes: dict[str, object] = {}
-        self._since = lease.deadline - lease.ttl_seconds
-        #: Which thread and task entered it; only that one enters it again without waiting.
         self.owner = running_code()
+        self._since = lease.deadline - lease.ttl_seconds
         self._depth = 1
 
     @property
@@ -101,33 +162,33 @@ class HeldLock:
         """Return the time since the lock was taken."""
         return self.scope.service.clock.now() - self._since
 
-    # --- keeping it -------------------------------------------------------------------------
+    # --- extension --------------------------------------------------------------------------
 
     @property
-    def extending(self) -> threading.Lock:
-        """Held by whoever is giving the lease another end: its owner or the renewal thread."""
-        lock: threading.Lock = self.__dict__.setdefault("_extending", threading.Lock())
+    def _extending(self) -> threading.Lock:
+        """Return the mutex of extensions, by its owner or by the renewal thread."""
+        lock: threading.Lock = self.__dict__.setdefault("_extension_lock", threading.Lock())
         return lock
 
     def extend(self, seconds: float) -> None:
-        """Let the lease run for `seconds` from now, instead of what it had left.
+        """Let the lease run for `seconds` from now, instead of the rest of its time.
 
-        As in the seed `dynamically-extended-lock.txt`: a short lease, pushed
-        out between the steps of long work, frees the lock soon after a crash.
-        With a heartbeat it is renewed from then on as ever. A degraded lease
-        goes on without the store's word, as it was taken.
+        As in the seed `dynamically-extended-lock.txt`: a short lease, extended
+        between the steps of long work, frees the lock soon after a crash. With
+        a heartbeat it is renewed from then on as before. A degraded lease is
+        extended without the store, as it was taken.
 
         Raises:
-            LockNotHeld: the lock has been released, or the lease is lost; says what became of
-                it. What was read under it must not be written.
+            LockNotHeld: the lock has been released, or the lease is lost; the message says how.
+                An entity that was read under it must not be written.
             LockServiceUnavailable: the store did not answer. The lease is as it was, or, if
-                `seconds` is less than it had left, ends then.
-            TypeError, ValueError: `seconds` makes no sense.
+                `seconds` is less than the rest of its time, ends then.
+            TypeError, ValueError: `seconds` is invalid.
         """
         seconds = check_seconds("seconds", seconds, least=0.001, most=MAX_LEASE_SECONDS)
-        if self.scope._in_a_fork:  # where `extending` may be locked for ever
+        if self.scope.in_child:  # where the mutex may be locked for ever
             raise self._cannot_extend("belongs to the process that forked this one")
-        with self.extending:
+        with self._extending:
             if self._successor is not None:
                 raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
             if self._released or self.lost:
@@ -135,25 +196,22 @@ class HeldLock:
                     f"is lost: {self.lost}" if self.lost else "has been released"
                 )
             outcome = self._extend(seconds)
-        service = self.scope.service
         match outcome:
             case Granted():
-                if self._keeping is not None:
-                    self._keeping.extended(self)
-                service.listeners.emit(Extended(self.lock_id, seconds))
+                self._reschedule()
+                self.scope.service.listeners.emit(Extended(self.lock_id, seconds))
             case Lost() as lost:
                 how = describe_loss(lost, self.lease)
                 self.lose(how)
                 raise self._cannot_extend(f"is lost: {self.lost or how}")
             case unavailable:
-                if self._keeping is not None:
-                    self._keeping.extended(self)
+                self._reschedule()
                 raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
 
     def _extend(self, seconds: float) -> Granted | Lost | Unavailable:
         service = self.scope.service
         lease = self.lease
-        # If no answer comes, it may have been done all the same.
+        # If the reply is lost, the request may have been carried out all the same.
         at_worst = service.clock.now() + seconds
         if at_worst < lease.deadline:
             self.lease = lease._replace(deadline=at_worst)
@@ -164,25 +222,30 @@ class HeldLock:
             self.lease = lease
         return outcome
 
+    def _reschedule(self) -> None:
+        if self._renewal is not None:
+            self._renewal.extended(self)
+
     def _cannot_extend(self, why: str) -> LockNotHeld:
         return LockNotHeld(
             f"lock {self.lock_id!r} cannot be extended, it {why}", lock_id=self.lock_id
         )
 
-    def yield_to_waiters(self, *, wait_timeout: float | None = None) -> HeldLock:
-        """A checkpoint for long batch work: let a waiting person pass, and take the lock back.
+    # --- yielding ---------------------------------------------------------------------------
 
-        Costs one round trip when nobody waits. When an interactive request
-        (or batch that ranks with them by now) stands in line, the writes
-        begun under the lock are finished, the lock is released, and taken
-        back when it is this caller's turn: that is a new tenure, and what was
-        read before must be read again. Inside a transaction nothing happens:
+    def yield_to_waiters(self, *, wait_timeout: float | None = None) -> HeldLock:
+        """Let waiting interactive requests pass, and take the lock back. For long batch work.
+
+        Costs one round trip if nobody waits. If an interactive request (or
+        aged batch) is queued, the writes begun under the lock are finished,
+        the lock is released, and taken back in its turn. That is a new tenure:
+        read again what was read before. Inside a transaction nothing happens;
         its lock stays to the end.
 
         Locks that were taken inside this one, and come after it in canonical
-        order, are given up with it and taken back with it: kept, they could
-        end in a deadlock with the person. So at a checkpoint under
-        `global_locks`, yield each, from the first to the last:
+        order, are released with it and taken back with it; kept, they could
+        end in a deadlock. So at a checkpoint under `global_locks`, yield each,
+        from the first to the last:
 
             locks = [lock.yield_to_waiters() for lock in locks]
 
@@ -194,17 +257,86 @@ class HeldLock:
             The tenure that holds the lock now: this one, or the new one.
 
         Raises:
-            LockTimeout: it could not be taken back in time; nothing of it is held then.
+            LockTimeout: it could not be taken back in time; it is not held then.
             LockNotHeld: it had been released before.
         """
         return self.scope.yield_to_waiters(self, wait_timeout=wait_timeout)
 
-    def on_lost(self, callback: Callable[[HeldLock], object]) -> None:
-        """Call `callback(tenure)`, once, when the lease turns out lost while it is held.
+    @property
+    def latest(self) -> HeldLock:
+        """Return the tenure that has succeeded this one after a yield, or this one."""
+        tenure = self
+        while tenure._successor is not None:
+            tenure = tenure._successor
+        return tenure
 
-        From the thread that finds out, which may be the heartbeat's: it must be
-        quick, because the renewals of all locks of the process wait for it. At
-        once if it is lost already. What it raises is logged.
+    def succeeded_by(self, tenure: HeldLock) -> None:
+        """Hand over to the tenure in which the lock was taken back: entries and callbacks."""
+        tenure._depth, tenure.owner = self._depth, self.owner
+        for callback in self._callbacks:
+            tenure.on_lost(callback)
+        self._successor = tenure
+
+    # --- entering and leaving, by its scope -------------------------------------------------
+
+    @property
+    def entered(self) -> bool:
+        """Return whether a block is still inside."""
+        return self._depth > 0
+
+    def enter(self) -> None:
+        """Enter the lock once more."""
+        self._depth += 1
+
+    def left(self, *, entirely: bool = False) -> bool:
+        """Leave the lock once, or entirely; return whether the outermost block is left now."""
+        if self._released or (self._depth == 0 and not entirely):
+            return False
+        self._depth = 0 if entirely else self._depth - 1
+        return self._depth == 0
+
+    def end(self) -> None:
+        """End the tenure. The lease is given back by `give_back`."""
+        self._released = True
+        self.notes.clear()  # objects that were read under the lock keep the tenure itself
+
+    def give_back(self) -> None:
+        """Give the lease back. Its end is reported once, here or by the renewal thread."""
+        if self.lost or (self._renewal is not None and not self._first_to_end()):
+            self.scope.service.give_back(self.lease)
+        else:
+            self.scope.service.release(self.lease, held_seconds=self.held_seconds)
+
+    # --- heartbeat --------------------------------------------------------------------------
+
+    @property
+    def heartbeat(self) -> bool:
+        """Return whether the lease is renewed in the background."""
+        return self._renewal is not None and self._renewal.heartbeat
+
+    @property
+    def lock_timeout(self) -> float:
+        """Return the length that the lease was asked for with, in seconds."""
+        return self.lease.ttl_seconds if self._renewal is None else self._renewal.ttl_seconds
+
+    def begin_renewal(self, *, heartbeat: bool) -> None:
+        """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
+        if self._renewal is None:
+            self._renewal = _Renewal(self, self.scope.service, heartbeat=heartbeat)
+            self._renewal.begin(self)
+        elif heartbeat and not self._renewal.heartbeat:
+            self._renewal.heartbeat = True
+            self._renewal.extended(self)
+
+    # --- loss -------------------------------------------------------------------------------
+
+    def on_lost(self, callback: Callable[[HeldLock], object]) -> None:
+        """Call `callback(tenure)`, once, when the lease is found lost while it is held.
+
+        It is called in the thread that finds out, which may be the renewal
+        thread: it must be quick, because the renewals of all locks of the
+        process wait for it. It is called at once if the lease is lost already.
+        Its errors are logged.
 
         Raises:
             TypeError: `callback` cannot be called.
@@ -216,17 +348,17 @@ class HeldLock:
             self._call_back()
 
     def lose(self, how: str) -> None:
-        """The lease is not ours any more. Said once; ignored after the release."""
-        if self._released or not self.first_to_end():
+        """Report once that the lease is lost. Ignored after the release."""
+        if self._released or not self._first_to_end():
             return
         self.lost = how
-        self.scope.service.say_lost(self.lock_id, self.held_seconds, how)
+        self.scope.service.report_lost(self.lock_id, self.held_seconds, how)
         self._call_back()
 
-    def first_to_end(self) -> bool:
-        """True for the first who asks: the one who is to say how the lease has ended.
+    def _first_to_end(self) -> bool:
+        """Return whether the caller is the first to end the tenure, and so reports its end.
 
-        Its owner releases it while the renewal thread finds it lost: one of them tells.
+        The owner may release it while the renewal thread finds it lost.
         """
         me = object()
         return self.__dict__.setdefault("_ended_by", me) is me
@@ -243,53 +375,211 @@ class HeldLock:
             try:
                 callback = callbacks.popleft()
             except IndexError:  # another thread took the last one
-                return
+                break
             try:
                 callback(self)
             except Exception:
                 log.exception("a callback for the loss of lock %r failed", self.lock_id)
 
     def __repr__(self) -> str:
-        state = (
-            "released"
-            if self._released
-            else "lost"
-            if self.lost
-            else "ran out"
-            if self.ran_out
-            else "held"
-        )
+        state = "ran out" if self.ran_out else "held"
+        state = "released" if self._released else "lost" if self.lost else state
         return f"<HeldLock of {self.lock_id!r}: {state}>"
 
 
-class Participant(Protocol):
-    """A participant in the release of locks. The model layer is one."""
+class _Renewal:
+    """Renews and confirms the lease of one tenure, in the renewal thread.
 
-    def leaving(self, tenure: HeldLock) -> None:
-        """The lock is about to be released: finish what was begun under it.
+    Args:
+        tenure: kept by a weak reference: the renewals of a dropped scope end.
+        service: the source of its lease.
+        heartbeat: whether to renew the lease; otherwise only to confirm it.
 
-        What this raises reaches the code that leaves the lock, after the
-        release.
-        """
-        ...
+    Attributes:
+        batch_key: the service, if its store can extend many leases in one request.
+        ttl_seconds: length of the lease.
+    """
 
-    def holds(self, tenure: HeldLock) -> bool:
-        """Return whether the lock has to stay held for now."""
-        ...
+    def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
+        self._tenure = weakref.ref(tenure)
+        self._service = service
+        self.batch_key = service if service.store.batches else None
+        self.heartbeat = heartbeat
+        self.ttl_seconds = tenure.lease.ttl_seconds
+        self._since = service.clock.now()
+        #: The failure of the last renewal, if it failed.
+        self._trouble = ""
 
-    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        """Keep the lock for now, and call `release` later. Only called when `holds` says so.
+    def begin(self, tenure: HeldLock) -> None:
+        """Schedule the first renewal or confirmation."""
+        due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal_time(tenure)
+        self._service.renewals.schedule(self, due)
 
-        A lock that is entered again meanwhile is left again, and postponed again;
-        `release` does nothing then until the last time.
-        """
-        ...
+    def extended(self, tenure: HeldLock) -> None:
+        """Schedule the next renewal after an extension by hand. A degraded lease needs none."""
+        if self.heartbeat and not tenure.degraded:
+            self._service.renewals.schedule(self, self._renewal_time(tenure))
+
+    def _renewal_time(self, tenure: HeldLock) -> float:
+        """Return when to renew: two thirds of the lease before its end, as time for retries."""
+        return tenure.lease.deadline - self.ttl_seconds * 2 / 3
+
+    # --- runs of the renewal thread; see `renewal.Task` -------------------------------------
+
+    def run(self, now: float) -> float | None:
+        """Do the work that is due."""
+        tenure = self._tenure()
+        if tenure is None or not tenure.held or tenure.lost:
+            return None
+        if not tenure._extending.acquire(blocking=False):
+            return now + self._soon()  # it is being extended by hand right now
+        try:
+            again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
+        finally:
+            tenure._extending.release()
+        # Reported outside the mutex, so that a callback may use the lock.
+        if isinstance(again, str):
+            tenure.lose(again)
+            return None
+        return again
+
+    def run_with(self, others: Sequence[_Renewal], now: float) -> list[float | None]:
+        """Do the work that is due for several. Renewals are sent together."""
+        together = [self, *others]
+        renewing: dict[_Renewal, HeldLock] = {}
+        try:
+            for each in together:
+                tenure = each._to_renew(now)
+                if tenure is not None:
+                    renewing[each] = tenure
+            outcomes = self._service.extend_many(
+                [(tenure.lease, each.ttl_seconds) for each, tenure in renewing.items()]
+            )
+            settled = {
+                each: each._settle(tenure, outcome)
+                for (each, tenure), outcome in zip(renewing.items(), outcomes, strict=True)
+            }
+        finally:
+            for tenure in renewing.values():
+                tenure._extending.release()
+        return [
+            each._report(renewing[each], settled[each]) if each in renewing else each.run(now)
+            for each in together
+        ]
+
+    def _to_renew(self, now: float) -> HeldLock | None:
+        """Return the tenure with its mutex taken, if a renewal is all that is due."""
+        tenure = self._tenure()
+        if tenure is None or not tenure.held or tenure.lost or not self.heartbeat:
+            return None
+        if not tenure._extending.acquire(blocking=False):
+            return None
+        if not tenure.degraded and self._renewal_time(tenure) <= now < tenure.lease.deadline:
+            return tenure
+        tenure._extending.release()
+        return None
+
+    def _report(self, tenure: HeldLock, settled: float | str | None) -> float | None:
+        """Report the outcome of a renewal; return when to run next."""
+        if isinstance(settled, str):
+            tenure.lose(settled)
+            return None
+        if settled is None:
+            self._report_extended(tenure)
+            return self._renewal_time(tenure)
+        return settled
+
+    def _soon(self) -> float:
+        """Return a pause that leaves several attempts in the rest of a lease, in seconds."""
+        return min(self.ttl_seconds / 10, 1.0)
+
+    # Each of these returns when to run next, None for never, or how the lease was lost.
+
+    def _renew(self, tenure: HeldLock, now: float) -> float | str | None:
+        if not self.heartbeat:
+            return None
+        due = self._renewal_time(tenure)
+        if now < due:
+            return due  # extended by hand meanwhile
+        return self._extend(tenure, now) or self._renewal_time(tenure)
+
+    def _extend(self, tenure: HeldLock, now: float) -> float | str | None:
+        """Extend the lease; return None if that was done."""
+        if now >= tenure.lease.deadline:
+            return self._ran_out(tenure)
+        settled = self._settle(tenure, self._service.extend(tenure.lease, self.ttl_seconds))
+        if settled is None:
+            self._report_extended(tenure)
+        return settled
+
+    def _settle(
+        self, tenure: HeldLock, outcome: Granted | Lost | Unavailable
+    ) -> float | str | None:
+        match outcome:
+            case Granted(new):
+                tenure.lease = new
+                self._trouble = ""
+                return None
+            case Lost() as lost:
+                how = describe_loss(lost, tenure.lease)
+                return how + self._because() if lost.how == "ran out" else how
+            case unavailable:
+                self._trouble = _no_answer(unavailable.reason)
+                now = self._service.clock.now()
+                return min(now + self._soon(), max(now, tenure.lease.deadline))
+
+    def _report_extended(self, tenure: HeldLock) -> None:
+        if tenure.held and self._service.listeners.watched():
+            self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
+
+    def _ran_out(self, tenure: HeldLock) -> str:
+        how = f"its lease of {tenure.lease.ttl_seconds:g} s ran out"
+        if tenure.conflict:
+            return f"{how}; it was taken while the lease store did not answer, and was another's"
+        return how + self._because()
+
+    def _because(self) -> str:
+        return f"; it could not be renewed, because {self._trouble}" if self._trouble else ""
+
+    def _confirm(self, tenure: HeldLock, now: float) -> float | str | None:
+        lease = tenure.lease
+        if now >= lease.deadline:
+            return self._ran_out(tenure) if self.heartbeat else None
+        if tenure.conflict:
+            return lease.deadline if self.heartbeat else None
+        match self._service.confirm(lease):
+            case Granted(confirmed):
+                tenure.lease = confirmed
+                if not tenure.held:
+                    self._service.give_back(confirmed)
+                    return None
+                self._service.listeners.emit(Confirmed(tenure.lock_id, now - self._since))
+                return self._renewal_time(tenure) if self.heartbeat else None
+            case Held(holder):
+                tenure.conflict = holder.describe()
+                self._service.listeners.emit(Conflict(tenure.lock_id, tenure.conflict))
+                return lease.deadline if self.heartbeat else None
+            case None:
+                return self._not_confirmed(tenure, False, "others were queued for the lock")
+            case unavailable:
+                why = _no_answer(unavailable.reason)
+                return self._not_confirmed(tenure, unavailable.sent, why)
+
+    def _not_confirmed(self, tenure: HeldLock, sent: bool, why: str) -> float | str | None:
+        if sent and not tenure.lease.unsettled:
+            # The store may have it all the same: it has to be given back.
+            tenure.lease = tenure.lease._replace(unsettled=True)
+            if not tenure.held:
+                self._service.client.release_later(tenure.lease)
+                return None
+        self._trouble = why
+        now = self._service.clock.now()
+        if self.heartbeat and now >= self._renewal_time(tenure):
+            lost = self._extend(tenure, now)  # without the store, as it was taken
+            if isinstance(lost, str):
+                return lost
+        return now + _CONFIRM_SECONDS
 
 
-#: Everybody who has a say, in this process.
-participants: list[Participant] = []
-
-
-def register_participant(participant: Participant) -> None:
-    """Give `participant` a say from now on, in this process."""
-    participants.append(participant)
+def _no_answer(reason: str) -> str:
+    return f"the lease store did not answer ({reason})"

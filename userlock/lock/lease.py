@@ -1,25 +1,23 @@
-"""The words of the lock: claims, leases, holders, and how asking for them can end.
+"""Values of the lock: priorities, holders, claims, leases, and outcomes.
 
 Three outcomes are kept apart throughout: granted, held by somebody, and
-unavailable (the store did not say). An error is never read as "held", nor as
-"free".
+unavailable (the store did not answer). An error never counts as "held", nor
+as "free".
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import itertools
 import json
 import math
 import os
 import re
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from userlock.lock.service import LockService
+from userlock.fork import reset_in_child
 
 #: memcached reads a time to live above 30 days as a date; a lease of a month is no lease.
 MAX_LEASE_SECONDS = 30 * 86400 - 3600
@@ -31,7 +29,7 @@ _TOKEN = re.compile(r"[!-~]{1,200}")
 
 
 class Priority(enum.Enum):
-    """The priority of a request: a waiting interactive request goes before any batch attempt."""
+    """The priority of a request. A waiting interactive request goes before any batch attempt."""
 
     INTERACTIVE = "interactive"
     BATCH = "batch"
@@ -46,7 +44,7 @@ class Priority(enum.Enum):
 
 
 def check_lock_id(lock_id: object) -> str:
-    """Return the lock id as a string, or an error that says what is wrong with it.
+    """Return the lock id as a string; raise a clear error if it is none.
 
     Any non-empty `str` of any length and any Unicode is a lock id; an `int`
     is turned into one, because user ids often are ints.
@@ -65,7 +63,7 @@ def check_lock_id(lock_id: object) -> str:
 
 
 def check_seconds(name: str, value: object, *, least: float, most: float) -> float:
-    """`value` as a float from `least` to `most`, or an error that says what is wrong."""
+    """Return `value` as a float from `least` to `most`; raise a clear error otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
     seconds = float(value)
@@ -89,16 +87,16 @@ def check_wait_timeout(value: object) -> float:
 class Holder(NamedTuple):
     """The holder (or claimant) of a lock, as a store's record names it.
 
-    It comes from a server that others can write to, so it is for people to
-    read; only `token` is ever compared.
+    It comes from a server that others can write to, so it is for display;
+    only `token` is ever compared.
 
     Attributes:
-        token: the owner token of the lease; random, compared, never guessed at.
+        token: the owner token of the lease; random.
         priority: "interactive" or "batch".
-        since: when the lease was asked for, in seconds since 1970 by the holder's clock.
+        since: the time of the request for the lease, in seconds since 1970 by the holder's clock.
         lock_timeout: the lease's length in seconds.
         process: host and process id of the holder.
-        request: what it is doing (for a web request, its method and path).
+        request: its task; for a web request, method and path.
     """
 
     token: str
@@ -117,20 +115,23 @@ class Holder(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the record as stored: a JSON list."""
-        return encode_holder(*self)
+        since = round(self.since, 3)
+        process, request = self.process, self.request[:200]
+        fields = [self.token, self.priority, since, self.lock_timeout, process, request]
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, record: bytes) -> Holder:
-        """Return the holder that a record names; a foreign record gives a holder that owns nothing.
+        """Return the holder that a record names.
 
-        Whatever stands in the record, this neither raises nor yields a token
-        that could match one of ours, and its strings are safe to log.
+        Never raises. A record of another program gives a holder with an empty
+        token, which matches none of ours. All strings are safe to log.
         """
         try:
-            # What a later release may have added behind is passed over.
+            # Fields that a later release may have appended are ignored.
             token, priority, since, lock_timeout, process, request, *_ = json.loads(record)
             if not _TOKEN.fullmatch(token):
-                raise ValueError("no line of the record could name this token")
+                raise ValueError("no entry of the record could name this token")
             return cls(
                 token=token,
                 priority=printable(priority),
@@ -143,21 +144,6 @@ class Holder(NamedTuple):
             return cls("", "unknown", 0.0, 0.0, "a record that userlock did not write", "")
 
 
-def encode_holder(
-    token: str, priority: str, since: float, lock_timeout: float, process: str, request: str
-) -> bytes:
-    """Return the text that `Holder.encode` returns, without making the holder first."""
-    # Put together by hand, because json.dumps would take a tenth of what the
-    # whole lock takes, and most of it for strings seen before.
-    return (f'["{token}","{priority}",{since:.3f},{_tail(lock_timeout, process, request)}').encode()
-
-
-@functools.lru_cache(maxsize=1024)
-def _tail(lock_timeout: float, process: str, request: str) -> str:
-    """Return the part that all locks of one kind of request share."""
-    return f"{lock_timeout!r},{json.dumps(process)},{json.dumps(request[:200])}]"
-
-
 def printable(text: object) -> str:
     """Return a string that is safe to log, of at most 200 characters; `TypeError` if it is none."""
     if not isinstance(text, str):
@@ -166,7 +152,7 @@ def printable(text: object) -> str:
 
 
 def finite(number: str | bytes | float) -> float:
-    """Return a number out of a record; `ValueError` for what is no time: infinite, or no number."""
+    """Return a number out of a record; `ValueError` if it is infinite or no number."""
     found = float(number)
     if not math.isfinite(found):
         raise ValueError("not a finite number")
@@ -181,53 +167,56 @@ class Claim(NamedTuple):
     """A request for a lease, the same through all of its attempts.
 
     Attributes:
-        lock_id: what to lock.
-        holder: who asks; `holder.token` is the owner token.
-        record: the holder as stored.
-        ttl_seconds: how long the lease shall last.
-        priority: who passes whom.
+        lock_id: the lock.
+        holder: the requester; `holder.token` is the owner token.
+        ttl_seconds: length of the lease.
+        priority: the priority in the queue.
     """
 
     lock_id: str
     holder: Holder
-    record: bytes
     ttl_seconds: float
     priority: Priority
 
     @property
     def token(self) -> str:
+        """Return the owner token."""
         return self.holder.token
 
+    @property
+    def record(self) -> bytes:
+        """Return the holder as stored."""
+        return self.holder.encode()
+
+    @classmethod
+    def of_lease(cls, lease: Lease) -> Claim:
+        """Return the claim of a degraded lease."""
+        holder = Holder.decode(lease.record)
+        return cls(lease.lock_id, holder, lease.ttl_seconds, Priority(lease.priority))
+
     def afresh(self) -> Claim:
-        """Return the same with another token."""
-        holder = self.holder._replace(token=new_token())
-        return self._replace(holder=holder, record=holder.encode())
-
-
-def claim_of(lock_id: str, record: bytes, ttl_seconds: float) -> Claim:
-    """Return the claim that a record of ours was made for."""
-    holder = Holder.decode(record)
-    return Claim(lock_id, holder, record, ttl_seconds, Priority(holder.priority))
+        """Return the same claim with another token."""
+        return self._replace(holder=self.holder._replace(token=new_token()))
 
 
 class Lease(NamedTuple):
     """A granted lock. A frozen value: extending gives a new one.
 
     Attributes:
-        lock_id: what is locked.
+        lock_id: the lock.
         token: the owner token.
-        deadline: on the holder's clock (`Clock.now`); from then on the lease is over. Counted
-            from before the store was asked, so it is never later than the store's own end.
-        ttl_seconds: its length as asked for.
+        deadline: end of the lease on the holder's clock (`Clock.now`). Counted from before the
+            request to the store, so it is never later than the store's own end.
+        ttl_seconds: its length as requested.
         degraded: taken optimistically because the store did not answer.
-        unsettled: a command that asked for it may still be on its way to the store, and be
-            carried out after the lease has been given back.
-        record: what the store had under the lock when the lease was granted.
-        version: the store's name for that state, good for one change at one round trip; None
-            when it is not known.
+        unsettled: a request for it may still be on its way to the store, and be carried out
+            after the lease has been given back.
+        record: the record in the store when the lease was granted.
+        version: the store's name for that state, good for one change in one round trip; None
+            if it is not known.
         contended: others were waiting when it was granted, or it was waited for.
-        priority: of who asked for it, "interactive" or "batch".
-        also: a lease of the fallback service that goes with this one, and that service.
+        priority: "interactive" or "batch".
+        fallback: the lease in the fallback store that goes with this degraded one.
     """
 
     lock_id: str
@@ -240,7 +229,7 @@ class Lease(NamedTuple):
     version: object = None
     contended: bool = False
     priority: str = "interactive"
-    also: tuple[Lease, LockService] | None = None
+    fallback: Lease | None = None
 
 
 class Granted(NamedTuple):
@@ -256,11 +245,11 @@ class Held(NamedTuple):
 
 
 class Unavailable(NamedTuple):
-    """The store did not say.
+    """The store did not answer.
 
     Attributes:
-        reason: why, for people.
-        sent: whether the store was asked at all, so that it may yet carry the request out.
+        reason: the failure, in words.
+        sent: whether the request may have reached the store, and may still be carried out.
     """
 
     reason: str
@@ -279,10 +268,9 @@ class Lost(NamedTuple):
     """The lease was not ours any more.
 
     Attributes:
-        how: what became of it: "ran out", "forgotten" (evicted, flushed or restarted), "taken"
-            or "broken".
-        holder: who has the lock now, or None.
-        by: who broke it.
+        how: "ran out", "forgotten" (evicted, flushed or restarted), "taken" or "broken".
+        holder: the present holder of the lock, or None.
+        by: the operator who broke it.
     """
 
     how: str
@@ -308,7 +296,7 @@ _NONCE_LENGTH = 24
 
 
 def process_label() -> str:
-    """This process, for people: host name and process id."""
+    """Return the name of this process for display: host name and process id."""
     return _process_label
 
 
@@ -322,14 +310,14 @@ _process_label = ""
 _nonce = ""
 _count = itertools.count(1)
 _label_process()
-os.register_at_fork(after_in_child=_label_process)
+reset_in_child(_label_process)
 
 
 def new_token() -> str:
     """Return a token that no other claim has: 96 random bits for the process, and a count.
 
-    It need not be secret: it is stored where whoever could misuse it could
-    delete the record as well.
+    It need not be secret: anybody who can read it in the store can delete the
+    record as well.
     """
     return f"{_nonce}{next(_count):x}"
 
@@ -337,6 +325,6 @@ def new_token() -> str:
 def process_of(token: bytes) -> bytes:
     """Return the random bits of a token that identify its process.
 
-    Containers may well share a host name and a process id.
+    Host name and process id would not do: containers may share both.
     """
     return token[:_NONCE_LENGTH]

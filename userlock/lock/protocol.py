@@ -1,8 +1,8 @@
 """Leases on top of a store's register: taken, kept and given back, each by its owner alone.
 
 Every change names the version of the record that it was decided on, or
-appends a line that means nothing to anybody but its owner. So nothing here
-can end or lengthen another's lease, whatever was lost, late or restarted in
+appends an entry that has a meaning for its owner only. So nothing here can end
+or lengthen another owner's lease, whatever was lost, late or restarted in
 between:
 
     we                        store                        next owner
@@ -12,133 +12,136 @@ between:
                               version 2 ◀───────────────── swap 1
     remove 1 ───────────────▶ refused: it is version 2
     append "= our token" ───▶ the record names the next owner: lost
-                              (the line means nothing to them)
+                              (the entry has no meaning for them)
 
 After an error it is not known whether a command was carried out; the record
-says so. `StoreUnavailable` leaves this module only when the record could not
-be read either.
+tells. `StoreUnavailable` leaves this module only if the record could not be
+read either.
+
+A reservation lets the store measure how long a free lock has been free. The
+first waiter of a free lock may be dead, and a caller that does not wait cannot
+tell a lock that was released a minute ago from one released just now:
+
+    B (dead)    record                    C (tries once)         D (tries once)
+                A +B =A ────────────────▶ free, and B is first
+                C <A +B =C ?C ◀────────── swap, with 0.5 s to live
+                                          refused
+                lapsed ────────────────────────────────────────▶ B has had its time
+                D <A ◀────────────────────────────────────────── swap, without B
+
+If B is alive, it takes the lock meanwhile, as any free lock. Until a
+reservation has lapsed nobody makes another, so callers that come one after the
+other cannot keep B from the lock.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from userlock.clock import Clock
 from userlock.lock.lease import (
     RELEASED,
     Claim,
     Granted,
+    Held,
     Lease,
     Lost,
     Released,
-    claim_of,
+    Unavailable,
 )
 from userlock.lock.record import Record, done, joining
-from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
-from userlock.lock.upkeep import MOST_SWAPS, say_done
+from userlock.lock.store import (
+    LeaseStore,
+    Stored,
+    StoreUnavailable,
+    Swap,
+)
 
-_new_tuple = tuple.__new__
+#: How often a change is tried again while others change the record.
+MOST_SWAPS = 50
+#: Time to live of a record that is replaced with its holder's last entry, in seconds. The next
+#: waiter takes it over long before.
+_ENDED_SECONDS = 60.0
 
 
 class LeaseProtocol:
-    """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above."""
+    """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above.
 
-    def __init__(self, store: LeaseStore, clock: Clock) -> None:
+    Args:
+        store: the register.
+        clock: the holder's clock.
+        release_later: called with a lease that nobody wants any more, and that may yet be granted.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        release_later: Callable[[Lease], object] = lambda _: None,
+    ) -> None:
         self.store = store
         self._clock = clock
-        #: Told of a lease that nobody wants any more, and that may yet be granted.
-        self.late: Callable[[Lease], object] = lambda _: None
+        self.release_later = release_later
 
     # --- taking -----------------------------------------------------------------------------
 
     def take(self, claim: Claim) -> Lease | None:
-        """Return the lease, if nobody has the lock; one round trip. None when there is a record."""
-        return self.take_at(
-            self._clock.now(),
-            claim.lock_id,
-            claim.token,
-            claim.record,
-            claim.ttl_seconds,
-            claim.holder.priority,
-        )
-
-    def take_at(
-        self,
-        asked_at: float,
-        lock_id: str,
-        token: str,
-        record: bytes,
-        ttl_seconds: float,
-        priority: str,
-    ) -> Lease | None:
-        """The same from the parts of a claim, `asked_at` being now: nearly every lock is free."""
+        """Return the lease if the lock has no record; one round trip. None if there is one."""
+        asked_at = self._clock.now()
+        record = claim.holder.encode()
         try:
-            version = self.store.create(lock_id, record, ttl_seconds)
+            version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            claim = claim_of(lock_id, record, ttl_seconds)
-            lease = self._take_after(trouble, claim, asked_at)
+            lease = self._take_after(trouble, claim, record, asked_at)
             if lease is None and trouble.slow:
-                # Refused now; but when whoever has the lock has gone, it may
-                # arrive, and be granted to nobody.
-                self.late(self._lease(claim, asked_at, record, None, unsettled=True))
+                # Refused now. Once the holder has gone, the late command may
+                # arrive, and grant the lock to nobody.
+                self.release_later(self._lease(claim, asked_at, record, None, unsettled=True))
             return lease
-        if version is None:
-            return None
-        # Counted from before the question, so that ours ends first.
-        deadline = asked_at + ttl_seconds
-        # As `Lease(…)`, which would take twice as long to do the same: all of its fields.
-        # fmt: off
-        return _new_tuple(Lease, (
-            lock_id, token, deadline, ttl_seconds, False, False, record, version, False, priority,
-            None,
-        ))
-        # fmt: on
+        return None if version is None else self._lease(claim, asked_at, record, version)
 
-    def _take_after(self, trouble: StoreUnavailable, claim: Claim, asked_at: float) -> Lease | None:
-        """The reply to a create was lost: find out whether the lock is ours.
+    def _take_after(
+        self, trouble: StoreUnavailable, claim: Claim, record: bytes, asked_at: float
+    ) -> Lease | None:
+        """Find out whether a create whose reply was lost has granted the lock.
 
-        Also where a connection turns out dead that stood idle while the
-        server was restarted; then the record is simply created again. That is
-        safe at any time: both have the same token.
+        A connection may turn out dead that was idle while the server was
+        restarted. Then the record is simply created again. That is safe at any
+        time: both have the same token.
         """
         try:
-            record = self.look(claim.lock_id, hurry=trouble.slow)
-            if record is None:
-                version = self.store.create(claim.lock_id, claim.record, claim.ttl_seconds)
+            found = self.look(claim.lock_id, hurry=trouble.slow)
+            if found is None:
+                version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
                 if version is not None:
                     # If the first one was slow it may still be on its way, and
                     # land after the release.
-                    return self._lease(
-                        claim, asked_at, claim.record, version, unsettled=trouble.slow
-                    )
-                record = self.look(claim.lock_id, hurry=trouble.slow)
+                    return self._lease(claim, asked_at, record, version, unsettled=trouble.slow)
+                found = self.look(claim.lock_id, hurry=trouble.slow)
         except StoreUnavailable as later:
-            later.sent = True  # the create was, whatever became of looking for it
+            later.sent = True  # the create was
             raise
-        return None if record is None else self.granted(claim, record, asked_at)
+        return None if found is None else self.granted(claim, found, asked_at)
 
     def granted(self, claim: Claim, record: Record, asked_at: float) -> Lease | None:
-        """Return the lease that the record turns out to grant to the claim; None if it does not."""
+        """Return the lease that the record grants to the claim; None if it grants none."""
         if record.holder.token != claim.token or record.free:
             return None
+        stored = record.stored
         return self._lease(
-            claim,
-            asked_at,
-            record.stored.record,
-            record.stored.version,
-            contended=not record.empty,
+            claim, asked_at, stored.record, stored.version, contended=not record.empty
         )
 
     def claim(self, claim: Claim, record: Record, *, passing: bool) -> Lease | None:
-        """Take over a record that is free, if it is still as it was read.
+        """Take over a free record, if it is still as it was read.
 
         Args:
-            claim: whose turn it is.
+            claim: the claim whose turn it is.
             record: as it was read; `record.free`.
-            passing: go past those who have not taken their turn.
+            passing: whether to pass the waiters that have not taken their turn.
         """
         asked_at = self._clock.now()
         successor = record.succeeded_by(self._from_now(claim), claim.token, passing=passing)
@@ -152,7 +155,7 @@ class LeaseProtocol:
             try:
                 found = self.look(claim.lock_id, hurry=trouble.slow)
             except StoreUnavailable as later:
-                later.sent = True  # the swap was, whatever became of looking for it
+                later.sent = True  # the swap was
                 raise
             lease = None if found is None else self.granted(claim, found, asked_at)
             if lease is None and trouble.slow:
@@ -163,11 +166,11 @@ class LeaseProtocol:
         return self._lease(claim, asked_at, successor, version, contended=True)
 
     def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
-        """Take a lock that has no record any more, with those who waited in it.
+        """Take a lock whose record is gone, and restore its queue.
 
         Args:
-            claim: whose turn it is.
-            seen: the record as it was last seen, if it was.
+            claim: the claim whose turn it is.
+            seen: the record as it was last read, if it was.
         """
         asked_at = self._clock.now()
         record = self._from_now(claim)
@@ -178,7 +181,7 @@ class LeaseProtocol:
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            lease = self._take_after(trouble, claim, asked_at)
+            lease = self._take_after(trouble, claim, claim.record, asked_at)
             if lease is None and trouble.slow:
                 raise  # it may still be carried out
             return lease
@@ -187,7 +190,7 @@ class LeaseProtocol:
         return self._lease(claim, asked_at, record, version, contended=seen is not None)
 
     def _from_now(self, claim: Claim) -> bytes:
-        """Return the claim's record, with the time of the grant: those who wait go by it."""
+        """Return the claim's record with the time of the grant, which waiters poll by."""
         return claim.holder._replace(since=self._clock.wall()).encode()
 
     @staticmethod
@@ -203,7 +206,7 @@ class LeaseProtocol:
         return Lease(
             lock_id=claim.lock_id,
             token=claim.token,
-            deadline=asked_at + claim.ttl_seconds,
+            deadline=asked_at + claim.ttl_seconds,  # from before the request: ours ends first
             ttl_seconds=claim.ttl_seconds,
             unsettled=unsettled,
             record=record,
@@ -214,19 +217,16 @@ class LeaseProtocol:
 
     # --- waiting ----------------------------------------------------------------------------
 
-    def join(self, claim: Claim, *, again: bool = False) -> Record | None:
-        """Stand in line, and see the record; None when there is none. Safe to repeat."""
-        stored = self.write_line(claim.lock_id, joining(claim.holder, again=again))
-        return None if stored is None else Record(stored)
-
-    def leave(self, lock_id: str, token: str) -> None:
-        """Stand in line no longer."""
-        self.write_line(lock_id, done(token))
-
     def look(
         self, lock_id: str, *, hurry: bool = False, seen: Record | None = None
     ) -> Record | None:
-        """Return the record as it is. `seen` is how it was at the last look: mostly it still is."""
+        """Return the record; None if there is none.
+
+        Args:
+            lock_id: the lock.
+            hurry: as for `LeaseStore.read`.
+            seen: the record of the last poll. It is not parsed again if it is still the same.
+        """
         stored = self.store.read(lock_id, hurry=hurry)
         if stored is None:
             return None
@@ -235,47 +235,116 @@ class LeaseProtocol:
             return seen
         return Record(stored)
 
+    def join(self, claim: Claim, *, again: bool = False) -> Record | None:
+        """Join the queue; return the record, None if there is none. Safe to repeat."""
+        stored = self.append(claim.lock_id, joining(claim.holder, again=again))
+        return None if stored is None else Record(stored)
+
+    def leave(self, lock_id: str, token: str) -> None:
+        """Leave the queue."""
+        self.append(lock_id, done(token))
+
+    def append(self, lock_id: str, entry: bytes) -> Stored | None:
+        """Append an entry to the record; return the record, None if there is none.
+
+        For entries that mean the same if they are there twice, in any record:
+        after a broken connection the entry is sent again.
+        """
+        try:
+            return self.store.append(lock_id, entry)
+        except StoreUnavailable as trouble:
+            if trouble.slow or not trouble.sent:
+                raise
+        try:
+            return self.store.append(lock_id, entry)
+        except StoreUnavailable as later:
+            later.sent = True  # the first one was
+            raise
+
+    def reserve(self, claim: Claim, record: Record, *, leaving: bool) -> bool:
+        """Reserve a free lock for its queue, for a claim that is not served itself.
+
+        Args:
+            claim: the caller's claim.
+            record: as it was just read; `record.can_be_reserved_by(claim.token)`.
+            leaving: whether the claim leaves the queue.
+
+        Returns:
+            Whether the lock is reserved; not if the record has changed meanwhile.
+        """
+        # By another token: the claim's own may yet be queued, or have the lock.
+        by = claim.afresh()
+        reserved, seconds = record.reserved_by(
+            by.record, by.token, besides=claim.token, leaving=leaving
+        )
+        return self.store.swap(claim.lock_id, record.stored.version, reserved, seconds) is not None
+
+    def compact(self, lock_id: str, record: Record) -> None:
+        """Replace a record by one without the waiters that left. Its lease ends as before.
+
+        The holder finds its record changed, as after any entry, reads it and
+        goes on. Does nothing if the store cannot keep a time to live.
+        """
+        self.store.rewrite(lock_id, record.stored.version, record.compacted())
+
     # --- giving back ------------------------------------------------------------------------
 
     def release(self, lease: Lease) -> Released | Lost:
-        """Give the lock to whoever waits, or to nobody.
+        """Release the lock to the next waiter, or to nobody.
 
-        One round trip when nobody came to wait, or when others were waiting
-        from the start; two when somebody came meanwhile.
+        One round trip if nobody came to wait, or if others were waiting from
+        the start; two if somebody came meanwhile.
         """
-        sent = False
+        removing = lease.version is not None and not lease.contended
         try:
-            if lease.version is not None and not lease.contended:
-                sent = True
-                if self.store.remove(lease.lock_id, lease.version):
-                    return RELEASED
-                sent = False  # it was refused
+            if removing and self.store.remove(lease.lock_id, lease.version):
+                return RELEASED
+            removing = False  # it was refused
             return self._end(lease)
         except StoreUnavailable as trouble:
-            outcome = self._end_after(trouble, lease, removing=sent)
+            outcome = self._end_after(trouble, lease, removing=removing)
             if outcome is None:
                 raise
             return outcome
 
     def _end(self, lease: Lease) -> Released | Lost:
-        """Say that the holder is done; whoever is next sees it."""
-        record = say_done(self.store, lease.lock_id, lease.token)
+        """Append the holder's last entry; the next waiter reads it."""
+        record = self._append_done(lease.lock_id, lease.token)
         if record is None:
             return self._lost(lease, None)
         if record.holder.token != lease.token:
-            # Append and read are not one step in every store: whoever is next
+            # Append and read are not one step in every store: the next waiter
             # may have taken over in between.
-            return (
-                Released() if record.succeeds_released(lease.token) else self._lost(lease, record)
-            )
+            if record.succeeds_released(lease.token):
+                return RELEASED
+            return self._lost(lease, record)
         if record.lapsed or record.broken_by:
             return self._lost(lease, record)
         return self._ended(lease, record)
 
+    def _append_done(self, lock_id: str, token: str, *, by: str = "") -> Record | None:
+        """Append the entry that ends a hold; return the record, which may be the next holder's.
+
+        A store without room leaves the entry out. Then the whole record is
+        replaced by a compacted one with the entry.
+        """
+        for _ in range(MOST_SWAPS):
+            stored = self.store.append(lock_id, done(token, by=by))
+            if stored is None:
+                return None
+            record = Record(stored)
+            if record.holder.token != token or record.released:
+                return record
+            short = record.compacted() + done(token, by=by)
+            version = self.store.swap(lock_id, stored.version, short, _ENDED_SECONDS)
+            if version is not None:
+                return Record(Stored(short, version, stored.lapsed))
+        raise StoreUnavailable("others changed the record all the time", sent=False)
+
     def _ended(self, lease: Lease, record: Record) -> Released:
-        """The record says that we are done. If nobody waits, it can go."""
+        """Remove a record that shows the release, if nobody waits."""
         if record.empty:
-            # Whatever comes of it: the record says that it is free, and ends by itself.
+            # Best effort: the record shows a free lock, and ends by itself.
             with contextlib.suppress(StoreUnavailable):
                 self.store.remove(lease.lock_id, record.stored.version)
         return RELEASED
@@ -294,16 +363,16 @@ class LeaseProtocol:
             return RELEASED if removing and self._clock.now() < lease.deadline else None
         if record.holder.token == lease.token:
             if record.released and not record.broken_by:
-                return self._ended(lease, record)  # the line whose answer was lost is there
+                return self._ended(lease, record)  # the entry whose answer was lost is there
             return self._end(lease)
         if record.succeeds_released(lease.token):
-            return RELEASED  # and whoever was next has seen it
+            return RELEASED  # and the next waiter has read it
         if record.succeeds_broken(lease.token):
             return self._lost(lease, record)
-        return None  # it was forgotten, or our command has ended it and others have come and gone
+        return None  # it was forgotten, or our command has ended it and others came and went
 
     def _lost(self, lease: Lease, record: Record | None) -> Lost:
-        """Return the outcome of a lease, as far as the record shows it."""
+        """Return the fate of a lease, as far as the record shows it."""
         ran_out = self._clock.now() >= lease.deadline
         holder = None
         if record is not None:
@@ -317,6 +386,22 @@ class LeaseProtocol:
             return Lost("ran out", holder)
         return Lost("forgotten" if holder is None else "taken", holder)
 
+    def break_(self, lock_id: str, record: Record, by: str) -> bool:
+        """End the lease that the record shows, and no other; return whether that was done.
+
+        The entry names the lease by its token, and means nothing to the next
+        one. A record of another program names no token: it is removed.
+        """
+        token = record.holder.token
+        if not token:
+            return self.store.remove(lock_id, record.stored.version)
+        after = self._append_done(lock_id, token, by=by)
+        if after is None:
+            return False
+        if after.holder.token != token:  # the next waiter may have been quick
+            return bool(after.succeeds_broken(token))
+        return bool(after.broken_by)
+
     # --- keeping ----------------------------------------------------------------------------
 
     def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
@@ -329,7 +414,7 @@ class LeaseProtocol:
         for _ in range(MOST_SWAPS):
             asked_at = self._clock.now()
             if asked_at >= lease.deadline:
-                break
+                return self._lost(lease, None)
             if version is not None:
                 new = self.store.swap(lease.lock_id, version, record, ttl_seconds)
                 if new is not None:
@@ -348,39 +433,92 @@ class LeaseProtocol:
                 return self._lost(lease, found)
             version, record = found.stored.version, found.compacted()
             contended = not found.empty
-        else:
-            raise StoreUnavailable("others changed the record all the time", sent=False)
-        return self._lost(lease, None)
+        raise StoreUnavailable("others changed the record all the time", sent=False)
 
-    def write_line(self, lock_id: str, line: bytes) -> Stored | None:
-        """Append a line to the record, if there is one; the record afterwards.
+    def extend_many(
+        self, wanted: Sequence[tuple[Lease, float]]
+    ) -> list[Granted | Unavailable | None]:
+        """Extend leases of different locks, together where the store can do that.
 
-        For lines that mean the same when they are there twice, in whichever
-        record: where the connection broke, it is sent again.
+        Each is asked for once: None if the record has changed, because others
+        came to wait or an answer was lost. `extend` reads it and tries again.
         """
-        try:
-            return self.store.append(lock_id, line)
-        except StoreUnavailable as trouble:
-            if trouble.slow or not trouble.sent:
-                raise
-        try:
-            return self.store.append(lock_id, line)
-        except StoreUnavailable as later:
-            later.sent = True  # the first one was, whatever became of this
-            raise
+        if not self.store.batches:
+            return [None] * len(wanted)
+        asked_at = self._clock.now()
+        answers = self.store.swap_many(
+            [Swap(lease.lock_id, lease.version, lease.record, ttl) for lease, ttl in wanted]
+        )
+        outcomes: list[Granted | Unavailable | None] = []
+        for (lease, ttl), answer in zip(wanted, answers, strict=True):
+            match answer:
+                case None:
+                    outcomes.append(None)
+                case StoreUnavailable():
+                    outcomes.append(Unavailable(answer.reason, answer.sent))
+                case version:
+                    new = lease._replace(deadline=asked_at + ttl, ttl_seconds=ttl, version=version)
+                    outcomes.append(Granted(new))
+        return outcomes
 
-    def break_(self, lock_id: str, record: Record, by: str) -> bool:
-        """End the lease that the record shows, and no other; whether that was done.
+    def confirm(self, lease: Lease) -> Granted | Held | None:
+        """Ask for a lock that was taken while the store did not answer.
 
-        The line names the lease by its token, and means nothing to the next
-        one. A record that is none of ours names nobody: it is removed.
+        Its record is created under the lease's own token, so an earlier
+        attempt that landed late does no harm. Its time to live begins from now.
+        If the claim was queued before the outage, it leaves the queue once
+        another claim has the lock.
+
+        Returns:
+            None if the lock is free and others come first, or the record was changed all the
+            time: ask again in a moment.
+
+        Raises:
+            StoreUnavailable: it still does not answer.
         """
-        token = record.holder.token
-        if not token:
-            return self.store.remove(lock_id, record.stored.version)
-        after = say_done(self.store, lock_id, token, by=by)
-        if after is None:
-            return False
-        if after.holder.token != token:  # the next one may have been quick
-            return bool(after.succeeds_broken(token))
-        return bool(after.broken_by)
+        for _ in range(MOST_SWAPS):
+            asked_at = self._clock.now()
+            record, contended = lease.record, False
+            version = self.store.create(lease.lock_id, record, lease.ttl_seconds)
+            if version is None:
+                found = self.look(lease.lock_id)
+                if found is None:
+                    continue  # released at this very moment
+                successor = self._confirmed(lease, found)
+                if successor is None:
+                    return self._refused(lease, found)
+                record, contended = successor, not found.empty
+                version = self.store.swap(
+                    lease.lock_id, found.stored.version, record, lease.ttl_seconds
+                )
+                if version is None:
+                    continue
+            return Granted(
+                lease._replace(
+                    deadline=asked_at + lease.ttl_seconds,
+                    degraded=False,
+                    record=record,
+                    version=version,
+                    contended=contended,
+                )
+            )
+        return None
+
+    def _confirmed(self, lease: Lease, found: Record) -> bytes | None:
+        """Return the record that confirms the lease; None if the lock is not ours to take."""
+        if found.holder.token == lease.token and not found.free:
+            return found.compacted()
+        if found.is_turn_of(lease.token):
+            return found.succeeded_by(lease.record, lease.token, passing=True)
+        return None
+
+    def _refused(self, lease: Lease, found: Record) -> Held | None:
+        """Return the holder of a lock that cannot be confirmed; None if it is free for others."""
+        if not found.free:
+            if found.position_of(lease.token) is not None:
+                self.leave(lease.lock_id, lease.token)
+            return Held(found.holder)
+        if found.can_be_reserved_by(lease.token):
+            claim = Claim.of_lease(lease)
+            self.reserve(claim, found, leaving=False)
+        return None

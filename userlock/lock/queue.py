@@ -1,27 +1,29 @@
 """A waiter's view of its queue: whose turn it is, and when to poll again. No I/O.
 
-Waiters of one priority are served first come, first served; batch only when
-no person waits, unless it has waited so long that it ranks with them (that is
-decided in `userlock.lock.record`). A lock is never free for newcomers while
-somebody stands in line, because the record stays until the line is empty.
+Waiters of one priority are served first come, first served. Batch is served
+only while no interactive request waits, unless it has aged (see
+`userlock.lock.record`). A lock is never free for newcomers while others are
+queued, because the record stays until its queue is empty.
 
-A waiter may die in line. Nobody need find out until it is its turn: a free
-lock that is not taken for `PATIENCE_SECONDS` goes to the next one.
+A waiter may die in the queue. That matters only when its turn comes: a free
+lock that is not taken for `PATIENCE_SECONDS` goes to the next waiter.
 
-    A (dead)    first in line ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄
-    B           looks: free, A is first ── 0.25 s ──▶ takes it, past A
+    A (dead)    first in the queue ┄┄┄┄┄┄┄┄┄┄┄┄┄
+    B           polls: free, A is first ── 0.25 s ──▶ takes it, past A
     C                                                 is first now
 
-Whoever wants to wait less than that cannot know for how long the lock has lain
-free. Before it gives up it leaves an offer (`userlock.lock.upkeep`), which the
-store times: once it has lapsed, those whom it was made to are passed at once.
+A caller that wants to wait less than that cannot know how long the lock has
+been free. Before it times out it makes a reservation (see
+`userlock.lock.protocol`), which the store times: once it has lapsed, the
+waiters that it was made for are passed at once.
 
-One that was only paused finds itself passed over, and lines up again, before
-those who came after it. Who comes to stand ahead while the lock lies free (a
-person before batch) is alive, and the time of those behind begins anew:
+A waiter that was only paused finds itself passed, and queues again, before
+those that came after it. A waiter that comes to stand ahead while the lock is
+free (interactive before batch) is alive, and the time of those behind it
+starts again:
 
-    A (dead)    first in line ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄
-    batch       looks: free, A is first ─┄┄┄┄ begins anew ── 0.5 s
+    A (dead)    first in the queue ┄┄┄┄┄┄┄┄┄┄┄┄┄
+    batch       polls: free, A is first ─┄┄┄ starts again ── 0.5 s
     B                                    joins ── 0.25 s ──▶ takes it, past A
 """
 
@@ -32,20 +34,18 @@ import enum
 from typing import NamedTuple
 
 from userlock.lock.policy import Polling
-from userlock.lock.record import Record
+from userlock.lock.record import PATIENCE_SECONDS, Record
 
-#: How long a free lock waits for whoever is first, in each process that stands ahead.
-PATIENCE_SECONDS = 0.25
-#: After a record has gone, how long each one behind lets those ahead begin again.
+#: After the loss of a record, each waiter gives those ahead of it this long to restore it.
 _COURTESY_SECONDS = 0.05
-#: Who stood in a line that was seen longer ago is not taken to stand there still: those ahead have
-#: had their 0.05 s, a second together at most, and everybody looks four times a second.
+#: A queue that was last read longer ago is not restored. Those ahead have had their 0.05 s, a
+#: second together at most, and every waiter polls four times a second.
 MEMORY_SECONDS = 1.5
-#: What a hold is taken to last as long as none has been seen.
+#: The assumed length of a hold before any has been seen.
 _UNKNOWN_HOLD_SECONDS = 0.01
-#: What a look itself takes.
-_LOOK_SECONDS = 0.0001
-#: Who is not first looks at least this often, in seconds; see `Pace.delay`.
+#: The duration of a poll.
+_POLL_SECONDS = 0.0001
+#: Longest delays of the second waiter and of those behind it; see `delay`.
 _MOST_SECONDS_SECOND = 0.1
 _MOST_SECONDS_BEHIND = 0.25
 
@@ -53,23 +53,24 @@ _MOST_SECONDS_BEHIND = 0.25
 class Decision(enum.Enum):
     """The next step of a waiter."""
 
-    #: Take the lock: it is free, and this is the first in line.
+    #: Take the lock: it is free, and this waiter is first.
     CLAIM = enum.auto()
     #: Take it, past those ahead: they have had their time.
     PASS = enum.auto()
-    #: Stand in line again: the record has lost us.
+    #: Queue again: the record has lost this waiter.
     REJOIN = enum.auto()
-    #: The record has gone, and it is for us to begin again.
+    #: The record is gone, and this waiter is to restore it.
     CREATE = enum.auto()
-    #: Look again later.
+    #: Poll again later.
     WAIT = enum.auto()
 
 
 class Turn:
-    """One waiter's view: whose turn it is, from look to look.
+    """One waiter's view of its turn, from poll to poll.
 
     Attributes:
-        position: how many are served before this one, at the last look.
+        position: the number of waiters ahead, at the last poll.
+        patience_ends: the time when it is this waiter's turn although others are ahead, or None.
     """
 
     __slots__ = ("_free", "_gone_since", "_token", "patience_ends", "position")
@@ -77,11 +78,10 @@ class Turn:
     def __init__(self, token: str) -> None:
         self._token = token
         self.position = 0
-        #: When the lock was first seen free with nobody ahead but these, and who had left it.
+        self.patience_ends: float | None = None
+        #: The last holder, the time the lock was first seen free, and the waiters ahead then.
         self._free: tuple[bytes, float, frozenset[bytes]] | None = None
         self._gone_since: float | None = None
-        #: When it is our turn although others stand ahead, or None.
-        self.patience_ends: float | None = None
 
     def decide(self, record: Record | None, now: float) -> Decision:
         """Return the next step after `record` was read at `now`."""
@@ -101,11 +101,12 @@ class Turn:
         return self._decide_behind(record, now)
 
     def _decide_behind(self, record: Record, now: float) -> Decision:
-        """It is another's turn: ours when they have let it pass."""
+        """Pass the waiters ahead of a free lock, once they have had time to claim it."""
         ahead = record.tokens_ahead_of(self._token)
-        # Whoever has just come to stand ahead is alive, and has not had this time yet.
-        if self._free is None or self._free[0] != record.left_by or ahead - self._free[2]:
-            self._free = record.left_by, now, ahead
+        last = record.last_held_by
+        # A waiter that has just come to stand ahead is alive, and has had no time yet.
+        if self._free is None or self._free[0] != last or ahead - self._free[2]:
+            self._free = last, now, ahead
         # The threads of one process live and die together.
         processes = record.processes_ahead_of(self._token)
         self.patience_ends = self._free[1] + PATIENCE_SECONDS * processes
@@ -114,7 +115,7 @@ class Turn:
         return Decision.WAIT
 
     def _decide_gone(self, now: float) -> Decision:
-        """The store has lost the record. Those ahead begin again first."""
+        """Restore a record that the store has lost; the waiters ahead go first."""
         if self._gone_since is None:
             self._gone_since = now
         self.patience_ends = self._gone_since + _COURTESY_SECONDS * min(self.position, 20)
@@ -125,7 +126,7 @@ class HoldTimes:
     """The usual duration of holds in this process, as a guide to polling. Thread-safe.
 
     The median of the latest: one slow request among many moves it little, and
-    a change of habits is learnt after a few.
+    it follows a change within a few requests.
     """
 
     __slots__ = ("_latest",)
@@ -136,7 +137,7 @@ class HoldTimes:
         self._latest: dict[str, collections.deque[float]] = {}
 
     def note(self, priority: str, seconds: float) -> None:
-        """A lock of that priority was held for so long."""
+        """Record the duration of a hold of that priority."""
         latest = self._latest.get(priority)
         if latest is None:
             latest = self._latest.setdefault(priority, collections.deque(maxlen=self._COUNT))
@@ -147,19 +148,18 @@ class HoldTimes:
         latest = self._latest.get(priority)
         if not latest:
             return _UNKNOWN_HOLD_SECONDS
-        # A middle one; a little more exact would not be worth the time. Other
-        # threads go on noting meanwhile, so everything is taken from one copy.
-        middle = sorted(latest.copy())
-        return max(middle[len(middle) // 2], 0.0001)
+        # From one copy: other threads go on noting meanwhile.
+        holds = sorted(latest.copy())
+        return max(holds[len(holds) // 2], 0.0001)
 
 
 class Look(NamedTuple):
     """The facts that a polling delay depends on. All times are in seconds.
 
     Attributes:
-        position: how many are served before this waiter.
-        typical: what a hold lasts as a rule.
-        held: for how long the present holder has had the lock, as far as is known.
+        position: the number of waiters ahead.
+        typical: the usual length of a hold.
+        held: the time since the present holder got the lock, as far as is known.
     """
 
     position: int
@@ -170,30 +170,30 @@ class Look(NamedTuple):
 def delay(look: Look, polling: Polling) -> float:
     """Return the delay before the next poll, in seconds.
 
-    The first in line looks half a dozen times in a hold of the usual length,
+    The first waiter polls half a dozen times in a hold of the usual length,
     mostly towards its end:
 
         |         |         |||||| | | | | | | | | | | | | |  |   |    |
         0       0.45 h    0.9 h  1.1 h                    2 h     h: the typical hold
 
-    so a hand-off costs few looks and a small part of a hold, be it long or
-    short; in one of more than `most_seconds` x 25 it looks every `most_seconds`.
-    Those behind look twice in the time until their turn: all together, a line
-    of n asks as often as 2 (1 + 1/2 + … + 1/n) per hold, and where that is
-    seldom, four times a second each.
+    So a hand-off costs few polls and a small part of a hold, long or short. In
+    a hold longer than `most_seconds` x 25 it polls every `most_seconds`. Those
+    behind poll twice in the time until their turn. Together, a queue of n
+    polls as often as 2 (1 + 1/2 + … + 1/n) per hold; where that is seldom, each
+    waiter polls four times a second.
     """
     position, typical, held = look
     if position == 0:
         if held < 0.88 * typical:
             seconds = min(0.45 * typical, 0.9 * typical - held)
         elif held < 1.1 * typical:
-            seconds = typical / 25 - _LOOK_SECONDS
+            seconds = typical / 25 - _POLL_SECONDS
         elif held < 2 * typical:
             seconds = typical / 20
         else:
             seconds = held / 12
         return max(polling.least_seconds, min(seconds, polling.most_seconds))
     seconds = position * max(typical, held / 6) / 2
-    # All ahead may be of one process, and dead: so nobody sleeps for longer than patience lasts.
+    # All waiters ahead may be of one process, and dead: nobody sleeps longer than patience lasts.
     most = _MOST_SECONDS_SECOND if position == 1 else _MOST_SECONDS_BEHIND
     return max(10 * polling.least_seconds, min(seconds, most))

@@ -1,28 +1,29 @@
-"""A lock's record: its holder, and its queue. No I/O.
+"""A lock's record: its holder and its queue. No I/O.
 
-A record is a log. Its first line names the holder, and what happens while it
-is held is appended, a line each:
+A record is a log. Its first entry names the holder. Events during the hold are
+appended, one entry per line:
 
     ["4f01","interactive",1763640000.123,60.0,"web-1/77","POST /answers"]
-    +i 4f02 1763640000.150 ["web-2/12","GET /badges"]   4f02 waits, a person
+    +i 4f02 1763640000.150 ["web-2/12","GET /badges"]   4f02 waits, interactive
     +b 4f03 1763640000.170 ["jobs-1/9","nightly"]       4f03 waits, batch
-    ^ 4f03                                              it has waited long: ranks with people
-    = 4f02                                              4f02 is done: it has given up
+    ^ 4f03                                              4f03 has aged: ranks as interactive
+    = 4f02                                              4f02 is done: it has timed out
     ! 4f01 ["another lock",1763640000.2,"4f05"]         the holder waits for another lock, as 4f05
     = 4f01                                              the holder is done: the lock is free
-    ? 4f01                                              the free lock is offered to those above
+    ? 4f01                                              the free lock is reserved for its queue
 
-Whoever is next replaces the whole record with one that names it as the holder,
-says whom it has succeeded and how (`< 4f01 released`, `lapsed`, or `broken` and
-by whom), and goes on with those who still wait. A waiter that comes back after its record was
-lost (`~` for `+`) goes before those who began to wait after it did.
+The next holder replaces the whole record. Its record names it as the holder,
+names its predecessor and how that lease ended (`< 4f01 released`, `lapsed`, or
+`broken` and by whom), and keeps the rest of the queue. A waiter that queues
+again after its record was lost (`~` for `+`) goes before those that began to
+wait after it.
 
-A record with an offer (`?`) lives for as long as those who stand above it may
-take to claim the lock. Once it has lapsed, they have had their time.
+A reservation (`?`) lives for as long as the waiters above it may need to claim
+the lock. Once it has lapsed, other callers may pass them.
 
-A record comes from a server that others can write to, releases that come later
-among them. Whatever stands in it, nothing here raises; lines that make no sense
-are passed over, and so are fields behind those that are known.
+A record comes from a server that others can write to, later releases among
+them. Nothing here raises, whatever the record contains. Entries that make no
+sense are ignored, and so are fields behind the known ones.
 """
 
 from __future__ import annotations
@@ -35,21 +36,26 @@ from typing import NamedTuple
 from userlock.lock.lease import Holder, Priority, finite, printable, process_of
 from userlock.lock.store import Stored
 
+#: How long a free lock waits for the first waiter, for each process that is queued ahead.
+PATIENCE_SECONDS = 0.25
+#: Length above which a record may be worth compacting, in bytes.
+_LONG_BYTES = 32_000
+
 _PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
 _PRIORITIES |= {b"+b": Priority.BATCH, b"~b": Priority.BATCH}
 _LETTERS = {Priority.INTERACTIVE: b"i", Priority.BATCH: b"b"}
 
 
 class Waiter(NamedTuple):
-    """One waiter of a lock, as the record names it, for people to read.
+    """One waiter of a lock, as the record names it, for display.
 
     Attributes:
         token: names the attempt; random.
         priority: "interactive" or "batch".
-        since: when it began to wait, in seconds since 1970 by the waiter's clock.
+        since: start of the wait, in seconds since 1970 by the waiter's clock.
         process: host and process id.
-        request: what it is doing (for a web request, its method and path).
-        aged: batch that has waited so long that it ranks with people now.
+        request: its task; for a web request, method and path.
+        aged: a batch waiter that has waited so long that it ranks as interactive.
     """
 
     token: str
@@ -65,8 +71,8 @@ class BlockedOn(NamedTuple):
 
     Attributes:
         lock_id: the other lock.
-        since: when it began to wait for it, in seconds since 1970 by its clock.
-        token: the one it stands in line with there.
+        since: start of that wait, in seconds since 1970 by the holder's clock.
+        token: the holder's token in the queue of the other lock.
     """
 
     lock_id: str
@@ -74,60 +80,59 @@ class BlockedOn(NamedTuple):
     token: str
 
 
-class _Place(NamedTuple):
+class _Entry(NamedTuple):
+    """A waiter in the queue."""
+
     token: bytes
     priority: Priority
     since: float
-    #: What follows the mark in the line; written again as it is.
+    #: The part of the entry after its mark, to be copied as it is.
     rest: bytes
-    #: Whether it has lost its place before.
+    #: Whether the waiter has lost its position before.
     again: bool
 
 
-# A crowd's lines are seen again at each look.
+# A crowd's entries are parsed at each poll.
 @functools.lru_cache(maxsize=2048)
-def _place(line: bytes) -> _Place | None:
+def _entry(line: bytes) -> _Entry | None:
     """Parse an entry that adds a waiter to the queue; None if it makes no sense."""
     mark, _, rest = line.partition(b" ")
     try:
         token, since, _ = rest.split(b" ", 2)
-        return _Place(token, _PRIORITIES[mark], finite(since), rest, mark[:1] == b"~")
+        return _Entry(token, _PRIORITIES[mark], finite(since), rest, mark[:1] == b"~")
     except (KeyError, ValueError):
         return None
 
 
 def joining(holder: Holder, *, again: bool = False) -> bytes:
-    """Return the line that puts a claim in line; `again` after its record was lost."""
-    mark = b"~" if again else b"+"
-    letter = b"i" if holder.priority == Priority.INTERACTIVE.value else b"b"
+    """Return the entry that puts a claim in the queue; `again` after its record was lost."""
+    mark = "~" if again else "+"
+    letter = "i" if holder.priority == Priority.INTERACTIVE.value else "b"
     details = json.dumps([holder.process, holder.request[:100]])
-    return (
-        f"\n{mark.decode()}{letter.decode()} {holder.token} {holder.since:.3f} {details}".encode()
-    )
+    return f"\n{mark}{letter} {holder.token} {holder.since:.3f} {details}".encode()
 
 
 def done(token: str, *, by: str = "") -> bytes:
-    """The line that says that a holder or waiter is done; `by` whom, if somebody broke it."""
+    """Return the entry that ends a hold or a wait; `by` names the operator who broke the lock."""
     note = f" {json.dumps(by)}" if by else ""
     return f"\n= {token}{note}".encode()
 
 
 def aged(token: str) -> bytes:
-    """Return the line that makes a batch waiter rank with people."""
+    """Return the entry that makes a batch waiter rank as interactive."""
     return f"\n^ {token}".encode()
 
 
 def blocked(token: str, on: BlockedOn | None) -> bytes:
-    """Return the line that says which other lock the holder waits for; None: for none any more."""
+    """Return the entry that names the lock the holder waits for; None: it waits for none."""
     return f"\n! {token} {json.dumps(on)}".encode()
 
 
 class Record:
-    """A lock's record, understood.
+    """A parsed record.
 
     Attributes:
-        stored: as it was read.
-        lapsed: the lease's time is over.
+        stored: the record as it was read.
     """
 
     __slots__ = (
@@ -135,11 +140,11 @@ class Record:
         "_aged",
         "_blocked",
         "_done",
+        "_entries",
         "_holder_line",
         "_known",
-        "_offered_to",
-        "_places",
-        "_succeeded",
+        "_predecessor",
+        "_reserved_for",
         "stored",
     )
 
@@ -149,26 +154,27 @@ class Record:
         self._done: dict[bytes, bytes] = {}
         self._aged: set[bytes] = set()
         self._blocked: dict[bytes, bytes] = {}
-        self._places: list[_Place] = []
+        self._entries: list[_Entry] = []
         self._known: set[bytes] = set()
-        self._offered_to: frozenset[bytes] = frozenset()
-        self._succeeded = b""
+        self._reserved_for: frozenset[bytes] = frozenset()
+        self._predecessor = b""
         for line in lines:
             if line[:2] in _PRIORITIES:
-                self._line_up(_place(line))
+                self._add(_entry(line))
             else:
-                self._understand(line)
+                self._parse(line)
 
-    def _line_up(self, place: _Place | None) -> None:
-        if place is None or place.token in self._known:
+    def _add(self, entry: _Entry | None) -> None:
+        if entry is None or entry.token in self._known:
             return  # sent twice, after a lost reply
-        self._known.add(place.token)
-        if place.again:
-            self._places.insert(self._where(place), place)
-        else:
-            self._places.append(place)
+        self._known.add(entry.token)
+        index = len(self._entries)
+        if entry.again:  # before the first one that began to wait later, by the waiters' clocks
+            later = (i for i, other in enumerate(self._entries) if other.since > entry.since)
+            index = next(later, index)
+        self._entries.insert(index, entry)
 
-    def _understand(self, line: bytes) -> None:
+    def _parse(self, line: bytes) -> None:
         mark, _, rest = line.partition(b" ")
         if mark == b"=":
             token, _, note = rest.partition(b" ")
@@ -176,19 +182,12 @@ class Record:
         elif mark == b"^":
             self._aged.add(rest)
         elif mark == b"<":
-            self._succeeded = rest
+            self._predecessor = rest
         elif mark == b"!":
-            token, _, what = rest.partition(b" ")
-            self._blocked[token] = what
+            token, _, other = rest.partition(b" ")
+            self._blocked[token] = other
         elif mark == b"?" and rest == self.holder.token.encode():
-            self._offered_to = frozenset(self._known)
-
-    def _where(self, place: _Place) -> int:
-        """Before the first one that began to wait later (by the waiters' own clocks)."""
-        for index, other in enumerate(self._places):
-            if other.since > place.since:
-                return index
-        return len(self._places)
+            self._reserved_for = frozenset(self._known)
 
     # --- the holder -------------------------------------------------------------------------
 
@@ -199,6 +198,7 @@ class Record:
 
     @property
     def lapsed(self) -> bool:
+        """Return whether the lease's time is over."""
         return self.stored.lapsed
 
     @property
@@ -212,173 +212,177 @@ class Record:
         return self.lapsed or self.released
 
     @property
-    def left_by(self) -> bytes:
-        """Return the token of who had the lock last: whoever has only offered it has not had it."""
+    def last_held_by(self) -> bytes:
+        """Return the token of the last holder. A caller that only reserved the lock is none."""
         return self._origin().partition(b" ")[0]
 
     def succeeds_released(self, token: str) -> bool:
         """Return whether the holder has taken the lock after `token` released it."""
-        return self._succeeded == b"%b released" % token.encode()
+        return self._predecessor == b"%b released" % token.encode()
 
     def succeeds_broken(self, token: str) -> str:
-        """Return who broke the lock of `token` before the holder took it; empty if nobody did."""
+        """Return the operator who broke the lease of `token` before this holder; empty if none."""
         how = b"%b broken " % token.encode()
-        return _breaker(self._succeeded[len(how) :]) if self._succeeded.startswith(how) else ""
+        return _operator(self._predecessor[len(how) :]) if self._predecessor.startswith(how) else ""
 
     @property
     def broken_by(self) -> str:
-        """Return who broke the lock, if somebody did."""
-        return _breaker(self._done.get(self.holder.token.encode(), b""))
+        """Return the operator who broke the lock; empty if none did."""
+        return _operator(self._done.get(self.holder.token.encode(), b""))
 
     @property
     def blocked_on(self) -> BlockedOn | None:
         """Return the lock that the holder itself waits for, as far as the record names it."""
-        what = self._blocked.get(self.holder.token.encode())
-        if what is None:
+        other = self._blocked.get(self.holder.token.encode())
+        if other is None:
             return None
         try:
-            lock_id, since, token, *_ = json.loads(what)
+            lock_id, since, token, *_ = json.loads(other)
             return BlockedOn(str(lock_id), finite(since), str(token)) if lock_id else None
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
 
-    # --- who waits --------------------------------------------------------------------------
+    # --- the queue --------------------------------------------------------------------------
 
     @functools.cached_property
-    def _line(self) -> list[_Place]:
+    def _queue(self) -> list[_Entry]:
         """Return the waiters, in the order of service."""
-        done = self._done
-        urgent: list[_Place] = []
-        others: list[_Place] = []
-        for place in self._places:
-            if place.token not in done:
-                (urgent if self._urgent(place) else others).append(place)
-        return urgent + others
+        waiting = [entry for entry in self._entries if entry.token not in self._done]
+        return sorted(waiting, key=lambda entry: not self._ranks_as_interactive(entry))
 
-    def _urgent(self, place: _Place) -> bool:
-        return place.priority is Priority.INTERACTIVE or place.token in self._aged
+    def _ranks_as_interactive(self, entry: _Entry) -> bool:
+        return entry.priority is Priority.INTERACTIVE or entry.token in self._aged
 
     def position_of(self, token: str) -> int | None:
         """Return the number of waiters before `token`; None if it is not queued."""
         own = token.encode()
-        for index, place in enumerate(self._line):
-            if place.token == own:
-                return index
-        return None
+        positions = (i for i, entry in enumerate(self._queue) if entry.token == own)
+        return next(positions, None)
 
-    def _ahead_of(self, token: str) -> list[_Place]:
+    def _ahead_of(self, token: str) -> list[_Entry]:
         """Return the waiters before `token`: all, if it is not queued."""
-        return self._line[: self.position_of(token)]
-
-    def processes_ahead_of(self, token: str) -> int:
-        """Of how many processes those are who are served before `token`."""
-        return len({process_of(each) for each in self.tokens_ahead_of(token)})
+        return self._queue[: self.position_of(token)]
 
     def tokens_ahead_of(self, token: str) -> frozenset[bytes]:
         """Return the tokens of the waiters before `token`."""
-        return frozenset(place.token for place in self._ahead_of(token))
+        return frozenset(entry.token for entry in self._ahead_of(token))
+
+    def processes_ahead_of(self, token: str) -> int:
+        """Return the number of processes of the waiters before `token`."""
+        return len({process_of(each) for each in self.tokens_ahead_of(token)})
 
     def is_turn_of(self, token: str) -> bool:
         """Return whether the lock is free, and the waiters before `token` had time to claim it.
 
-        In line or not: for who is not in line, everybody there comes first.
+        For a token that is not queued, all waiters come first.
         """
         ahead = self._ahead_of(token) if self.free else None
         if not ahead:
             return ahead is not None
-        return self.lapsed and all(place.token in self._offered_to for place in ahead)
+        return self.lapsed and all(entry.token in self._reserved_for for entry in ahead)
 
-    def can_be_offered_by(self, token: str) -> bool:
+    def can_be_reserved_by(self, token: str) -> bool:
         """Return whether the lock is free, others are queued, and no reservation runs for them."""
-        offered = self._offered_to and not self.lapsed
-        return self.free and not offered and self.processes_besides(token) > 0
+        reserved = self._reserved_for and not self.lapsed
+        return self.free and not reserved and self._processes_besides(token) > 0
 
-    def processes_besides(self, token: str) -> int:
-        """Of how many processes those are who wait, not counting `token`."""
+    def _processes_besides(self, token: str) -> int:
+        """Return the number of waiting processes, `token` not counted."""
         own = token.encode()
-        return len({process_of(place.token) for place in self._line if place.token != own})
+        return len({process_of(entry.token) for entry in self._queue if entry.token != own})
 
     @property
     def empty(self) -> bool:
         """Return whether nobody waits."""
-        return not self._line
+        return not self._queue
 
     @property
-    def waits_for_a_person(self) -> bool:
+    def interactive_waits(self) -> bool:
         """Return whether an interactive request waits, or batch work that ranks as one."""
-        return any(self._urgent(place) for place in self._line)
+        return any(self._ranks_as_interactive(entry) for entry in self._queue)
 
     def waiters(self) -> list[Waiter]:
         """Return the waiters, in the order of service."""
         return [
             Waiter(
-                printable(place.token.decode("latin-1")),
-                place.priority.value,
-                place.since,
-                *_details(place),
-                place.token in self._aged,
+                printable(entry.token.decode("latin-1")),
+                entry.priority.value,
+                entry.since,
+                *_details(entry),
+                entry.token in self._aged,
             )
-            for place in self._line
+            for entry in self._queue
         ]
 
-    # --- what comes next --------------------------------------------------------------------
+    # --- the next record --------------------------------------------------------------------
 
     def succeeded_by(self, claim_record: bytes, token: str, *, passing: bool = False) -> bytes:
         """Return the record in which the claim holds the lock, and the others wait on.
 
         Args:
-            claim_record: the claim's own first line.
+            claim_record: the claim's own first entry.
             token: its token.
-            passing: those ahead of it have not taken their turn, and are dropped: dead, or
-                paused for so long that they have to line up again.
+            passing: drop the waiters ahead of it, which have not taken their turn: they are
+                dead, or were paused for so long that they have to queue again.
         """
         own = token.encode()
-        line = self._line[len(self._ahead_of(token)) :] if passing else self._line
+        queue = self._queue[len(self._ahead_of(token)) :] if passing else self._queue
         begin = claim_record + b"\n< " + self._origin()
-        return self._record(begin, (place for place in line if place.token != own))
+        return self._record(begin, (entry for entry in queue if entry.token != own))
 
     def _origin(self) -> bytes:
-        """Whom the next one has the lock from, and how. Who has offered it has never had it."""
-        if self._offered_to:
-            return self._succeeded
+        """Return the last holder's token, and how its lease ended."""
+        if self._reserved_for:  # the record's first entry is of a caller that never had the lock
+            return self._predecessor
         predecessor = self.holder.token.encode()
         note = self._done.get(predecessor)
         how = b"lapsed" if note is None else b"broken " + note if note else b"released"
         return b"%b %b" % (predecessor, how)
 
-    def offered_by(self, claim_record: bytes, token: str, *, leaving: str = "") -> bytes:
-        """The record in which the claim, not served itself, offers the lock to those in line.
+    def reserved_by(
+        self, claim_record: bytes, token: str, *, besides: str, leaving: bool
+    ) -> tuple[bytes, float]:
+        """Return a record that reserves the free lock for its queue, and its time to live.
 
         Args:
-            claim_record: the claim's own first line.
-            token: its token; one that is nowhere in line.
-            leaving: who is in line no longer.
+            claim_record: the first entry of the caller that makes the reservation.
+            token: its token; one that is nowhere in the queue.
+            besides: the caller's token in the queue, if it is queued.
+            leaving: whether the caller leaves the queue.
         """
-        left = leaving.encode()
+        left = besides.encode() if leaving else b""
         begin = claim_record + b"\n< " + self._origin()
-        record = self._record(begin, (place for place in self._line if place.token != left))
-        return record + done(token) + b"\n? " + token.encode()
+        record = self._record(begin, (entry for entry in self._queue if entry.token != left))
+        # One more, for the last of them to notice that it is its turn.
+        seconds = PATIENCE_SECONDS * (self._processes_besides(besides) + 1)
+        return record + done(token) + b"\n? " + token.encode(), seconds
 
     def compacted(self) -> bytes:
-        """Return the same without those who are done."""
+        """Return the record without the waiters that are done."""
         own = self.holder.token.encode()
         begin = self._holder_line
-        if self._succeeded:
-            begin += b"\n< " + self._succeeded
+        if self._predecessor:
+            begin += b"\n< " + self._predecessor
         if own in self._blocked:
             begin += b"\n! " + own + b" " + self._blocked[own]
-        return self._record(begin, self._line)
+        return self._record(begin, self._queue)
 
-    def _record(self, begin: bytes, line: Iterable[_Place]) -> bytes:
-        return b"".join([begin, *(self._again(place) for place in line)])
+    @property
+    def worth_compacting(self) -> bool:
+        """Return whether the record is long, and at least half of it is of waiters that left."""
+        length = len(self.stored.record)
+        return length > _LONG_BYTES and not self.free and len(self.compacted()) <= length / 2
 
-    def _again(self, place: _Place) -> bytes:
-        line = b"\n+%b %b" % (_LETTERS[place.priority], place.rest)
-        return line + b"\n^ " + place.token if place.token in self._aged else line
+    def _record(self, begin: bytes, queue: Iterable[_Entry]) -> bytes:
+        return b"".join([begin, *(self._copy_of(entry) for entry in queue)])
+
+    def _copy_of(self, entry: _Entry) -> bytes:
+        line = b"\n+%b %b" % (_LETTERS[entry.priority], entry.rest)
+        return line + b"\n^ " + entry.token if entry.token in self._aged else line
 
 
-def _breaker(note: bytes) -> str:
-    """Return who broke a lock, from the entry that ended it."""
+def _operator(note: bytes) -> str:
+    """Return the operator's name from the entry that ended a broken lease."""
     if not note:
         return ""
     try:
@@ -387,9 +391,9 @@ def _breaker(note: bytes) -> str:
         return "somebody"
 
 
-def _details(place: _Place) -> tuple[str, str]:
+def _details(entry: _Entry) -> tuple[str, str]:
     try:
-        process, request, *_ = json.loads(place.rest.split(b" ", 2)[2])
+        process, request, *_ = json.loads(entry.rest.split(b" ", 2)[2])
         return printable(process), printable(request)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return "", ""

@@ -1,9 +1,9 @@
-"""One thread per process that does what is due for all locks: renewals, confirmations.
+"""One thread per process that runs what is due for all locks: renewals, confirmations.
 
-It knows nothing of leases. A *ward* says when it is next to be looked after;
-the renewal thread calls it then. The thread is started with the first ward, is a
-daemon, and does not survive a fork: the child's own first ward starts the
-child's own, and the parent's wards stay the parent's.
+It knows nothing of leases. A *task* says when it is due next, and is run then.
+The thread is a daemon and starts with the first task. It does not survive a
+fork: the first task of the child starts a thread of the child's own, and the
+parent's tasks stay in the parent.
 """
 
 from __future__ import annotations
@@ -12,54 +12,54 @@ import contextlib
 import heapq
 import itertools
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.fork import reset_in_child
 
 log = logging.getLogger(__name__)
 
-#: After an error that nobody foresaw, a ward is looked after again in so many seconds.
+#: A task that failed unexpectedly is run again after this time, in seconds.
 _AFTER_ERROR_SECONDS = 1.0
-#: How many are looked after at once, at most.
+#: Largest batch.
 _MOST_TOGETHER = 100
-#: So many outdated entries are kept at any rate, rather than sorted out.
+#: Outdated entries are removed from the schedule once there are more of them than this.
 _FEW = 64
 
 
 class Task(Protocol):
-    """One object that the renewal thread looks after. Hashed by identity."""
+    """A task of the renewal thread. Hashed by identity."""
 
     def run(self, now: float) -> float | None:
-        """Do what is due at `now`; when to be called again, or None for never."""
+        """Do the work that is due at `now`; return when to run next, None for never."""
         ...
 
 
 class BatchedTask(Task, Protocol):
-    """One that is cheaper to look after together with others.
+    """A task that is cheaper to run together with others.
 
     Attributes:
-        batch_key: the same for all that can be; hashed and compared by identity.
+        batch_key: the same object for all tasks that can be run together.
     """
 
     batch_key: object
 
     def run_with(self, others: Sequence[Any], now: float) -> list[float | None]:
-        """`beat` for this one and those others of its batch_key that are due; in this order."""
+        """Run this task and the others that are due; return when to run each next."""
         ...
 
 
 class RenewalThread:
-    """Calls wards when they are due. Thread-safe.
+    """Runs tasks when they are due. Thread-safe.
 
-    Wards are kept by weak references: what nobody else keeps is forgotten.
+    Tasks are kept by weak references: a task that nothing else refers to is dropped.
 
     Args:
         clock: for the time.
-        threaded: whether to run a thread; without, whoever owns the clock calls `beat`.
+        threaded: whether to run a thread; without one, the owner of the clock calls `run_due`.
     """
 
     def __init__(self, clock: Clock, *, threaded: bool) -> None:
@@ -67,31 +67,31 @@ class RenewalThread:
         self._threaded = threaded
         self._order = itertools.count()
         self._begin()
-        _all.add(self)
+        reset_in_child(self._begin)
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
-        #: When, which entry, and whom. An entry that is not its ward's latest means nothing.
+        #: Time, entry number and task. Only the latest entry of a task counts.
         self._due: list[tuple[float, int, weakref.ref[Task]]] = []
         self._latest: weakref.WeakKeyDictionary[Task, int] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
-        """Return the number of objects that are looked after."""
+        """Return the number of tasks."""
         return len(self._latest)
 
     @property
     def running(self) -> bool:
-        """Return whether the thread runs. It starts with the first object to look after."""
+        """Return whether the thread runs. It starts with the first task."""
         return self._thread is not None and self._thread.is_alive()
 
-    def schedule(self, ward: Task, due: float) -> None:
-        """Call `ward.beat` at `due`, on this heart's clock, and when it says from then on.
+    def schedule(self, task: Task, due: float) -> None:
+        """Run `task` at `due`, on this thread's clock, and later when it says so.
 
-        For a ward that is looked after already: at `due` instead of when it was.
+        Replaces the time of a task that is scheduled already.
         """
         with self._changed:
-            self._put_down(ward, due)
+            self._enter(task, due)
             if not self._threaded:
                 return
             if not self.running:
@@ -99,17 +99,17 @@ class RenewalThread:
             elif self._due[0][0] == due:
                 self._changed.notify()
 
-    def _put_down(self, ward: Task, due: float) -> None:
+    def _enter(self, task: Task, due: float) -> None:
         if len(self._due) > 2 * len(self._latest) + _FEW:
-            # Most of it is about wards that have gone: short locks with long leases.
+            # Most entries are of tasks that have gone: short locks with long leases.
             self._due = [entry for entry in self._due if self._is_latest(entry)]
             heapq.heapify(self._due)
-        order = self._latest[ward] = next(self._order)
-        heapq.heappush(self._due, (due, order, weakref.ref(ward)))
+        order = self._latest[task] = next(self._order)
+        heapq.heappush(self._due, (due, order, weakref.ref(task)))
 
     def _is_latest(self, entry: tuple[float, int, weakref.ref[Task]]) -> bool:
-        ward = entry[2]()
-        return ward is not None and self._latest.get(ward) == entry[1]
+        task = entry[2]()
+        return task is not None and self._latest.get(task) == entry[1]
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name="userlock-renewal", daemon=True)
@@ -123,55 +123,55 @@ class RenewalThread:
             self._thread = thread
 
     def run_due(self) -> float | None:
-        """Look after everyone who is due; when the next one will be, None if there is nobody."""
+        """Run all tasks that are due; return the time of the next one, None if there is none."""
         while True:
             with self._changed:
                 due = self._take_due()
                 if not due:
                     return self._due[0][0] if self._due else None
-            again = self._call([ward for ward, _ in due])
+            again = self._call([task for task, _ in due])
             with self._changed:
-                for (ward, order), when in zip(due, again, strict=True):
-                    if self._latest.get(ward) == order:  # not put down anew meanwhile
+                for (task, order), when in zip(due, again, strict=True):
+                    if self._latest.get(task) == order:  # not scheduled again meanwhile
                         if when is None:
-                            del self._latest[ward]
+                            del self._latest[task]
                         else:
-                            self._put_down(ward, when)
-            del due, ward  # or this frame would keep them
+                            self._enter(task, when)
+            del due, task  # or this frame would keep them
 
     def _take_due(self) -> list[tuple[Task, int]]:
-        """Return the next one that is due, and those of its batch that are due as well."""
+        """Return the next task that is due, and those of its batch that are due as well."""
         due: list[tuple[Task, int]] = []
         batch_key = None
         now = self._clock.now()
         while self._due and self._due[0][0] <= now and len(due) < _MOST_TOGETHER:
             _, order, reference = entry = heapq.heappop(self._due)
-            ward = reference()
-            if ward is None or self._latest.get(ward) != order:
+            task = reference()
+            if task is None or self._latest.get(task) != order:
                 continue
             if not due:
-                batch_key = getattr(ward, "batch_key", None)
-            elif getattr(ward, "batch_key", None) is not batch_key:
+                batch_key = getattr(task, "batch_key", None)
+            elif getattr(task, "batch_key", None) is not batch_key:
                 heapq.heappush(self._due, entry)
                 break
-            due.append((ward, order))
+            due.append((task, order))
             if batch_key is None:
                 break
         return due
 
-    def _call(self, wards: list[Any]) -> list[float | None]:
-        first, *others = wards
+    def _call(self, tasks: list[Any]) -> list[float | None]:
+        first, *others = tasks
         now = self._clock.now()
         try:
             return first.run_with(others, now) if others else [first.run(now)]
         except BaseException as error:
-            # In the thread also what is meant to end a thread, from a callback:
-            # all the other wards are in its care as well.
+            # In the thread also an error that is meant to end a thread, from a
+            # callback: it must not end the renewals of all other locks.
             if not self._threaded and not isinstance(error, Exception):
                 raise
             with contextlib.suppress(Exception):
-                log.exception("a lock could not be looked after; trying again")
-            return [self._clock.now() + _AFTER_ERROR_SECONDS] * len(wards)
+                log.exception("a renewal failed; trying again")
+            return [self._clock.now() + _AFTER_ERROR_SECONDS] * len(tasks)
 
     def _run(self) -> None:
         while True:
@@ -182,15 +182,5 @@ class RenewalThread:
                     self._changed.wait(wait)
 
 
-_all: weakref.WeakSet[RenewalThread] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for renewals in list(_all):
-        renewals._begin()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-#: The one of this process.
+#: The renewal thread of this process.
 SYSTEM_RENEWALS = RenewalThread(SYSTEM_CLOCK, threaded=True)

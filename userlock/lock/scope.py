@@ -1,10 +1,22 @@
 """The locks that one request holds.
 
 A scope is a context variable: threads and greenlets begin without one, and
-what copies context variables (`asyncio.to_thread`, new tasks) shares it. The
-web integration opens one per request; `global_lock` opens one for itself
+code that copies context variables (`asyncio.to_thread`, new tasks) shares it.
+The web integration opens one per request; `global_lock` opens one for itself
 where there is none (scripts, tests). Locks are re-entrant for the thread and
-task that took them, and leaving the scope releases everything.
+task that took them, and leaving the scope releases all of them.
+
+Yielding. Batch work lets interactive waiters pass at a checkpoint:
+
+    batch         ▐▀▀ step 1 ▀▀▌           ▐▀▀ step 2 ▀▀▀▀▀▀▌
+    interactive       comes ▐▀▀ served ▀▀▌
+
+Locks that were taken after the yielded one, and come after it in canonical
+order, are released with it and taken back with it. Kept, they would reverse
+the order:
+
+    batch         has a and b, yields a ──────── waits for a, has b ┄┄┄┄ for ever
+    interactive                    takes a ── waits for b ┄┄┄┄┄┄┄┄┄┄ for ever
 """
 
 from __future__ import annotations
@@ -13,34 +25,72 @@ import contextlib
 import contextvars
 import functools
 import logging
-import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from userlock.errors import LockNotHeld, NoScope, NoService
-from userlock.lock.held_lock import HeldLock, participants, running_code
-from userlock.lock.holding import Holding
-from userlock.lock.keeping import Keeping, check_heartbeat
-from userlock.lock.lease import Priority, check_lock_id
-from userlock.lock.passing import let_people_pass
+from userlock.fork import reset_in_child
+from userlock.lock.held_lock import HeldLock, check_heartbeat, running_code
+from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.service import LockService, check_service
-from userlock.settings import Settings
+from userlock.lock.store import StoreUnavailable
+from userlock.settings import Enforcement, Reaction, Settings
 
 log = logging.getLogger(__name__)
+
+
+class Participant(Protocol):
+    """A participant in the release of locks. The model layer is one."""
+
+    def leaving(self, tenure: HeldLock) -> None:
+        """Finish the writes that were begun under the lock, before it is released.
+
+        An error reaches the code that leaves the lock, after the release.
+        """
+        ...
+
+    def holds(self, tenure: HeldLock) -> bool:
+        """Return whether the lock has to stay held for now."""
+        ...
+
+    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
+        """Keep the lock for now, and call `release` later. Called only if `holds` returns True.
+
+        A lock that is entered again meanwhile is left again, and postponed
+        again; `release` does nothing until the last time.
+        """
+        ...
+
+
+#: The participants in this process.
+participants: list[Participant] = []
+
+
+def register_participant(participant: Participant) -> None:
+    """Add a participant, in this process, from now on."""
+    participants.append(participant)
 
 
 class LockScope:
     """The locks that one request holds.
 
     Args:
-        service: where locks come from.
-        settings: how the model layer behaves in this scope.
-        priority: for locks that are taken without one.
-        request: what the request is doing, for others who have to wait for it.
+        service: the source of locks.
+        settings: the settings of the model layer in this scope.
+        priority: the default priority of locks.
+        request: the task of the request, for the messages of others that have to wait for it.
         implicit: opened by `global_lock` for itself; ends with the last such block.
+
+    Attributes:
+        batch_work: whether it may write entities of batch-only models: as the priority says, but
+            for a request whose priority comes from a header that anybody can send.
+        blocks: the number of `with global_lock` blocks inside; an implicit scope ends with the
+            last.
+        outer: the scope around this one.
     """
 
-    #: Whether somebody may keep `_held`, so that it must not be changed in place any more.
+    #: Whether a caller may keep `_held`, so that it must not be changed in place any more.
     _shown = False
 
     def __init__(
@@ -55,38 +105,42 @@ class LockScope:
         self.service = service
         self.settings = settings
         self.priority = priority
-        #: Whether it may write what only batch work writes: as the priority says, but for a
-        #: request that has its priority by a header that anybody can send.
         self.batch_work = priority is Priority.BATCH
         self.request = request
         self.implicit = implicit
-        self._held: dict[str, HeldLock] = {}
         self.closed = False
-        #: How many `with global_lock` blocks are inside; an implicit scope ends with the last.
         self.blocks = 0
         self.outer: LockScope | None = None
-        self._pid = _pid
+        self._held: dict[str, HeldLock] = {}
+        self._generation = _generation
         self._mutex = threading.Lock()
 
     @property
     def held(self) -> Mapping[str, HeldLock]:
-        """The locks held now, the latest last: a picture that later changes leave as it is."""
-        if self._pid != _pid:
+        """Return a snapshot of the locks held now, the latest last."""
+        if self.in_child:
             return self._held  # another thread may have had the mutex at the fork
         with self._mutex:
             self._shown = True
             return self._held
 
-    def _leave_picture(self) -> None:
-        """Copy the locks before a change, so that earlier readers keep their snapshot.
+    @property
+    def in_child(self) -> bool:
+        """Return whether this is a forked child, which must not touch its parent's leases."""
+        return self._generation is not _generation
 
-        Not each time: thousands of locks in one scope would pay for one another.
-        Called with the mutex.
+    def _change(self) -> dict[str, HeldLock]:
+        """Return the locks, to be changed. Called with the mutex.
+
+        They are copied only if a snapshot was taken since the last change:
+        thousands of locks in one scope would pay for one another.
         """
-        self._held = self._held.copy()
-        self._shown = False
+        if self._shown:
+            self._held = self._held.copy()
+            self._shown = False
+        return self._held
 
-    # --- locks ------------------------------------------------------------------------------
+    # --- taking -----------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -99,72 +153,44 @@ class LockScope:
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
-        Another thread or task that shares the scope waits for it like anybody.
+        Another thread or task that shares the scope waits for it like any other caller.
         """
-        return self.take(check_lock_id(lock_id), wait_timeout, lock_timeout, priority, heartbeat)
-
-    def take(
-        self,
-        lock_id: str,
-        wait_timeout: float | None,
-        lock_timeout: float | None,
-        priority: Priority | str | None,
-        heartbeat: bool | None,
-    ) -> HeldLock:
-        """`acquire` for the statements, which have checked the lock id."""
+        lock_id = check_lock_id(lock_id)
         if self.closed:
             raise NoScope(f"lock {lock_id!r} cannot be taken in a scope that has ended")
         tenure = self._held.get(lock_id)
         if tenure is not None and tenure.owner == running_code():
             if heartbeat:
-                self._begin_heartbeat(tenure)
-            tenure._depth += 1
+                check_heartbeat(self.service)
+                tenure.begin_renewal(heartbeat=True)
+            tenure.enter()
             return tenure
         service = self.service
-        if priority is None:
-            priority = self.priority
-        elif type(priority) is not Priority:
-            priority = Priority.of(priority)
+        priority = self.priority if priority is None else Priority.of(priority)
         if heartbeat is None:
             heartbeat = service.heartbeats and service.policy.of(priority).heartbeat
         if heartbeat:
-            check_heartbeat(self.service)
-        if heartbeat and lock_timeout is None:
-            lock_timeout = service.policy.heartbeat_lock_timeout
+            check_heartbeat(service)
+            if lock_timeout is None:
+                lock_timeout = service.policy.heartbeat_lock_timeout
+        # A caller that does not wait completes no deadlock cycle.
+        nested = wait_timeout != 0 and (self._held or self.outer is not None)
         lease = service.acquire(
             lock_id,
             wait_timeout=wait_timeout,
             lock_timeout=lock_timeout,
             priority=priority,
             request=self.request,
-            # Whoever does not wait closes no circle.
-            holding=Holding(self) if wait_timeout != 0 and (self._held or self.outer) else (),
+            holding=_Holding(self) if nested else (),
         )
         tenure = HeldLock(self, lease)
         with self._mutex:
-            if self._shown:
-                self._leave_picture()
-            self._held[lock_id] = tenure
+            self._change()[lock_id] = tenure
         if heartbeat or (lease.degraded and not service.requests_only):
-            Keeping(tenure, service, heartbeat=heartbeat).begin()
+            tenure.begin_renewal(heartbeat=heartbeat)
         return tenure
 
-    def _begin_heartbeat(self, tenure: HeldLock) -> None:
-        """For a lock that was taken without, and is entered again with one."""
-        keeping = tenure._keeping
-        if keeping is None:
-            check_heartbeat(self.service)
-            Keeping(tenure, self.service, heartbeat=True).begin()
-        elif not keeping.heartbeat:
-            keeping.heartbeat = True
-            keeping.extended(tenure)
-
-    def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
-        """Let a waiting person pass, if there is one, and take the lock back.
-
-        See `HeldLock.yield_to_waiters`.
-        """
-        return let_people_pass(tenure, current_scope(), wait_timeout=wait_timeout)
+    # --- leaving ----------------------------------------------------------------------------
 
     def release(self, lock_id: str | int) -> None:
         """Leave the lock; the outermost leave releases it.
@@ -174,7 +200,7 @@ class LockScope:
         """
         lock_id = check_lock_id(lock_id)
         tenure = self._held.get(lock_id)
-        if tenure is None or tenure._depth == 0:
+        if tenure is None or not tenure.entered:
             raise LockNotHeld(
                 f"lock {lock_id!r} is not held by this scope"
                 + (f" (held: {', '.join(map(repr, self.held))})" if self.held else ""),
@@ -183,23 +209,19 @@ class LockScope:
         self.leave(tenure)
 
     def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
-        """Leave a tenure once. Nothing happens when it has been released already.
+        """Leave a tenure once. Does nothing if it has been released already.
 
         Args:
             tenure: one of this scope's.
-            failing: an exception is on its way already, so trouble with writes that were
-                begun under the lock is logged instead of raised.
+            failing: an exception is on its way already, so errors of writes that were begun
+                under the lock are logged instead of raised.
         """
-        while tenure._successor is not None:  # the lock was yielded and taken back
-            tenure = tenure._successor
-        if tenure._released or tenure._depth == 0:
-            return
-        tenure._depth -= 1
-        if tenure._depth == 0:
+        tenure = tenure.latest
+        if tenure.left():
             self._leave(tenure, failing=failing)
 
     def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
-        if self._pid != _pid:
+        if self.in_child:
             self._release_now(tenure)
             return
         try:
@@ -208,11 +230,11 @@ class LockScope:
         finally:
             for participant in participants:
                 if participant.holds(tenure):
-                    tenure._postponed = True
+                    tenure.postponed = True
                     participant.postpone(tenure, functools.partial(self._postponed, tenure))
                     break
             else:
-                tenure._postponed = False
+                tenure.postponed = False
                 self._release_now(tenure)
 
     def _finish_writes(self, tenure: HeldLock, *, failing: bool) -> None:
@@ -225,47 +247,36 @@ class LockScope:
                 log.exception("a write under lock %r failed as well", tenure.lock_id)
 
     def _postponed(self, tenure: HeldLock) -> None:
-        """The release that a participant put off. Left alone if the lock was entered again."""
-        if tenure._depth == 0 and not tenure._released:
+        """Release a lock that a participant kept, unless it was entered again."""
+        if tenure.held and not tenure.entered:
             self._release_now(tenure)
 
-    @property
-    def _in_a_fork(self) -> bool:
-        """Return whether this is a forked child, which must not touch its parent's leases."""
-        return self._pid != _pid
-
     def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
-        tenure._released = True
-        tenure.notes.clear()  # objects that were read under it keep the tenure itself
-        if self._pid != _pid:
+        tenure.end()
+        if self.in_child:
             self._mutex = threading.Lock()  # another thread may have held it at the fork
         with self._mutex:
-            if self._shown:
-                self._leave_picture()
-            if self._held.get(tenure.lock_id) is tenure:
-                del self._held[tenure.lock_id]
+            held = self._change()
+            if held.get(tenure.lock_id) is tenure:
+                del held[tenure.lock_id]
         if self.implicit and not self._held and ending:
             leave_scope(self)
-        if self._pid == _pid:
-            service = self.service
-            if tenure.lost or (tenure._keeping is not None and not tenure.first_to_end()):
-                service.give_back(tenure.lease)  # what became of it has been said
-            else:
-                service.release(tenure.lease, held_seconds=service.clock.now() - tenure._since)
+        if not self.in_child:
+            tenure.give_back()
 
     def finish_writes(self) -> None:
-        """Wait for the writes that were begun under any lock, and raise what went wrong.
+        """Wait for the writes that were begun under any lock; raise their errors.
 
-        For web integrations: called before the answer goes out, so that a
-        failed write does not end in a success answer.
+        For web integrations: called before the response is sent, so that a
+        failed write does not end in a success response.
         """
         for tenure in self.held.values():
             self._finish_writes(tenure, failing=False)
 
     def close(self, *, failing: bool = False) -> None:
-        """Release everything, the latest first, whatever goes wrong with one of them.
+        """Release all locks, the latest first, even if one of them fails.
 
-        What a transaction keeps is released by the transaction.
+        A lock that a transaction keeps is released by the transaction.
         """
         with contextlib.ExitStack() as stack:
             if self.implicit and not self._held and not self.closed:
@@ -275,9 +286,119 @@ class LockScope:
                 stack.callback(self._close_one, tenure, failing)
 
     def _close_one(self, tenure: HeldLock, failing: bool) -> None:
-        if not tenure._postponed or tenure._depth > 0:
-            tenure._depth = 0
+        if (not tenure.postponed or tenure.entered) and tenure.left(entirely=True):
             self._leave(tenure, failing=failing)
+
+    # --- yielding ---------------------------------------------------------------------------
+
+    def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
+        """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`.
+
+        Args:
+            tenure: one of this scope's, or one that it has succeeded.
+            wait_timeout: longest wait for each lock that is taken back.
+        """
+        tenure = tenure.latest
+        if not tenure.held or self.in_child:
+            why = (
+                "belongs to the process that forked this one"
+                if tenure.held
+                else "has been released"
+            )
+            raise LockNotHeld(
+                f"lock {tenure.lock_id!r} cannot be yielded: it {why}", lock_id=tenure.lock_id
+            )
+        if _has_to_stay(tenure) or not self._interactive_waits(tenure.lock_id):
+            return tenure
+        later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
+        if any(_has_to_stay(each) for each in later):
+            return tenure
+        return _pass([tenure, *sorted(later, key=lambda each: each.lock_id)], wait_timeout)
+
+    def _interactive_waits(self, lock_id: str) -> bool:
+        """Return whether an interactive request is queued; False if the store does not answer."""
+        service = self.service
+        try:
+            record = service.client.call(lock_id, service.protocol.look, lock_id)
+        except StoreUnavailable:
+            return False
+        return record is not None and record.interactive_waits
+
+    def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
+        """Return the locks that this thread has taken since, here and in scopes inside."""
+        held = list(self.held.values())
+        later = held[held.index(tenure) + 1 :]
+        inner = []
+        scope = current_scope()
+        while scope is not None and scope is not self:
+            inner.append(scope)
+            scope = scope.outer
+        if scope is self:
+            for each in inner:
+                if each.service is self.service:
+                    later += each.held.values()
+        yield from (each for each in later if each.owner[0] == tenure.owner[0])
+
+    def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
+        new = self.acquire(
+            tenure.lock_id,
+            wait_timeout=wait_timeout,
+            lock_timeout=tenure.lock_timeout,
+            priority=tenure.lease.priority,
+            heartbeat=tenure.heartbeat,
+        )
+        tenure.succeeded_by(new)
+        return new
+
+
+def _has_to_stay(tenure: HeldLock) -> bool:
+    return any(participant.holds(tenure) for participant in participants)
+
+
+def _pass(tenures: list[HeldLock], wait_timeout: float | None) -> HeldLock:
+    """Release them, the last first, and take them back; return the first one's successor."""
+    for tenure in tenures:
+        _scope_of(tenure)._finish_writes(tenure, failing=False)
+    for tenure in reversed(tenures):
+        _scope_of(tenure)._release_now(tenure, ending=False)
+    new: list[HeldLock] = []
+    try:
+        for tenure in tenures:
+            new.append(_scope_of(tenure)._take_back(tenure, wait_timeout))
+    except BaseException:
+        for tenure in reversed(new):  # all, or none
+            _scope_of(tenure)._release_now(tenure, ending=False)
+        raise
+    return new[0]
+
+
+def _scope_of(tenure: HeldLock) -> LockScope:
+    assert isinstance(tenure.scope, LockScope)
+    return tenure.scope
+
+
+class _Holding(Iterable[Lease]):
+    """The leases of one service that this thread holds, in a scope and those around it.
+
+    They stay held while code waits for one more lock. Another thread that
+    shares a scope waits on its own; a task does not, because the whole thread
+    stops while one of its tasks waits. The leases are listed only if the lock
+    is contended.
+    """
+
+    def __init__(self, innermost: LockScope) -> None:
+        self._innermost = innermost
+        self._thread = threading.get_ident()
+
+    def __iter__(self) -> Iterator[Lease]:
+        service = self._innermost.service
+        scope: LockScope | None = self._innermost
+        while scope is not None:
+            if not scope.closed and scope.service is service:
+                for tenure in scope.held.values():
+                    if tenure.owner[0] == self._thread:
+                        yield tenure.lease
+            scope = scope.outer
 
 
 # --- the current scope ----------------------------------------------------------------------
@@ -314,17 +435,18 @@ def leave_scope(scope: LockScope) -> None:
 
 
 # A forked child shares no lock with its parent: it must neither release the
-# parent's leases nor write under them.
-_pid = os.getpid()
+# parent's leases nor write under them. An object, since a process id may be
+# given again.
+_generation = object()
 
 
 def _after_fork() -> None:
-    global _pid
-    _pid = os.getpid()
+    global _generation
+    _generation = object()
     current.set(None)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+reset_in_child(_after_fork)
 
 
 class _Defaults:
@@ -336,6 +458,38 @@ class _Defaults:
 
 
 defaults = _Defaults()
+
+
+def configure(
+    *,
+    service: LockService | None = None,
+    enforcement: Enforcement | str | None = None,
+    fencing: bool | None = None,
+    capture_places: bool | None = None,
+    blind_overwrites: Reaction | str | None = None,
+) -> None:
+    """Set the defaults of new scopes in this process. Arguments left out change nothing.
+
+    Args:
+        service: the lock service.
+        enforcement: `raise` (the default), `log` or `off`.
+        fencing: whether Datastore refuses stale writes. On by default.
+        capture_places: whether reads remember their call site. On by default.
+        blind_overwrites: the reaction to new objects that are put over existing entities:
+            `off`, `warn` or `raise` (the default).
+
+    Raises:
+        ValueError: an unknown mode. Nothing has been changed then.
+    """
+    settings = defaults.settings.changed(
+        enforcement=enforcement,
+        fencing=fencing,
+        capture_places=capture_places,
+        blind_overwrites=blind_overwrites,
+    )
+    if service is not None:
+        defaults.service = check_service(service)
+    defaults.settings = settings
 
 
 def default_service() -> LockService:
@@ -358,16 +512,16 @@ def scope(
     priority: Priority | str = Priority.INTERACTIVE,
     request: str = "",
 ) -> Iterator[LockScope]:
-    """Open a scope: whatever is locked inside is released when it is left.
+    """Open a scope. Leaving it releases the locks that were taken inside.
 
     The web integration does this for each request. Scopes nest; an inner one
-    has its own locks and does not see the outer one's.
+    has its own locks and does not see those of the outer one.
 
     Args:
-        service: where locks come from; by default the configured service.
-        settings: how the model layer behaves inside; by default as configured.
-        priority: for locks that are taken without one.
-        request: what the code inside is doing, for others who have to wait for it.
+        service: the source of locks; by default the configured service.
+        settings: the settings of the model layer inside; by default as configured.
+        priority: the default priority of locks.
+        request: the task of the code inside, for the messages of others that have to wait for it.
     """
     new = LockScope(
         default_service() if service is None else check_service(service),

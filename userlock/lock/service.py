@@ -1,30 +1,27 @@
-"""The lock service: waiting, priority and outage policy over a lease store.
+"""The lock service: leases with waiting, priorities and an outage policy.
 
 acquire ── create ──▶ version      done: one round trip
-                  ├─▶ (a record)   stand in line, look until it is our turn (`acquisition`,
-                  │                `queue`), give up after wait_timeout with the holder's name
-                  └─▶ (no answer)  outage policy: a degraded lease, or an error
+                  ├─▶ (a record)   join the queue, poll until it is our turn (`waiting`,
+                  │                `queue`), time out with the holder's name
+                  └─▶ (no answer)  the fallback store, or the outage policy: a degraded lease,
+                                   or an error
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Iterable, Sequence
 from random import Random, SystemRandom
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.events import (
-    LISTENERS,
-    Acquired,
-    LeaseLost,
-    Listeners,
-    Released,
-)
-from userlock.lock import degraded
-from userlock.lock.breaker import CircuitBreaker
+from userlock.errors import LockServiceUnavailable
+from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.lease import (
-    RELEASED,
+    Claim,
     Granted,
     Held,
+    Holder,
     Lease,
     Lost,
     Priority,
@@ -32,26 +29,23 @@ from userlock.lock.lease import (
     check_lock_id,
     check_lock_timeout,
     check_wait_timeout,
-    claim_of,
     describe_loss,
-    encode_holder,
     new_token,
+    printable,
     process_label,
 )
 from userlock.lock.lease import Released as StoreReleased
-from userlock.lock.operators import ForOperators
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
-from userlock.lock.registry import open_store
+from userlock.lock.record import Record, Waiter
 from userlock.lock.renewal import SYSTEM_RENEWALS, RenewalThread
-from userlock.lock.renewals import extend_many
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.lock.store_client import StoreClient
-from userlock.lock.waiting import Wait
+from userlock.lock.waiting import Attempt, Waiting
 
 
-class LockService(ForOperators):
+class LockService:
     """Grants and takes back leases. One per process is enough; thread-safe.
 
     Guarantees: while the store keeps its data, no two confirmed (not
@@ -64,15 +58,21 @@ class LockService(ForOperators):
     Args:
         store: where leases live.
         policy: default lease length, wait and polling by priority.
-        outage: what to do when the store does not answer.
+        outage: the behaviour when the store does not answer.
         fallback: another service, normally over Datastore leases, that is asked while the store
-            does not answer. What it grants excludes those who ask it too, and is asked for again
-            here when the store answers; if it does not answer either, `outage` says what then.
-            This one's listeners are told of it, once.
-        listeners: who is told what happens; by default the process-wide list.
+            does not answer. Its leases exclude other callers that use it, and are confirmed in
+            this store when it answers again. If it does not answer either, `outage` applies.
+            Its events go to this service's listeners.
+        listeners: called with events; by default the process-wide list.
         clock: for the time, and for waiting.
         random: for jitter.
-        renewals: what renews leases; by default the one of the process.
+        renewals: what renews leases; by default the thread of the process.
+
+    Attributes:
+        protocol: leases in this store.
+        client: guarded access to this store.
+        heartbeats: whether some leases are renewed by default.
+        requests_only: whether the store can only be used by threads that serve a request.
     """
 
     def __init__(
@@ -94,28 +94,33 @@ class LockService(ForOperators):
         if not isinstance(policy, LockPolicy | None):
             raise TypeError(f"policy must be a LockPolicy, not {policy!r:.80}")
         if fallback is not None:
-            check_service(fallback, "fallback")  # an outage is too late to find out
+            check_service(fallback, "fallback")  # an outage would be too late to find out
         self.store = store
         self.policy = policy or LockPolicy()
         self.outage = OutagePolicy.of(outage)
+        self.fallback = fallback
         self.listeners = LISTENERS if listeners is None else listeners
         self.clock = clock
-        # Not seeded, so that forked workers do not poll in step.
-        self.random = random or SystemRandom()
-        self.fallback = fallback
         if renewals is None:
-            renewals = (
-                SYSTEM_RENEWALS if clock is SYSTEM_CLOCK else RenewalThread(clock, threaded=False)
-            )
+            own_clock = clock is not SYSTEM_CLOCK
+            renewals = RenewalThread(clock, threaded=False) if own_clock else SYSTEM_RENEWALS
         self.renewals = renewals
-        #: Whether some leases are renewed unless their caller says otherwise.
         self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
-        #: Whether the store can only be used by threads that serve a request.
-        self.requests_only: bool = getattr(store, "requests_only", False)
-        self.leases = LeaseProtocol(store, clock)
-        self.hold_times = HoldTimes()
-        self._access = StoreClient(self.leases, clock, None if self.requests_only else renewals)
-        self.ask = self._access.ask
+        self.requests_only: bool = store.requests_only
+        self.protocol = LeaseProtocol(store, clock, self._release_later)
+        self.client = StoreClient(
+            store, self.protocol.release, clock, None if self.requests_only else renewals
+        )
+        self._hold_times = HoldTimes()
+        self._waiting = Waiting(
+            protocol=self.protocol,
+            client=self.client,
+            clock=clock,
+            # Not seeded, so that forked workers do not poll in step.
+            random=random or SystemRandom(),
+            policy=self.policy,
+            hold_times=self._hold_times,
+        )
 
     @classmethod
     def from_url(
@@ -133,22 +138,19 @@ class LockService(ForOperators):
         `redis`); `datastore://PROJECT?namespace=NS` for leases in Datastore;
         `appengine://?prefix=app1` for App Engine's bundled memcache (extra
         `appengine`); `memory://` for tests within one process. `fallback` is
-        such a URL too. Nothing is sent yet: a server that is down is no reason
-        for a site not to start.
+        such a URL too. Nothing is sent yet: a server that is down does not
+        keep a site from starting.
 
         Raises:
-            ValueError: the URL names no store that there is, or is malformed.
-            ImportError: the store's extra is not installed; says which.
+            ValueError: the URL names no known store, or is malformed.
+            ImportError: the store's extra is not installed; the message names it.
         """
+        # By name: stores import this package, and not the other way round.
+        open_store = importlib.import_module("userlock.stores.registry").open_store
         other = (
             None if fallback is None else cls(open_store(fallback), policy=policy, outage="fail")
         )
-        return cls(
-            open_store(url),
-            policy=policy,
-            outage=outage,
-            fallback=other,
-        )
+        return cls(open_store(url), policy=policy, outage=outage, fallback=other)
 
     # --- acquire ----------------------------------------------------------------------------
 
@@ -165,185 +167,332 @@ class LockService(ForOperators):
         """Take the lock, waiting for it if need be.
 
         Args:
-            lock_id: what to lock: a non-empty string (or int) of any length.
+            lock_id: the lock: a non-empty string (or int) of any length.
             wait_timeout: longest wait in seconds; 0 tries once. Default by priority.
             lock_timeout: length of the lease in seconds. Default by priority.
             priority: `interactive` or `batch`.
-            request: what the caller is doing, for the next one who has to wait for it.
-            holding: leases that the caller has already, so that a deadlock is seen.
+            request: the caller's task, for the messages of others that have to wait.
+            holding: leases that the caller has already, so that a deadlock is detected.
 
         Returns:
             The lease; `lease.degraded` if the store did not answer and the policy is to go on.
 
         Raises:
-            LockTimeout: somebody held it all the time; names the holder.
-            DeadlockDetected: the wait would never end, and this caller is to give way.
+            LockTimeout: the lock was not free in time; names the holder.
+            DeadlockDetected: the wait would never end, and this caller is to give up.
             LockServiceUnavailable: the store did not answer and the policy is `fail`.
-            TypeError, ValueError: an argument that makes no sense.
+            TypeError, ValueError: an argument is invalid.
         """
-        if type(lock_id) is not str or not lock_id:
-            lock_id = check_lock_id(lock_id)
-        if type(priority) is not Priority:
-            priority = Priority.of(priority)
-        policy = self.policy
-        defaults = policy.batch if priority is Priority.BATCH else policy.interactive
+        lock_id = check_lock_id(lock_id)
+        priority = Priority.of(priority)
+        defaults = self.policy.of(priority)
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
-        clock = self.clock
-        token = new_token()
-        said = priority._value_  # without the property's frame
-        record = encode_holder(token, said, clock.wall(), ttl, process_label(), request)
-        # What `ask` does, without its two calls: this is the way that nearly every lock takes.
-        access = self._access
-        breaker = access.breaker_of(lock_id)
-        started = clock.now()
-        if not breaker.closed and not breaker.allows():
-            acquisition = Wait(self, claim_of(lock_id, record, ttl), wait, started)
-            return acquisition.unavailable(StoreUnavailable(breaker.reason, sent=False))
+        wall = self.clock.wall()
+        holder = Holder(new_token(), priority.value, wall, ttl, process_label(), request)
+        claim = Claim(lock_id, holder, ttl, priority)
+        attempt = Attempt(claim, wait, self.clock, self.listeners)
         try:
-            lease = self.leases.take_at(started, lock_id, token, record, ttl, said)
-            access.answered(breaker)
-            if lease is not None:
-                if self.listeners.watched():
-                    waited = clock.now() - started
-                    self.listeners.emit(Acquired(lock_id, said, waited, 1, "", degraded=False))
-                return lease
+            lease = self._lease_for(attempt, holding)
         except StoreUnavailable as trouble:
-            access.failed(breaker, started, trouble)
-            acquisition = Wait(self, claim_of(lock_id, record, ttl), wait, started)
-            return acquisition.unavailable(trouble)
-        except BaseException:  # the thread is being stopped; it may have been granted
-            Wait(self, claim_of(lock_id, record, ttl), wait, started).abandoned()
+            lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
+            if self.outage is OutagePolicy.FAIL:
+                if lease.unsettled:
+                    self.client.release_later(lease)
+                attempt.unavailable(trouble.reason)
+                raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+            self.listeners.emit(Degraded(lock_id, trouble.reason))
+        try:
+            attempt.acquired(degraded=lease.degraded)
+        except BaseException:  # the thread is being stopped
+            self.give_back(lease)
             raise
-        # With a token of its own: what was sent with the first one may be late.
-        claim = claim_of(lock_id, record, ttl).afresh()
-        return Wait(self, claim, wait, started, holding).contended()
+        return lease
+
+    def _lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
+        """Return a lease of this store, or a degraded one with a lease of the fallback store.
+
+        Raises:
+            StoreUnavailable: neither of them answers.
+        """
+        claim = attempt.claim
+        try:
+            try:
+                lease = self.client.call(claim.lock_id, self.protocol.take, claim)
+            except StoreUnavailable:
+                raise
+            except BaseException:  # the thread is being stopped; it may have been granted
+                self.client.give_back(attempt.lease_without_store(unsettled=True))
+                raise
+            if lease is None:
+                # With a token of its own: a request with the first one may be late.
+                attempt.claim = claim.afresh()
+                lease = self._waiting.lease_for(attempt, holding)
+            return lease
+        except StoreUnavailable as trouble:
+            if self.fallback is None:
+                raise
+            return self._from_fallback(self.fallback, attempt, trouble)
+
+    def _from_fallback(
+        self, fallback: LockService, attempt: Attempt, trouble: StoreUnavailable
+    ) -> Lease:
+        """Return a degraded lease that a lease of the fallback store backs.
+
+        One call of `acquire` is one event, of this service's listeners:
+
+            the caller          this service                the fallback
+            acquire ──────────▶ (no answer)
+                                ask ──────────────────────▶ its store
+                                Contended ◀──────────────── somebody has it
+                                          ◀──────────────── a lease
+            a lease ◀────────── Degraded, Acquired
+        """
+        claim = attempt.claim
+        lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
+        wait = max(0.0, attempt.left)
+        there = Attempt(claim.afresh(), wait, fallback.clock, attempt.listeners)
+        try:
+            other = fallback._lease_for(there, ())
+        except StoreUnavailable as later:
+            reason = f"{trouble.reason}; in the fallback store: {later.reason}"
+            raise StoreUnavailable(reason, sent=trouble.sent, slow=trouble.slow) from trouble
+        except BaseException:
+            # Somebody has it there, or the thread is being stopped.
+            if lease.unsettled:
+                self.client.release_later(lease)
+            raise
+        attempt.attempts += there.attempts
+        attempt.blocked_by = attempt.blocked_by or there.blocked_by
+        attempt.listeners.emit(Degraded(claim.lock_id, trouble.reason, fallback=True))
+        return lease._replace(fallback=other, deadline=other.deadline)
 
     # --- release ----------------------------------------------------------------------------
 
     def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
-        What could not be confirmed is remembered, and tried again when the
-        store answers next, by the renewal thread if by nobody else; until then the
-        lease ends by itself.
+        A release that the store did not confirm is sent again when the store
+        answers next, by the renewal thread if there are no requests. Until then
+        the lease ends by itself.
         """
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
-        self.hold_times.note(lease.priority, held_seconds)
-        breaker = self._access.breaker_of(lease.lock_id)
-        outcome: StoreReleased | Lost | Unavailable
-        if breaker.closed and lease.version is not None and not lease.unsettled:
-            outcome = self._give_back_at_once(lease, breaker)
-        else:
-            outcome = self.give_back(lease)
-        if outcome is RELEASED:  # nearly always
-            if self.listeners.watched():
-                how = "released (degraded)" if lease.degraded else "released"
-                self.listeners.emit(Released(lease.lock_id, held_seconds, how))
-            return
-        match outcome:
+        self._hold_times.note(lease.priority, held_seconds)
+        match self.give_back(lease):
+            case Lost() as lost if not lease.degraded:
+                self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
+                return
             case Unavailable():
-                self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
-            case Lost() if lease.degraded:  # never confirmed, so nothing was lost
-                self.listeners.emit(Released(lease.lock_id, held_seconds, "released (degraded)"))
-            case Lost() as lost:
-                self.listeners.emit(
-                    LeaseLost(lease.lock_id, held_seconds, describe_loss(lost, lease))
-                )
+                outcome = "left (not confirmed)"
+            case _:  # a degraded one was never confirmed, so nothing was lost
+                outcome = "released (degraded)" if lease.degraded else "released"
+                if not self.listeners.watched():
+                    return
+        self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
 
     def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
-        """Release a lease without a word to the listeners, and remember what is still owed."""
-        if lease.also is not None:
-            also, origin = lease.also
-            origin.give_back(also)
-        if lease.degraded and not lease.unsettled:
-            return Lost("forgotten")  # the store was never asked for it
-        outcome: StoreReleased | Lost | Unavailable
-        try:
-            outcome = self.ask(lease.lock_id, self.leases.release, lease)
-        except StoreUnavailable as trouble:
-            outcome = Unavailable(trouble.reason, trouble.sent)
-        except BaseException:  # the thread is being stopped
-            self.release_later(lease)
-            raise
-        if isinstance(outcome, Unavailable) or lease.unsettled:
-            self.release_later(lease)
-        return outcome
+        """Release a lease without an event, now or when the store answers again."""
+        if lease.fallback is not None and self.fallback is not None:
+            self.fallback.give_back(lease.fallback)
+        return self.client.give_back(lease)
 
-    def _give_back_at_once(
-        self, lease: Lease, breaker: CircuitBreaker
-    ) -> StoreReleased | Lost | Unavailable:
-        """Release a confirmed lease while all is well: the common path of `give_back`."""
-        if lease.also is not None:
-            also, origin = lease.also
-            origin.give_back(also)
-        asked_at = self.clock.now()
-        try:
-            outcome = self.leases.release(lease)
-        except StoreUnavailable as trouble:
-            self._access.failed(breaker, asked_at, trouble)
-            self.release_later(lease)
-            return Unavailable(trouble.reason, trouble.sent)
-        except BaseException:  # the thread is being stopped
-            self.release_later(lease)
-            raise
-        if self._access.pending.owed:
-            self._access.collect(breaker)
-        return outcome
+    def _release_later(self, lease: Lease) -> None:
+        self.client.release_later(lease)
 
-    def release_later(self, lease: Lease) -> None:
-        """Give this lease back when the store answers again."""
-        self._access.pending.remember(lease)
+    def report_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
+        """Report that a lease is lost."""
+        self.listeners.emit(LeaseLost(lock_id, held_seconds, how))
 
-    # --- the rest ---------------------------------------------------------------------------
+    # --- extend and confirm -----------------------------------------------------------------
 
     def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """Return a new lease that ends `seconds` from now, if this one is still ours.
 
-        A degraded one goes on without the store's word, as it was taken.
+        A degraded one goes on without the store, as it was taken.
         """
         seconds = check_lock_timeout(seconds)
-        if lease.degraded:
-            return degraded.extended(lease, seconds, self.clock.now(), self.outage)
         if self.clock.now() >= lease.deadline:
-            return Lost("ran out")  # the store need not be asked
+            return Lost("ran out")  # no need to ask the store
+        if lease.degraded:
+            return self._extend_degraded(lease, seconds)
         try:
-            return self.ask(lease.lock_id, self.leases.extend, lease, seconds)
+            return self.client.call(lease.lock_id, self.protocol.extend, lease, seconds)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
+
+    def _extend_degraded(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
+        """Extend without the store. A lease in the fallback store, if there is one, decides."""
+        deadline = self.clock.now() + seconds
+        if lease.fallback is not None and self.fallback is not None:
+            match self.fallback.extend(lease.fallback, seconds):
+                case Granted(new):
+                    lease = lease._replace(fallback=new)
+                    deadline = new.deadline
+                case Lost("ran out", None) if self.outage is OutagePolicy.OPTIMISTIC:
+                    pass  # while the fallback did not answer either; no other holder is known
+                case Lost() as lost:
+                    return lost
+                case unavailable:
+                    if self.outage is OutagePolicy.FAIL:
+                        return unavailable
+        return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
 
     def extend_many(
-        self, leases: Sequence[tuple[Lease, float]]
+        self, wanted: Sequence[tuple[Lease, float]]
     ) -> list[Granted | Lost | Unavailable]:
-        """`extend` for each of these leases and its seconds, in few round trips where the store
-        can do that; what becomes of each, in their order."""
-        return extend_many(self, self._access, leases)
+        """Extend many leases in few round trips, where the store can do that.
+
+        Returns the outcome of each lease, in their order. A server that does
+        not answer costs one time-out for all leases that are on it.
+
+        One thread renews all leases of a process. In a busy process that thread
+        waits for its turn after each packet (5 ms by default,
+        `sys.setswitchinterval`), so packets have to be few:
+
+            one by one       extend ▶ ◀ (5 ms) extend ▶ ◀ (5 ms) extend ▶ ◀ …
+            together         extend, extend, extend, … ▶ ◀ (5 ms)
+        """
+        now = self.clock.now()
+        by_server: dict[int, dict[str, tuple[Lease, float]]] = {}
+        for lease, seconds in wanted:
+            # The others need their record to be read first, or are over.
+            if lease.version is not None and not lease.degraded and now < lease.deadline:
+                server = id(self.client.breaker_of(lease.lock_id))
+                by_server.setdefault(server, {}).setdefault(lease.lock_id, (lease, seconds))
+        outcomes: dict[str, Granted | Lost | Unavailable] = {}  # by token
+        for batch in by_server.values():
+            outcomes |= self._extend_together(list(batch.values()))
+        return [
+            outcomes[lease.token] if lease.token in outcomes else self.extend(lease, seconds)
+            for lease, seconds in wanted
+        ]
+
+    def _extend_together(
+        self, wanted: Sequence[tuple[Lease, float]]
+    ) -> dict[str, Granted | Lost | Unavailable]:
+        """Extend the leases of one server; return the outcomes by token."""
+        breaker = self.client.breaker_of(wanted[0][0].lock_id)
+        if not breaker.allows():
+            refused = Unavailable(breaker.reason, sent=False)
+            return {lease.token: refused for lease, _ in wanted}
+        asked_at = self.clock.now()
+        answers = self.protocol.extend_many(wanted)
+        trouble = next((each for each in answers if isinstance(each, Unavailable)), None)
+        if trouble is None:
+            self.client.answered(breaker)
+        else:
+            self.client.failed(breaker, asked_at, trouble.reason)
+        return {
+            # None: the record has changed. It is read and extended by itself.
+            lease.token: self.extend(lease._replace(version=None), seconds)
+            if answer is None
+            else answer
+            for (lease, seconds), answer in zip(wanted, answers, strict=True)
+        }
 
     def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
-        """Ask again for a lock that was taken while the store did not answer.
+        """Ask for a lock that was taken while the store did not answer.
 
-        Granted, if it is ours now; held, by whom; None, if it is free and others come first: ask
-        again in a moment.
+        Granted if it is ours now; held, by whom; None if it is free and others
+        come first: ask again in a moment.
         """
         try:
-            return self.ask(lease.lock_id, degraded.confirm, self.leases, lease, self.clock)
+            return self.client.call(lease.lock_id, self.protocol.confirm, lease)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 
-    def say_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
-        """Tell the listeners that a lease is lost."""
-        self.listeners.emit(LeaseLost(lock_id, held_seconds, how))
+    # --- locks of others --------------------------------------------------------------------
+
+    def look(self, lock_id: str | int) -> Record | None:
+        """Return the lock's record; None if there is none.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer.
+        """
+        lock_id = check_lock_id(lock_id)
+        try:
+            return self.client.call(lock_id, self.protocol.look, lock_id)
+        except StoreUnavailable as trouble:
+            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+
+    def holder(self, lock_id: str | int) -> Holder | None:
+        """Return the holder of the lock, or None. In an outage: the holder in the fallback store.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer, and no holder is known.
+        """
+        _, record = self._look_anywhere(lock_id)
+        return None if record is None or record.free else record.holder
+
+    def waiters(self, lock_id: str | int) -> list[Waiter]:
+        """Return the waiters of the lock, in the order of service; as `holder`."""
+        _, record = self._look_anywhere(lock_id)
+        return [] if record is None else record.waiters()
+
+    def break_lock(
+        self, lock_id: str | int, *, by: str = "", token: str | None = None
+    ) -> Holder | None:
+        """End the present lease of a lock. For an operator, when a holder hangs.
+
+        The holder finds out at its next heartbeat, extension or release. Until
+        then it goes on; its writes on outdated reads are refused at the commit.
+        The first waiter gets the lock.
+
+        While the store does not answer, a lease in the fallback store is
+        ended. When the store answers again, its holder asks for the lock there
+        as any other does, unless it has found out by then.
+
+        Args:
+            lock_id: the lock.
+            by: the operator's name, for the log and for the holder; by default this process.
+            token: end only the lease with this token (`holder(lock_id).token`), the one that
+                the operator has seen. None: any lease.
+
+        Returns:
+            The holder whose lease was ended. None if nobody had the lock, another lease than
+            `token`'s had it, or it changed hands at that very moment.
+
+        Raises:
+            LockServiceUnavailable: the store did not answer, and no holder is known.
+        """
+        lock_id = check_lock_id(lock_id)
+        by = printable(by or process_label())
+        service, record = self._look_anywhere(lock_id)
+        if record is None or record.free:
+            return None
+        if token is not None and record.holder.token != token:
+            return None
+        try:
+            if not service.client.call(lock_id, service.protocol.break_, lock_id, record, by):
+                return None
+        except StoreUnavailable as trouble:
+            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+        self.listeners.emit(Broken(lock_id, record.holder.describe(), by))
+        return record.holder
+
+    def _look_anywhere(self, lock_id: str | int) -> tuple[LockService, Record | None]:
+        """Return the lock's record, and its service: this one or, in an outage, the fallback."""
+        try:
+            return self, self.look(lock_id)
+        except LockServiceUnavailable:
+            if self.fallback is not None:
+                with contextlib.suppress(LockServiceUnavailable):
+                    record = self.fallback.look(lock_id)
+                    # A free lock there says nothing of a holder here since before the outage.
+                    if record is not None and not record.free:
+                        return self.fallback, record
+            raise
 
     def close(self) -> None:
-        """Give up the store's connections. Leases that are out stay out."""
+        """Close the store's connections. Leases that were granted stay."""
         self.store.close()
         if self.fallback is not None:
             self.fallback.close()
 
 
 def check_service(service: object, name: str = "service") -> LockService:
-    """Return the service, if it is one; `TypeError` says what is wanted."""
+    """Return the service, if it is one; `TypeError` says what is expected."""
     if isinstance(service, LockService):
         return service
     raise TypeError(

@@ -1,115 +1,261 @@
-"""Asking the store, while it is known to answer; and tidying up once it does again."""
+"""Breaker-guarded calls of the store, and the releases that it still has to get.
+
+A release that the store did not answer is sent again later:
+
+    this process              memcached
+    ms key (a record) ──────▶ (stopped: the command waits in its socket)
+    times out, goes on
+    without the lock
+                              (continued: the command is carried out;
+                               the record is there, for a whole lease,
+                               and nobody holds the lock)
+    later it answers: release the lock, if it is still ours
+
+A lease that is not found yet is looked for again, once a second, for as long
+as a command may take to arrive. Any request to a server that answers sends
+some of its pending releases; the renewal thread does if there are no requests.
+Of several servers only the one that has just answered is asked: another may
+still hang.
+"""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Hashable
 from typing import ParamSpec, TypeVar
 
 from userlock.clock import Clock
+from userlock.fork import reset_in_child
 from userlock.lock.breaker import CircuitBreaker
-from userlock.lock.protocol import LeaseProtocol
+from userlock.lock.lease import Lease, Lost, Released, Unavailable
 from userlock.lock.renewal import RenewalThread
-from userlock.lock.store import ShardedStore, StoreUnavailable
-from userlock.lock.strays import PendingReleases
+from userlock.lock.store import LeaseStore, StoreUnavailable
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+#: Most pending releases of one server. The oldest are dropped first: their leases end anyway.
+_MOST = 1000
+#: How long a command that was sent may still be carried out, in seconds.
+_ARRIVAL_SECONDS = 10.0
+#: Pause before a lease that was not found is looked for again, and between two runs of the
+#: renewal thread, in seconds.
+_RETRY_SECONDS = 1.0
+#: How many pending releases one request sends, so that none pays for all of them.
+_MOST_PER_REQUEST = 4
+#: How many the renewal thread sends at once, so that renewals do not wait.
+_MOST_PER_RUN = 100
 
-#: How often the renewal thread looks after what is owed.
-_LOOK_SECONDS = 1.0
-#: How much of it at once, so that renewals do not wait for it.
-_MOST_AT_A_BEAT = 100
+
+#: Releases a lease; raises `StoreUnavailable`.
+Release = Callable[[Lease], Released | Lost]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pending:
+    """A lease to release, the time until it may arrive, and the time of the next attempt."""
+
+    lease: Lease
+    until: float
+    next_try: float = 0.0
+
+
+class PendingReleases:
+    """The releases that the servers of one store still have to get. Thread-safe; survives fork.
+
+    Args:
+        release: sends one.
+        clock: for the time.
+    """
+
+    def __init__(self, release: Release, clock: Clock) -> None:
+        self._release = release
+        self._clock = clock
+        self._forget()
+        reset_in_child(self._forget)
+
+    def _forget(self) -> None:
+        """Drop all. In a forked child: the parent sends them."""
+        self._any = False
+        self._queues: dict[Hashable, collections.deque[_Pending]] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether there may be any: cheap to ask at each request."""
+        return self._any
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._queues.values())))
+
+    def add(self, lease: Lease, server: Hashable = None) -> bool:
+        """Release this lease when its server answers again. Return whether it is the first one."""
+        queue = self._queues.setdefault(server, collections.deque(maxlen=_MOST))
+        queue.append(_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS))
+        first, self._any = not self._any, True  # read afterwards, as `send` counts afterwards
+        return first
+
+    def send(
+        self,
+        server: Hashable = None,
+        most: int = _MOST_PER_REQUEST,
+        may_ask: Callable[[], bool] = lambda: True,
+    ) -> int:
+        """Send a server some of its pending releases; return how many it was asked for.
+
+        Args:
+            server: as in `add`.
+            most: how many to look at.
+            may_ask: called before the first request to a server that may be down; none is sent
+                if it returns False.
+
+        Raises:
+            StoreUnavailable: the server did not answer. The rest stays pending.
+        """
+        try:
+            return self._send(self._queues.get(server, collections.deque()), most, may_ask)
+        finally:
+            self._any = False
+            if len(self):  # counted afterwards: another thread may have added one just now
+                self._any = True
+
+    def _send(
+        self, queue: collections.deque[_Pending], most: int, may_ask: Callable[[], bool]
+    ) -> int:
+        now = self._clock.now()
+        asked = 0
+        for _ in range(min(len(queue), most)):
+            try:
+                pending = queue.popleft()
+            except IndexError:  # another thread took the last one
+                break
+            lease = pending.lease
+            if now >= lease.deadline and not (lease.unsettled and now < pending.until):
+                continue  # over by itself, unlike a position in a queue or a late command
+            if now < pending.next_try:
+                queue.append(pending)
+                continue
+            if not asked and not may_ask():
+                queue.append(pending)
+                break
+            asked += 1
+            later = dataclasses.replace(pending, next_try=now + _RETRY_SECONDS)
+            try:
+                outcome = self._release(lease)
+            except StoreUnavailable:
+                queue.append(pending)
+                raise
+            except BaseException:
+                # The thread is being stopped. (Or it is an error of ours: not everybody's at once.)
+                queue.append(later)
+                raise
+            if lease.unsettled and isinstance(outcome, Lost) and now < pending.until:
+                queue.append(later)
+        return asked
 
 
 class StoreClient:
-    """The breaker-guarded access of a lock service to its store. Thread-safe.
+    """The guarded access of a lock service to its store. Thread-safe.
 
-    A ward of the renewal thread while something is owed to the store.
+    A task of the renewal thread while releases are pending.
 
     Args:
-        leases: what is asked.
+        store: the store.
+        release: releases a lease in it.
         clock: for the time.
-        renewals: gives back what is owed, where nobody asks for anything else. None for a store
-            that the renewal thread's thread cannot use.
+        renewals: sends pending releases when there are no requests. None for a store that a
+            background thread cannot use.
 
     Attributes:
-        strays: the leases that are still to be given back.
+        pending: the releases that the store still has to get.
     """
 
     def __init__(
-        self, leases: LeaseProtocol, clock: Clock, renewals: RenewalThread | None = None
+        self,
+        store: LeaseStore,
+        release: Release,
+        clock: Clock,
+        renewals: RenewalThread | None = None,
     ) -> None:
+        self._release = release
         self._clock = clock
         self._renewals = renewals
-        self.pending = PendingReleases(leases, clock, self.breaker_of, self._begin_to_look)
-        leases.late = self.pending.remember
-        self._only = CircuitBreaker(clock)
-        # One that is down must not keep us from asking the others.
-        self._shard_of = leases.store.shard_of if isinstance(leases.store, ShardedStore) else None
+        self.pending = PendingReleases(release, clock)
+        # One server that is down must not keep requests from the others.
+        self._shard_of = store.shard_of
         self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
 
     def breaker_of(self, lock_id: str) -> CircuitBreaker:
         """Return the breaker of the server that has the lock."""
-        return self._only if self._shard_of is None else self._of_shard[self._shard_of(lock_id)]
+        return self._of_shard[self._shard_of(lock_id)]
 
-    def ask(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Ask the store, unless it is known not to answer.
+    def call(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Call the store, unless its server is known not to answer.
 
         Raises:
             StoreUnavailable: it did not answer; the breaker knows.
         """
         breaker = self.breaker_of(lock_id)
-        if not breaker.allows():
+        if not breaker.closed and not breaker.allows():
             raise StoreUnavailable(breaker.reason, sent=False)
         asked_at = self._clock.now()
         try:
             answer = verb(*args, **kwargs)
         except StoreUnavailable as trouble:
-            self.failed(breaker, asked_at, trouble)
+            self.failed(breaker, asked_at, trouble.reason)
             raise
         self.answered(breaker)
         return answer
 
-    def failed(self, breaker: CircuitBreaker, asked_at: float, trouble: StoreUnavailable) -> None:
-        """The store did not answer."""
-        breaker.failed(cost_seconds=self._clock.now() - asked_at, reason=trouble.reason)
+    def failed(self, breaker: CircuitBreaker, asked_at: float, reason: str) -> None:
+        """Note that a server did not answer."""
+        breaker.failed(cost_seconds=self._clock.now() - asked_at, reason=reason)
 
     def answered(self, breaker: CircuitBreaker) -> None:
-        """The store answered."""
+        """Note that a server answered, and send it some pending releases."""
         if not breaker.closed:
             breaker.succeeded()
-        if self.pending.owed:
-            self.collect(breaker)
-
-    def collect(self, breaker: CircuitBreaker) -> None:
-        """A server answers: give back some of what is owed to it."""
-        asked_at = self._clock.now()
-        try:
-            self.pending.collect(breaker)
-        except StoreUnavailable as trouble:
-            self.failed(breaker, asked_at, trouble)
-
-    # --- what is owed, where nobody asks ----------------------------------------------------
-
-    def _begin_to_look(self) -> None:
-        if self._renewals is not None:
-            self._renewals.schedule(self, self._clock.now() + _LOOK_SECONDS)
-
-    def run(self, now: float) -> float | None:
-        """Give back what is owed; see `Task`. In an outage, as the one that probes."""
-        more = False
-        for breaker in [self._only, *self._of_shard.values()]:
+        if self.pending:
             asked_at = self._clock.now()
             try:
-                asked = self.pending.collect(breaker, most=_MOST_AT_A_BEAT, may_ask=breaker.allows)
+                self.pending.send(breaker)
             except StoreUnavailable as trouble:
-                self.failed(breaker, asked_at, trouble)
+                self.failed(breaker, asked_at, trouble.reason)
+
+    def give_back(self, lease: Lease) -> Released | Lost | Unavailable:
+        """Release a lease now, or later if the store does not answer."""
+        if lease.degraded and not lease.unsettled:
+            return Lost("forgotten")  # it was never sent to the store
+        outcome: Released | Lost | Unavailable
+        try:
+            outcome = self.call(lease.lock_id, self._release, lease)
+        except StoreUnavailable as trouble:
+            outcome = Unavailable(trouble.reason, trouble.sent)
+        except BaseException:  # the thread is being stopped
+            self.release_later(lease)
+            raise
+        if lease.unsettled or isinstance(outcome, Unavailable):
+            self.release_later(lease)
+        return outcome
+
+    def release_later(self, lease: Lease) -> None:
+        """Release this lease when its server answers again."""
+        first = self.pending.add(lease, self.breaker_of(lease.lock_id))
+        if first and self._renewals is not None:
+            self._renewals.schedule(self, self._clock.now() + _RETRY_SECONDS)
+
+    def run(self, now: float) -> float | None:
+        """Send pending releases; see `renewal.Task`. In an outage this is the probe."""
+        more = False
+        for breaker in list(self._of_shard.values()):
+            asked_at = self._clock.now()
+            try:
+                asked = self.pending.send(breaker, _MOST_PER_RUN, breaker.allows)
+            except StoreUnavailable as trouble:
+                self.failed(breaker, asked_at, trouble.reason)
                 continue
             if asked:
                 breaker.succeeded()
-            more = more or asked == _MOST_AT_A_BEAT
-        if not self.pending.owed:
+            more = more or asked == _MOST_PER_RUN
+        if not self.pending:
             return None
-        return now if more else self._clock.now() + _LOOK_SECONDS  # who else is due comes first
+        return now if more else self._clock.now() + _RETRY_SECONDS  # other due tasks run first

@@ -2,8 +2,8 @@
 
 Datastore itself reports versions and honours `base_version`. A server that does
 not is refused, with an error that says so: without them nothing could keep a
-stale write from landing. Found out with one entity, under a name that nobody
-else has, which is removed again. `userlock doctor --datastore` shows it all.
+stale write from landing. The answer comes from one entity, under a random name,
+which is removed again. `userlock doctor --datastore` shows all capabilities.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any
-from urllib.parse import urlencode
+from typing import Any, NamedTuple
 
 import grpc
 from google.api_core import exceptions
 from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import GoogleAuthError
-from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import query as query_types
 
-from userlock.lock.store import Finding, Verdict
+from userlock.datastore_rpc import Endpoint, Entity, Mutation, Query
 
 _GOOGLE = "googleapis.com"
 
 KIND = "UserlockProbe"
 
-#: Subjects of the findings.
+#: Names of capabilities.
 REACHABLE = "reachable"
 VERSIONS = "versions"
 BASE_VERSION = "base_version"
@@ -36,203 +34,154 @@ INSERTS = "inserts"
 
 _TIMEOUT_SECONDS = 5.0
 
-_Mutation: Any = datastore_types.Mutation
-_Mode: Any = datastore_types.CommitRequest.Mode
+_EQUAL: Any = query_types.PropertyFilter.Operator.EQUAL
 _translated: Any = exceptions.from_grpc_error
 
-_NO_VERSIONS = (
-    "Puts of what was read from this server are refused (WriteNotFenced). This is not Google's "
-    "Datastore, which reports them."
-)
-_NOT_HONOURED = (
-    "Where the host is not Google's, writes that build on a version are refused "
-    "(WriteNotFenced). Google's Datastore honours it, and so does userlock-emulator."
-)
-_NO_INSERTS = "Two requests that create the same entity would overwrite each other."
+
+class Capability(NamedTuple):
+    """One thing that a server can do, or cannot.
+
+    Attributes:
+        name: one of those above.
+        works: whether it can.
+        says: the observation, in plain words.
+    """
+
+    name: str
+    works: bool
+    says: str
 
 
 class _Probe:
     """One entity, written and read in all the ways that fencing needs."""
 
     def __init__(self, client: Any) -> None:
-        self._client = client
-        database = getattr(client, "database", None)
-        self._database = "" if database in (None, "(default)") else database
-        self.key = {
-            "partition_id": {
-                "project_id": client.project,
-                "database_id": self._database,
-                "namespace_id": getattr(client, "namespace", None) or "",
-            },
-            "path": [{"kind": KIND, "name": secrets.token_hex(16)}],
-        }
+        self._endpoint = Endpoint(client)
+        self._key = self._endpoint.key(KIND, secrets.token_hex(16))
 
     def commit(self, operation: str, number: int = 0, base_version: int | None = None) -> Any:
-        """One mutation; its result."""
-        changed: Any = self.key
+        """Apply one mutation; return its result."""
+        changed = self._key
         if operation != "delete":
-            changed = {
-                "key": self.key,
-                "properties": {"n": {"integer_value": number, "exclude_from_indexes": True}},
-            }
-        mutation = _Mutation({operation: changed})
+            changed = Entity(key=self._key)
+            changed.properties["n"].integer_value = number
+            changed.properties["n"].exclude_from_indexes = True
+        mutation = Mutation(**{operation: changed})
         if base_version is not None:
-            mutation._pb.base_version = base_version
-        answer = self._call(
-            "commit",
-            datastore_types.CommitRequest(mode=_Mode.NON_TRANSACTIONAL, mutations=[mutation]),
-        )
-        return answer.mutation_results[0]
+            mutation.base_version = base_version
+        return self._call(self._endpoint.commit, mutation)
 
     def look_up(self) -> tuple[int, int] | None:
         """Return the stored value and its version; None when it is missing."""
-        answer = self._call("lookup", datastore_types.LookupRequest(keys=[self.key]))
-        if not answer.found:
+        found = self._call(self._endpoint.lookup, [self._key]).found
+        if not found:
             return None
-        found = answer.found[0]
-        return int(found.entity.properties["n"].integer_value), int(found.version)
+        return found[0].entity.properties["n"].integer_value, found[0].version
 
     def query(self) -> int:
         """Return the version that a query reports."""
-        own = query_types.PropertyFilter(
-            property=query_types.PropertyReference(name="__key__"),
-            op=query_types.PropertyFilter.Operator.EQUAL,
-            value={"key_value": self.key},
-        )
-        request = datastore_types.RunQueryRequest(
-            partition_id=self.key["partition_id"],
-            query=query_types.Query(
-                kind=[{"name": KIND}], filter=query_types.Filter(property_filter=own)
-            ),
-        )
-        results = self._call("run_query", request).batch.entity_results
-        return int(results[0].version) if results else 0
+        query = Query()
+        query.kind.add(name=KIND)
+        own = query.filter.property_filter
+        own.property.name = "__key__"
+        own.op = _EQUAL
+        own.value.key_value.CopyFrom(self._key)
+        results = self._call(self._endpoint.run_query, query).entity_results
+        return results[0].version if results else 0
 
-    def _call(self, rpc: str, request: Any) -> Any:
-        """An RPC. Raises GoogleAPICallError."""
-        request.project_id = self._client.project
-        request.database_id = self._database
-        # Without it, requests for a named database do not find their way.
-        params = urlencode({"project_id": request.project_id, "database_id": self._database})
+    @staticmethod
+    def _call(rpc: Callable[[Any, float], Any], argument: Any) -> Any:
+        """Return an RPC's answer. Raises GoogleAPICallError."""
         try:
-            return getattr(self._client.stub, rpc)(
-                request, timeout=_TIMEOUT_SECONDS, metadata=(("x-goog-request-params", params),)
-            )
+            return rpc(argument, _TIMEOUT_SECONDS)
         except grpc.RpcError as error:
             raise _translated(error) from error
 
 
-def probe(client: Any) -> list[Finding]:
-    """Return the findings about the Datastore that an `ndb.Client` is connected to.
+def probe(client: Any) -> list[Capability]:
+    """Return the capabilities of the Datastore that an `ndb.Client` is connected to.
 
     Writes one entity of the kind `UserlockProbe` and removes it. Waits up to 5 s for each of a
-    dozen RPCs. Raises nothing: when Datastore does not answer, that is the finding.
+    dozen RPCs. Raises nothing: a Datastore that does not answer is not `REACHABLE`.
     """
-    place = place_of(client)
     trial = _Probe(client)
-    findings: list[Finding] = []
+    found: list[Capability] = []
     try:
         try:
-            findings.extend(_findings(place, trial))
+            found.extend(_capabilities(trial))
         finally:
             trial.commit("delete")
     except (GoogleAPICallError, GoogleAuthError) as error:
-        said = getattr(error, "message", None) or error
-        return [*findings, unreachable(place, f"it does not answer as Datastore does: {said}")]
-    if not getattr(client, "secure", True):
-        says = f"this is an emulator at {client.host}, not Datastore"
-        advice = "Unset DATASTORE_EMULATOR_HOST to ask the real one."
-        facts = {"emulator": str(client.host)}
-        findings.append(Finding(place, "emulator", Verdict.WARNING, says, advice, facts))
-    return findings
+        reason = getattr(error, "message", None) or error
+        found.append(
+            Capability(REACHABLE, False, f"it does not answer as Datastore does: {reason}")
+        )
+    return found
 
 
-def place_of(client: Any) -> str:
-    """Return the name, in findings, of the Datastore that an `ndb.Client` is connected to."""
-    database = getattr(client, "database", None)
-    return f"datastore {client.project}/{database or '(default)'}"
-
-
-def unreachable(place: str, says: str) -> Finding:
-    """Return the finding that there is no answer."""
-    advice = (
-        "Are project and database right (GOOGLE_CLOUD_PROJECT), are there credentials (gcloud auth "
-        "application-default login), and may they read and write (roles/datastore.user)?"
-    )
-    return Finding(place, REACHABLE, Verdict.WRONG, says, advice, {"up": False})
-
-
-def _findings(place: str, trial: _Probe) -> Iterator[Finding]:
-    """One by one, as far as Datastore answers."""
+def _capabilities(trial: _Probe) -> Iterator[Capability]:
+    """Return them one by one, as far as Datastore answers."""
     first = trial.commit("insert", 1)
-    yield Finding(place, REACHABLE, Verdict.OK, "it answers", facts={"up": True})
-    versions = _versions(place, trial, int(first.version))
+    yield Capability(REACHABLE, True, "it answers")
+    versions = _versions(trial, first.version)
     yield versions
-    yield _inserts(place, trial)
-    if versions.verdict is Verdict.OK:
-        yield _base_version(place, trial)
+    yield _inserts(trial)
+    if versions.works:
+        yield _base_version(trial)
     else:
-        says = "it cannot be tried without versions"
-        facts = {"base_version": False}
-        yield Finding(place, BASE_VERSION, Verdict.WRONG, says, _NOT_HONOURED, facts)
+        yield Capability(BASE_VERSION, False, "it cannot be tried without versions")
 
 
-def _versions(place: str, trial: _Probe, committed: int) -> Finding:
-    """Of commits, look-ups and queries."""
+def _versions(trial: _Probe, committed: int) -> Capability:
+    """Compare those of commits, look-ups and queries."""
     stored = trial.look_up()
-    told = {
+    reported = {
         "commits": committed,
         "look-ups": 0 if stored is None else stored[1],
         "queries": trial.query(),
     }
-    silent = [name for name, version in told.items() if version <= 0]
-    facts = {"reported": not silent}
+    silent = [name for name, version in reported.items() if version <= 0]
     if silent:
         says = f"{' and '.join(silent)} report no version of an entity"
-        return Finding(place, VERSIONS, Verdict.WRONG, says, _NO_VERSIONS, facts)
-    if len(set(told.values())) > 1:
-        says = f"commits, look-ups and queries do not agree on a version: {told}"
-        return Finding(place, VERSIONS, Verdict.WRONG, says, _NO_VERSIONS, {"reported": False})
+        return Capability(VERSIONS, False, says)
+    if len(set(reported.values())) > 1:
+        says = f"commits, look-ups and queries do not agree on a version: {reported}"
+        return Capability(VERSIONS, False, says)
     says = "commits, look-ups and queries report the version of an entity"
-    return Finding(place, VERSIONS, Verdict.OK, says, facts=facts)
+    return Capability(VERSIONS, True, says)
 
 
-def _inserts(place: str, trial: _Probe) -> Finding:
+def _inserts(trial: _Probe) -> Capability:
     try:
         trial.commit("insert", 2)
     except GoogleAPICallError as error:
         if error.grpc_status_code is not grpc.StatusCode.ALREADY_EXISTS:
             raise
-        says = "an insert of what exists is refused"
-        return Finding(place, INSERTS, Verdict.OK, says, facts={"exclusive": True})
-    says = "an insert has overwritten what was there"
-    return Finding(place, INSERTS, Verdict.WRONG, says, _NO_INSERTS, {"exclusive": False})
+        return Capability(INSERTS, True, "an insert of an existing entity is refused")
+    return Capability(INSERTS, False, "an insert has overwritten an existing entity")
 
 
-def _base_version(place: str, trial: _Probe) -> Finding:
-    """Writes that build on the version that is there, and such that do not."""
+def _base_version(trial: _Probe) -> Capability:
+    """Try writes that build on the stored version, and on an outdated one."""
     wrong = []
     _, version = trial.look_up() or (0, 0)
     changed = trial.commit("upsert", 3, version)
     if changed.conflict_detected:
-        wrong.append("a put that built on the version that was there was refused")
+        wrong.append("a put that built on the stored version was refused")
     elif 0 < changed.version <= version:
         wrong.append("a put did not make the version grow")
-    for operation in ("upsert", "delete"):
+    for operation, what in (("upsert", "a put"), ("delete", "a delete")):
         refused = trial.commit(operation, 4, version)
         stored = trial.look_up()
         if not refused.conflict_detected or stored is None or stored[0] != 3:
-            what = "a put" if operation == "upsert" else "a delete"
             wrong.append(f"{what} that built on an outdated version was carried out")
             break
     if not wrong and trial.commit("delete", base_version=changed.version).conflict_detected:
-        wrong.append("a delete that built on the version that was there was refused")
-    facts = {"base_version": not wrong}
+        wrong.append("a delete that built on the stored version was refused")
     if wrong:
-        says = "; ".join(wrong)
-        return Finding(place, BASE_VERSION, Verdict.WRONG, says, _NOT_HONOURED, facts)
+        return Capability(BASE_VERSION, False, "; ".join(wrong))
     says = "puts and deletes that build on an outdated version are refused, others are not"
-    return Finding(place, BASE_VERSION, Verdict.OK, says, facts=facts)
+    return Capability(BASE_VERSION, True, says)
 
 
 _lock = threading.Lock()
@@ -257,10 +206,10 @@ def honours_base_version(client: Any) -> bool | None:
 def _ask(client: Any, place: tuple[str, str, str | None]) -> bool | None:
     with _lock:
         if place not in _honoured:
-            verdicts = {finding.subject: finding.verdict for finding in probe(client)}
-            if BASE_VERSION not in verdicts:
+            works = {found.name: found.works for found in probe(client)}
+            if BASE_VERSION not in works:
                 return None
-            _honoured[place] = verdicts[BASE_VERSION] is Verdict.OK
+            _honoured[place] = works[BASE_VERSION]
         return _honoured[place]
 
 

@@ -3,46 +3,44 @@
 For apps on App Engine standard that have `app_engine_apis: true` and
 `wrap_wsgi_app`. The service has add, get and compare-and-swap; there is no
 append, no compare-and-delete, and a swap always begins a new time to live. So
-the store says in the value itself what the service will not remember:
+the store keeps in the value what the service does not remember:
 
-    userlock/1 9f3a5c0d11e2b7a4 1763640060123\\n      a name for this state; when it ends
+    userlock/1 9f3a5c0d11e2b7a4 1763640060123\n      a name for this state; when it ends
     ["4f01","interactive",...                       the record
 
-- `create` adds. `swap`, `remove` and `append` get the value, see that it is
-  the one that was meant, and swap it by the number that came with it:
+- `create` adds. `swap`, `remove` and `append` get the value, compare its name
+  with the version, and swap it by the number that came with it:
 
         we                          memcache                     another
         get ──────────────────────▶ state 9f3a, number 17
                                     state 0b44, number 18 ◀───── swap 17
         swap 17 ──────────────────▶ EXISTS: nothing is written
 
-  The name is random and part of the value, so a version means the same
-  however often the service has been flushed or restarted since. (Its numbers
-  are only relied on for the time between two calls.)
+  The name is random and part of the value, so a version means the same also
+  after the service was flushed or restarted. (Its numbers are only relied on
+  between two calls.)
 - `remove` swaps in a tombstone that lives for a second. It counts as no
   record, and `create` swaps it for a new one.
 - `append` is tried again, after a short random delay, while others append.
 
 An uncontended lock costs three calls of the service.
 
-Time. The end that stands in the value is by the clock of the machine that
-wrote it; the service drops the value, and readers call it lapsed, by their
-own. All three are taken to agree within `SKEW_SECONDS`: a record then never
-lapses or goes early, and does both up to two of them late. Clocks that differ
-by more can end a lease early, by the excess; the fencing at the Datastore
-commit then refuses the loser's write.
+Time. The end in the value is by the clock of the machine that wrote it; the
+service drops the value, and readers call it lapsed, by their own. While all
+three agree within `SKEW_SECONDS`, a record never lapses or goes early, and does
+both up to two of them late. Clocks that differ by more can end a lease early.
 
 Limits. The service may drop any value at any time, as any memcache: two can
 then hold a lock, and the fencing refuses the loser's write. Calls belong to a
-request: in a thread that serves none (a heartbeat's, or one of your own) the
-SDK refuses them, which is an outage to the lock. So take leases that are long
-enough for the request, without heartbeats. Lock ids are those of the whole
-app: the namespace of `namespace_manager` is not part of them.
+request: in other threads (the renewal thread, or one of your own) the SDK
+refuses them, which is an outage to the lock. So take leases that are long
+enough for the request, without heartbeats. The namespace of
+`namespace_manager` is not part of lock ids.
 
 Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
 of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
-answers a failed call like a miss, unpickles whatever it gets, and keeps the
-numbers of swaps for all threads together.
+answers a failed call like a miss, unpickles every value, and keeps the numbers
+of swaps for all threads together.
 """
 
 from __future__ import annotations
@@ -52,14 +50,12 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Callable
 from random import Random, SystemRandom
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
-from userlock.stores.appengine_operators import ForOperators
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.options import options_of
 
@@ -71,9 +67,8 @@ except ImportError as error:
         "the App Engine memcache store needs the App Engine SDK: pip install 'userlock[appengine]'"
     ) from error
 
-#: How long the service may take to answer a call.
+#: How long the service may take to answer a call, and when it has just been slow.
 REPLY_SECONDS = 0.3
-#: The same when it has just been slow.
 HURRIED_SECONDS = 0.1
 #: By how much the clocks of the app's machines and of the service may differ.
 SKEW_SECONDS = 1.0
@@ -103,43 +98,29 @@ _REFUSED = (
     apiproxy_errors.RequestTooLargeError,
 )
 
-_T = TypeVar("_T")
-
 
 class _Found(NamedTuple):
-    """A value of the service that counts as a record.
+    """A value of the service that counts as a record."""
 
-    Attributes:
-        name: of this state of the record.
-        record: what is stored under the header.
-        ends_ms: when its time to live is over, in ms since 1970; None for what is not ours.
-        number: the service's number for this state.
-    """
-
-    name: bytes
+    name: bytes  # of this state
     record: bytes
-    ends_ms: int | None
-    number: int
+    ends_ms: int | None  # since 1970; None for another program's value
+    number: int  # the service's for this state
 
 
-class AppEngineStore(ForOperators):
+class AppEngineStore(LeaseStore):
     """A lease store in App Engine's bundled memcache. Thread-safe.
 
-    Survives a fork that comes before the process's first call of an App
-    Engine service, as in a server that forks its workers: the threads that
-    the SDK calls from do not come along, and calls in the child of a process
-    that has them time out.
+    Survives a fork before the process's first call of an App Engine service,
+    as in a server that forks its workers: the SDK's threads do not come along.
 
-    Values that userlock did not write count as held by somebody unknown until
-    they go: nothing is appended to them, and they are never unpickled.
+    Values of other programs count as held by an unknown holder until they go:
+    nothing is appended to them, and they are never unpickled.
 
     Args:
         prefix: begins every key, so that deployments can share an app.
         clock: for the wall time, and for waiting between attempts.
         random: for jitter.
-
-    Raises:
-        ValueError: a prefix that memcache cannot carry.
     """
 
     #: The SDK refuses calls from threads that serve no request.
@@ -159,74 +140,71 @@ class AppEngineStore(ForOperators):
 
     @classmethod
     def from_url(cls, url: str) -> AppEngineStore:
-        """Return the store that `appengine://?prefix=NAME` names.
-
-        Raises:
-            ValueError: says what is wrong with the URL.
-        """
+        """Return the store that `appengine://?prefix=NAME` names; `ValueError` for another URL."""
         parts = urlsplit(url)
-        options = options_of(parts, url)
-        prefix = options.pop("prefix", "userlock")
-        if parts.netloc or parts.path or options:
+        if parts.netloc or parts.path:
             raise ValueError(f"{url!r} must look like appengine://?prefix=NAME")
-        return cls(prefix=prefix)
+        return cls(prefix=options_of(parts, url, prefix="userlock")["prefix"])
 
-    # --- the five verbs ---------------------------------------------------------------------
+    # --- the verbs --------------------------------------------------------------------------
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        key = self._keys.lock(lock_id)
-        ends_ms = self._ends_ms(ttl_seconds)
-        name, value = _value(record, ends_ms)
-        expires = _expires(ends_ms)
+        key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
         for _ in range(_MOST_CREATES):
-            if _set(key, value, expires, _SetRequest.ADD):
+            name = _store(key, record, ends_ms)
+            if name is not None:
                 return name
-            item = _looked(lambda: _get(key, REPLY_SECONDS))
+            item = _look(key)
             if item is None:
                 continue  # it was there a moment ago: the end of a tombstone
             if not _is_tombstone(item):
                 return None
-            if _set(key, value, expires, _SetRequest.CAS, _number(item)):
+            name = _store(key, record, ends_ms, _number(item))
+            if name is not None:
                 return name
         return None  # others come and go
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        found = _find(self._keys.lock(lock_id), HURRIED_SECONDS if hurry else REPLY_SECONDS)
+        item = _get(self._keys.lock(lock_id), HURRIED_SECONDS if hurry else REPLY_SECONDS)
+        found = _understood(item)
         return None if found is None else self._stored(found)
 
     def swap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
-        ends_ms = self._ends_ms(ttl_seconds)
-        name, value = _value(record, ends_ms)
-        return name if self._change(lock_id, version, value, _expires(ends_ms)) else None
+        key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
+        found = _understood(_look(key))
+        if found is None or found.name != version:
+            return None
+        return _store(key, record, ends_ms, found.number)
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """As `RewritingStore.rewrite`."""
         key = self._keys.lock(lock_id)
-        found = _looked(lambda: _find(key, REPLY_SECONDS))
+        found = _understood(_look(key))
         if found is None or found.name != version or found.ends_ms is None:
             return None
-        name, value = _value(record, found.ends_ms)
-        changed = _set(key, value, _expires(found.ends_ms), _SetRequest.CAS, found.number)
-        return name if changed else None
+        return _store(key, record, found.ends_ms, found.number)
 
     def remove(self, lock_id: str, version: object) -> bool:
-        return self._change(lock_id, version, _TOMBSTONE, _TOMBSTONE_SECONDS)
+        key = self._keys.lock(lock_id)
+        found = _understood(_look(key))
+        if found is None or found.name != version:
+            return False
+        return _set(key, _TOMBSTONE, _TOMBSTONE_SECONDS, found.number)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self._keys.lock(lock_id)
         give_up_at = self._clock.now() + APPEND_SECONDS
         delay = 0.001
         while True:
-            found = _looked(lambda: _find(key, REPLY_SECONDS))
+            found = _understood(_look(key))
             if found is None:
                 return None
             if found.ends_ms is None:
                 return self._stored(found)
-            name, value = _value(found.record + line, found.ends_ms)
             # The same end again, as a date: the time to live stays as it was.
-            if _set(key, value, _expires(found.ends_ms), _SetRequest.CAS, found.number):
+            name = _store(key, found.record + line, found.ends_ms, found.number)
+            if name is not None:
                 return self._stored(found._replace(name=name, record=found.record + line))
             if self._clock.now() >= give_up_at:
                 raise StoreUnavailable(
@@ -237,22 +215,22 @@ class AppEngineStore(ForOperators):
             delay = min(2 * delay, 0.032)
 
     def close(self) -> None:
-        """Nothing to give up: the SDK has the connections."""
+        """Do nothing: the SDK has the connections."""
 
-    # --- records ----------------------------------------------------------------------------
-
-    def _change(self, lock_id: str, version: object, value: bytes, expires: int) -> bool:
-        key = self._keys.lock(lock_id)
-        found = _looked(lambda: _find(key, REPLY_SECONDS))
-        if found is None or found.name != version:
-            return False
-        return _set(key, value, expires, _SetRequest.CAS, found.number)
+    @staticmethod
+    def oldest_item_age() -> int | None:
+        """Return the age of the service's oldest item, in seconds; None if it has none."""
+        response = memcache.MemcacheStatsResponse()
+        _call("Stats", memcache.MemcacheStatsRequest(), response, REPLY_SECONDS)
+        if not response.HasField("stats") or not response.stats.items:
+            return None
+        return int(response.stats.oldest_item_age)
 
     def _stored(self, found: _Found) -> Stored:
-        lapsed = found.ends_ms is not None and (
-            self._clock.wall() >= found.ends_ms / 1000 + SKEW_SECONDS
-        )
-        return Stored(found.record, found.name, lapsed)
+        if found.ends_ms is None:
+            return Stored(found.record, found.name, lapsed=False)
+        left = found.ends_ms / 1000 + SKEW_SECONDS - self._clock.wall()
+        return Stored(found.record, found.name, left <= 0, left)
 
     def _ends_ms(self, ttl_seconds: float) -> int:
         return math.ceil((self._clock.wall() + ttl_seconds) * 1000)
@@ -261,17 +239,12 @@ class AppEngineStore(ForOperators):
 # --- calls of the service -------------------------------------------------------------------
 
 
-def _looked(look: Callable[[], _T]) -> _T:
-    """Read the record before a change. If that fails, the change is not sent."""
+def _look(key: bytes) -> Any | None:
+    """Return the item before a change. If that fails, the change is not sent."""
     try:
-        return look()
+        return _get(key, REPLY_SECONDS)
     except StoreUnavailable as trouble:
         raise StoreUnavailable(trouble.reason, sent=False) from trouble.__cause__
-
-
-def _find(key: bytes, seconds: float) -> _Found | None:
-    item = _get(key, seconds)
-    return None if item is None or _is_tombstone(item) else _understood(item)
 
 
 def _get(key: bytes, seconds: float) -> Any | None:
@@ -285,16 +258,11 @@ def _get(key: bytes, seconds: float) -> Any | None:
     return response.item[0] if response.item else None
 
 
-def _set(key: bytes, value: bytes, expires: int, policy: int, number: int | None = None) -> bool:
-    """Store the value if the policy allows it; whether that was done."""
+def _set(key: bytes, value: bytes, expires: int, number: int | None) -> bool:
+    """Swap the value of that number, or add one; return whether that was done."""
     request = memcache.MemcacheSetRequest()
-    item = request.item.add(
-        key=key,
-        value=value,
-        flags=_PLAIN_BYTES,
-        set_policy=policy,
-        expiration_time=expires,
-    )
+    item = request.item.add(key=key, value=value, flags=_PLAIN_BYTES, expiration_time=expires)
+    item.set_policy = _SetRequest.ADD if number is None else _SetRequest.CAS
     if number is not None:
         item.cas_id = number
         item.for_cas = True
@@ -309,10 +277,10 @@ def _set(key: bytes, value: bytes, expires: int, policy: int, number: int | None
 
 
 def _call(method: str, request: Any, response: Any, seconds: float) -> None:
-    """One call of the service, `response` filled in; `StoreUnavailable` if there is none."""
-    # Whatever goes wrong in here has to do with the service or with how the
-    # app is set up for it, and there is no common base: a missing stub is an
-    # AssertionError, an answer that makes no sense a DecodeError.
+    """Call the service, and fill in `response`; `StoreUnavailable` if there is none."""
+    # Any error in here has to do with the service or with the app's set-up for
+    # it, and there is no common base: a missing stub is an AssertionError, a
+    # malformed answer a DecodeError.
     try:
         rpc = memcache.create_rpc(deadline=seconds)
         rpc.make_call(method, request, response)
@@ -322,8 +290,8 @@ def _call(method: str, request: Any, response: Any, seconds: float) -> None:
     future: concurrent.futures.Future[Any] | None = rpc.future
     if future is not None:
         # The SDK would wait without end: for one of its threads to be free
-        # (after a fork it counts threads that are no more), and for attempts
-        # to connect.
+        # (after a fork it counts threads that have gone), and for attempts to
+        # connect.
         patience = seconds + _HANDOVER_SECONDS
         if not concurrent.futures.wait([future], timeout=patience).done:
             sent = not future.cancel()
@@ -335,7 +303,7 @@ def _call(method: str, request: Any, response: Any, seconds: float) -> None:
     except _REFUSED as error:
         raise StoreUnavailable(_reason(error), sent=False) from error
     except Exception as error:
-        # What stands between the app and the service may still pass it on.
+        # A proxy between the app and the service may still pass it on.
         raise StoreUnavailable(_reason(error), slow=True) from error
 
 
@@ -350,14 +318,15 @@ def _reason(error: Exception) -> str:
 # --- values ---------------------------------------------------------------------------------
 
 
-def _value(record: bytes, ends_ms: int) -> tuple[bytes, bytes]:
-    """Return a record as it is stored, with a new name for this state of it."""
+def _store(key: bytes, record: bytes, ends_ms: int, number: int | None = None) -> bytes | None:
+    """Swap the value of that number, or add one; the new state's name, None if it was refused."""
     name = os.urandom(8).hex().encode()
-    return name, b"userlock/1 %b %d\n%b" % (name, ends_ms, record)
+    value = b"userlock/1 %b %d\n%b" % (name, ends_ms, record)
+    return name if _set(key, value, _expires(ends_ms), number) else None
 
 
 def _expires(ends_ms: int) -> int:
-    """Return when the service may drop a record: as a date, which is not read as a duration.
+    """Return the date at which the service may drop a record.
 
     A reader's clock may be behind the service's, and finds the record lapsed
     `SKEW_SECONDS` after its end: the time of grace comes after both.
@@ -369,10 +338,13 @@ def _is_tombstone(item: Any) -> bool:
     return bool(item.flags == _PLAIN_BYTES and item.value == _TOMBSTONE)
 
 
-def _understood(item: Any) -> _Found:
+def _understood(item: Any | None) -> _Found | None:
+    """Return the record in an item; None for none."""
+    if item is None or _is_tombstone(item):
+        return None
     match = _HEADER.match(item.value) if item.flags == _PLAIN_BYTES else None
     if match is None:
-        # Not ours. Named by what it is, so that an operator can remove it.
+        # Not ours. Named by its contents, so that an operator can remove it.
         digest = hashlib.sha256(b"%d %b" % (item.flags, item.value)).digest()
         return _Found(digest, b"?", None, _number(item))
     return _Found(match[1], item.value[match.end() :], int(match[2]), _number(item))
@@ -382,3 +354,6 @@ def _number(item: Any) -> int:
     if not item.cas_id:
         raise StoreUnavailable("App Engine memcache: it gives no numbers to swap by", sent=False)
     return int(item.cas_id)
+
+
+open_url = AppEngineStore.from_url

@@ -1,13 +1,13 @@
-"""At most so many connections at once: who needs one more waits for its turn.
+"""A bound on connections: a thread that needs one more waits for its turn.
 
-    A, B (have all there may be)            C                          D
-                                            none stands idle: waits
+    A, B (use all there may be)             C                          D
+                                            none idle: waits
                                                                        waits
-    A gives its connection back ──────────▶ uses that
-    B closes its, after an error ────────────────────────────────────▶ may make one
+    A gives its connection back ──────────▶ uses it
+    B closes its own, after an error ────────────────────────────────▶ may make one
 
-Handed on in order. Were they put where anybody finds them, those that run
-would take them again and again before those that wait have been woken.
+Handed on in order. If connections were put back where any thread finds them,
+running threads would take them again and again before the waiting ones wake.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _C = TypeVar("_C")
 
 
 class Place:
-    """Room for one connection, which is to refer to it until it is closed."""
+    """Room for one connection, which refers to it until it is closed."""
 
     __slots__ = ("__weakref__",)
 
 
 class _Waiter(Generic[_C]):
-    """One that waits, and what it was given."""
+    """One waiting thread, and what it was given."""
 
     def __init__(self) -> None:
         self.given: _C | Place | None = None
@@ -34,17 +34,17 @@ class _Waiter(Generic[_C]):
 
 
 class Places(Generic[_C]):
-    """So many places for connections. Thread-safe; a forked child needs places of its own.
+    """A number of places for connections. Thread-safe; a forked child needs places of its own.
 
-    A place is free again when nothing refers to it any more. So none is lost
-    for ever when an interrupt makes somebody drop a connection.
+    A place is free again when nothing refers to it any more: none is lost when
+    an interrupt makes a thread drop a connection.
 
     Args:
         most: how many.
         idle: the connections that nobody uses, each in a place of its own.
 
     Attributes:
-        waiters: those who wait, in order. Cheap to ask whether there are any.
+        waiters: the waiting threads, in order.
     """
 
     def __init__(self, most: int, idle: list[_C]) -> None:
@@ -55,14 +55,7 @@ class Places(Generic[_C]):
         self.waiters: dict[_Waiter[_C], None] = {}
 
     def take(self, seconds: float) -> _C | Place:
-        """Return a connection that stands idle, or a place for another one.
-
-        Args:
-            seconds: how long to wait for either.
-
-        Raises:
-            TimeoutError: there was neither.
-        """
+        """Return an idle connection, or a place for one; `TimeoutError` after that time."""
         waiter = _Waiter[_C]()
         try:
             with self._lock:
@@ -77,12 +70,12 @@ class Places(Generic[_C]):
         return waiter.given
 
     def free(self, place: Place) -> None:
-        """There is no connection in it after all."""
+        """Free a place whose connection could not be made."""
         self._taken.discard(place)
         self.hand_on()
 
     def hand_on(self) -> None:
-        """A connection was put among the idle ones, or closed: give it to whoever waits."""
+        """Serve the first waiter after a connection was given back or closed."""
         if self.waiters:
             with self._lock:
                 self._serve()

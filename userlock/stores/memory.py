@@ -1,19 +1,9 @@
 """The memory store: records within one process, for tests.
 
-Behaves as a real store does in every respect that the contract names (it
-passes the same suite), and adds hooks to play the accidents that real ones
-have. Some befall the whole store, until they are taken back:
-
-    evict, forget_everything         data is lost
-    go_down, come_back               nothing is answered
-    room                             records cannot grow
-
-others befall the next command of a kind, once for each call:
-
-    lose_command(verb)               it never arrives, and the caller cannot know
-    lose_reply(verb)                 it is carried out, and the caller cannot know
-    delay(verb), then arrive()       it is carried out later
-    before(verb, action)             something else happens first
+Keeps every promise of the contract, and adds hooks that play the faults of real
+stores: of the whole store (`evict`, `forget_everything`, `go_down`, `come_back`,
+`room`), or of the next command of a kind, once for each call (`lose_command`,
+`lose_reply`, `delay` and `arrive`, `before`).
 """
 
 from __future__ import annotations
@@ -25,12 +15,11 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
-from userlock.stores.memory_operators import ForOperators
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
 
-#: The things that a store can be asked to do.
 Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
 
 _Answer = TypeVar("_Answer")
@@ -48,22 +37,16 @@ class _Fault(enum.Enum):
     DELAYED = "the command is late"
 
 
-class _Accident(NamedTuple):
-    fault: _Fault
-    slow: bool
-
-
-class MemoryStore(ForOperators):
+class MemoryStore(LeaseStore):
     """A lease store in this process's memory. Thread-safe. Not for production.
 
-    Args:
-        clock: for the time; tests hand in a manual one.
-
     Attributes:
-        clock: as it was handed in.
-        asked: how often each verb was asked for, whether or not it was answered.
+        clock: for the time; tests hand in a manual one.
+        asked: how often each verb was called, whether or not it was answered.
         room: how long a record may get by `append`, in bytes; lines beyond that are left out.
     """
+
+    batches = True
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
@@ -74,40 +57,31 @@ class MemoryStore(ForOperators):
         # Goes on through `forget_everything`: a version never comes back, as
         # it would in a memcached, whose numbers begin again at 1.
         self._versions = itertools.count(1)
-        self._down: StoreUnavailable | None = None
-        self._accidents: dict[Verb, collections.deque[_Accident]] = {}
+        self._down: Callable[[], StoreUnavailable] | None = None
+        self._faults: dict[Verb, collections.deque[tuple[_Fault, bool]]] = {}
         self._firsts: dict[Verb, collections.deque[Callable[[], object]]] = {}
         self._late: list[Callable[[], object]] = []
 
     # --- the store --------------------------------------------------------------------------
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
-        """As `LeaseStore.create`."""
-
         def do() -> int | None:
-            if self._entry(lock_id) is not None:
-                return None
-            return self._put(lock_id, record, ttl_seconds)
+            return None if self._entry(lock_id) else self._put(lock_id, record, ttl_seconds)
 
         return self._carry_out("create", do)
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        """As `LeaseStore.read`."""
         return self._carry_out("read", lambda: self._stored(self._entry(lock_id)))
 
     def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
-        """As `LeaseStore.swap`."""
-
         def do() -> int | None:
-            entry = self._entry(lock_id)
-            if entry is None or entry.version != version:
-                return None
-            return self._put(lock_id, record, ttl_seconds)
+            known = self._entry_of(lock_id, version)
+            return self._put(lock_id, record, ttl_seconds) if known else None
 
         return self._carry_out("swap", do)
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """As `BatchStore.swap_many`. An accident befalls each command by itself."""
+        """Swap one by one: a fault befalls each command by itself."""
         outcomes: list[object | StoreUnavailable | None] = []
         for swap in swaps:
             try:
@@ -117,111 +91,87 @@ class MemoryStore(ForOperators):
         return outcomes
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        """As `RewritingStore.rewrite`."""
-
         def do() -> int | None:
-            entry = self._entry(lock_id)
-            if entry is None or entry.version != version:
-                return None
-            new = next(self._versions)
-            self._entries[lock_id] = _Entry(record, new, entry.lapses_at)
-            return new
+            entry = self._entry_of(lock_id, version)
+            return self._replace(lock_id, entry, record).version if entry else None
 
         return self._carry_out("rewrite", do)
 
     def remove(self, lock_id: str, version: object) -> bool:
-        """As `LeaseStore.remove`."""
-
         def do() -> bool:
-            entry = self._entry(lock_id)
-            if entry is None or entry.version != version:
-                return False
-            del self._entries[lock_id]
-            return True
+            known = self._entry_of(lock_id, version)
+            return known is not None and self._entries.pop(lock_id) is known
 
         return self._carry_out("remove", do)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
-        """As `LeaseStore.append`."""
-
         def do() -> Stored | None:
             entry = self._entry(lock_id)
-            if entry is None or len(entry.record + line) > self.room:
-                return self._stored(entry)
-            entry = _Entry(entry.record + line, next(self._versions), entry.lapses_at)
-            self._entries[lock_id] = entry
+            if entry is not None and len(entry.record + line) <= self.room:
+                entry = self._replace(lock_id, entry, entry.record + line)
             return self._stored(entry)
 
         return self._carry_out("append", do)
 
     def close(self) -> None:
-        """Nothing to give up: the records stay."""
+        """Keep the records: there are no connections to give up."""
 
-    # --- accidents that befall the whole store ----------------------------------------------
+    def lock_ids(self) -> list[str]:
+        """Return the locks that have a record. No fault befalls this."""
+        with self._mutex:
+            return [lock_id for lock_id in list(self._entries) if self._entry(lock_id)]
+
+    # --- faults of the whole store ----------------------------------------------------------
 
     def evict(self, lock_id: str) -> bool:
-        """Lose one record, as a memcached short of memory does; whether there was one, in time."""
+        """Lose a record, as a memcached short of memory does; whether it had not lapsed."""
         with self._mutex:
             entry = self._entries.pop(lock_id, None)
             return entry is not None and self.clock.now() < entry.lapses_at
 
     def forget_everything(self) -> None:
-        """Lose every record, as a memcached that is restarted does.
-
-        No version from before will match again. Commands that are late stay so.
-        """
+        """Lose every record, as a restarted memcached does. Old versions never match again."""
         with self._mutex:
             self._entries.clear()
 
     def go_down(
         self, reason: str = "the store is down", *, sent: bool = True, slow: bool = False
     ) -> None:
-        """Answer nothing, and do nothing, until `come_back`.
-
-        Args:
-            reason: what `StoreUnavailable` shall say.
-            sent: the same.
-            slow: the same.
-        """
+        """Do nothing but raise such a `StoreUnavailable`, until `come_back`."""
+        # A new error each time: an exception gathers the traceback of every
+        # place that it passes.
         with self._mutex:
-            self._down = StoreUnavailable(reason, sent=sent, slow=slow)
+            self._down = lambda: StoreUnavailable(reason, sent=sent, slow=slow)
 
     def come_back(self) -> None:
         """Answer again."""
         with self._mutex:
             self._down = None
 
-    # --- accidents that befall the next command of a kind -----------------------------------
+    # --- faults of the next command of a kind -----------------------------------------------
 
     def lose_command(self, verb: Verb, *, slow: bool = False) -> None:
-        """Let the next such command be lost on its way: not carried out, now or later.
+        """Lose the next such command on its way: it is not carried out, now or later.
 
-        Args:
-            verb: which kind of command.
-            slow: the caller sees a time-out; by default, a broken connection.
+        The caller sees a broken connection; `slow`: a time-out.
         """
-        self._plan(verb, _Accident(_Fault.COMMAND_LOST, slow))
+        self._plan(verb, _Fault.COMMAND_LOST, slow=slow)
 
     def lose_reply(self, verb: Verb, *, slow: bool = False) -> None:
-        """Let the reply to the next such command be lost: it is carried out all the same.
-
-        Args:
-            verb: which kind of command.
-            slow: the caller sees a time-out; by default, a broken connection.
-        """
-        self._plan(verb, _Accident(_Fault.REPLY_LOST, slow))
+        """Lose the reply to the next such command, which is carried out. See `lose_command`."""
+        self._plan(verb, _Fault.REPLY_LOST, slow=slow)
 
     def to_come(self) -> set[Verb]:
-        """Return the kinds of commands that an accident waits for, which nobody has sent yet."""
+        """Return the kinds of commands that a planned fault still waits for."""
         with self._mutex:
-            return {verb for verb, accidents in self._accidents.items() if accidents}
+            return {verb for verb, faults in self._faults.items() if faults}
 
     def delay(self, verb: Verb) -> None:
-        """Let the caller of the next such command time out, and the command come by `arrive`."""
-        self._plan(verb, _Accident(_Fault.DELAYED, slow=True))
+        """Let the next such command time out; `arrive` carries it out."""
+        self._plan(verb, _Fault.DELAYED, slow=True)
 
     def arrive(self) -> list[object]:
-        """Carry out the commands that are late, in their order; what each would have answered.
+        """Carry out the delayed commands, in their order; return the lost answers.
 
         Times to live count from now, as they do at a server.
         """
@@ -230,19 +180,18 @@ class MemoryStore(ForOperators):
             return [do() for do in late]
 
     def before(self, verb: Verb, action: Callable[[], object]) -> None:
-        """Let `action` happen when the next such command is on its way, before it arrives.
+        """Call `action` when the next such command is on its way, before it arrives.
 
-        It may use the store: this is how a test lets another client in
-        between two commands of one that it watches.
+        It may use the store: so another client's command comes in between.
         """
         with self._mutex:
             self._firsts.setdefault(verb, collections.deque()).append(action)
 
     # --- within -----------------------------------------------------------------------------
 
-    def _plan(self, verb: Verb, accident: _Accident) -> None:
+    def _plan(self, verb: Verb, fault: _Fault, *, slow: bool) -> None:
         with self._mutex:
-            self._accidents.setdefault(verb, collections.deque()).append(accident)
+            self._faults.setdefault(verb, collections.deque()).append((fault, slow))
 
     def _carry_out(self, verb: Verb, do: Callable[[], _Answer]) -> _Answer:
         with self._mutex:
@@ -253,19 +202,16 @@ class MemoryStore(ForOperators):
             action()
         with self._mutex:
             if self._down is not None:
-                # A new one each time: an exception gathers the traceback of
-                # every place that it passes.
-                down = self._down
-                raise StoreUnavailable(down.reason, sent=down.sent, slow=down.slow)
-            accidents = self._accidents.get(verb)
-            if not accidents:
+                raise self._down()
+            faults = self._faults.get(verb)
+            if not faults:
                 return do()
-            accident = accidents.popleft()
-            if accident.fault is _Fault.REPLY_LOST:
+            fault, slow = faults.popleft()
+            if fault is _Fault.REPLY_LOST:
                 do()
-            elif accident.fault is _Fault.DELAYED:
+            elif fault is _Fault.DELAYED:
                 self._late.append(do)
-            raise StoreUnavailable(f"{verb}: {accident.fault.value}", slow=accident.slow)
+            raise StoreUnavailable(f"{verb}: {fault.value}", slow=slow)
 
     def _entry(self, lock_id: str) -> _Entry | None:
         entry = self._entries.get(lock_id)
@@ -274,12 +220,29 @@ class MemoryStore(ForOperators):
             return None
         return entry
 
+    def _entry_of(self, lock_id: str, version: object) -> _Entry | None:
+        entry = self._entry(lock_id)
+        return entry if entry is not None and entry.version == version else None
+
     def _put(self, lock_id: str, record: bytes, ttl_seconds: float) -> int:
         version = next(self._versions)
         self._entries[lock_id] = _Entry(record, version, self.clock.now() + ttl_seconds)
         return version
 
+    def _replace(self, lock_id: str, entry: _Entry, record: bytes) -> _Entry:
+        entry = self._entries[lock_id] = _Entry(record, next(self._versions), entry.lapses_at)
+        return entry
+
     def _stored(self, entry: _Entry | None) -> Stored | None:
         if entry is None:
             return None
-        return Stored(entry.record, entry.version, self.clock.now() >= entry.lapses_at)
+        left = entry.lapses_at - self.clock.now()
+        return Stored(entry.record, entry.version, left <= 0, left)
+
+
+def open_url(url: str) -> MemoryStore:
+    """Return a new memory store, for `memory://`."""
+    parts = urlsplit(url)
+    if parts.netloc or parts.path or parts.query:
+        raise ValueError(f"{url!r}: the memory store takes no options; use memory://")
+    return MemoryStore()

@@ -1,18 +1,18 @@
-"""For tests: of applications, and of lease stores.
+"""Test applications, and test lease stores.
 
-Of applications: a pytest plugin, which pytest finds by itself
-(`userlock.testing.plugin`), with the fixtures `userlock_service`, `held_lock`,
-`allow_unlocked` and `userlock_faults`. `held_lock` and `allow_unlocked` can be
-had from here as well.
+For applications: a pytest plugin (`userlock.testing.plugin`), which pytest finds
+by itself, with the fixtures `userlock_service`, `held_lock`, `allow_unlocked`
+and `userlock_faults`. `held_lock` and `allow_unlocked` can be imported from here
+as well.
 
-Of stores: a clock driven by hand, and the contract that every lease store
+For stores: a clock driven by hand, and the contract that every lease store
 keeps. `LeaseStoreContract` is a class of pytest tests:
 
     class TestMyStore(LeaseStoreContract):
         @pytest.fixture
         def store(self): return MyStore(…)
 
-See `userlock.testing.contract` for what it asks for, and how long it takes.
+`userlock.testing.contract` lists what it needs, and how long it takes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from userlock.testing.claims import granted, make_claim
+    from userlock.testing.claims import make_claim
     from userlock.testing.clock import ManualClock
     from userlock.testing.contract import (
         BatchContract,
@@ -46,21 +46,21 @@ __all__ = [
     "TimeContract",
     "VerbContract",
     "allow_unlocked",
-    "granted",
     "held_lock",
     "make_claim",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("granted", "make_claim"), "claims"),
+    "make_claim": "claims",
     "ManualClock": "clock",
     "LockFaults": "faults",
-    **dict.fromkeys(("allow_unlocked", "held_lock"), "locks"),
+    "allow_unlocked": "locks",
+    "held_lock": "locks",
 }
 
 
 def __getattr__(name: str) -> object:
-    # Fetched when used: pytest imports this package for its plugin in every run, and a clock
+    # Imported when used: pytest imports this package for its plugin in every run, and a clock
     # should not need pytest, as the contract does.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,54 +1,155 @@
-"""A test run with a baseline: files and a summary of the put sites that were seen."""
+"""Run tests with a baseline: known put sites pass, and a new one fails the test that found it.
+
+A violation at a known site is let pass, as with `enforcement="log"`. A violation
+at another site is raised. If the application swallows it, or only logs
+violations, the test fails at its end, unless the test itself caught the error,
+as a test does that expects it.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
 
-from userlock.baseline import Baseline, write_whole
-from userlock.sites import FACTS_KEY, Site
-from userlock.testing.known_sites import KnownSites
+from userlock.errors import WriteViolation
+from userlock.events import Event, Violation
+from userlock.sites import FACTS_KEY, Baseline, Project, Sighting, Site, facts_of, write_whole
+from userlock.testing.test_code import TestCode
 from userlock.words import counted
 
-#: For what xdist's workers tell their controller.
+#: The key of the sites in the output of xdist's workers.
 _OUTPUT_KEY = "userlock_sites"
+#: Files that catch an error for a test that calls `pytest.raises(error, function)`.
+_TEST_TOOLS = ("/_pytest/", "/unittest/")
 
 
 class BaselineRun:
-    """Plugin for one test run, in each of xdist's processes. Only the controller writes.
+    """Plugin for one test run, in each of xdist's processes. Only the controller writes files.
 
     Args:
-        config: of the run.
-        sites: what is seen.
+        config: pytest's configuration.
+        is_test_code: recognises test code.
+        baseline: the known sites.
         path: the baseline file; None: there is none.
-        writing: whether to write it.
-        report: where to write a report, if anywhere.
+        writing: whether to write that file.
+        report: the report to write, if any.
+
+    Attributes:
+        seen: the put sites of this run.
+        active: whether sites are watched now. Off in tests of violations.
     """
 
     def __init__(
         self,
         config: pytest.Config,
-        sites: KnownSites,
+        is_test_code: TestCode,
+        baseline: Baseline,
         path: Path | None,
         *,
         writing: bool,
         report: Path | None,
     ) -> None:
+        self.seen: dict[Site, Sighting] = {}
+        self.active = True
         self._config = config
-        self._sites = sites
+        self._project = Project(config.rootpath)
+        self._is_test_code = is_test_code
+        self._baseline = baseline
         self._path = path
         self._writing = writing
         self._report = report
-        self._partial = _chosen(config)
+        #: Every site is tolerated, to be written down.
+        self._recording = writing or path is None
+        self._partial = _is_partial(config)
+        self._test = ""
+        #: New violations of the current phase, in order.
+        self._new: list[tuple[Site, WriteViolation]] = []
         self._lines: list[str] = []
+
+    # --- violations -------------------------------------------------------------------------
+
+    def tolerates(self, violation: WriteViolation) -> bool:
+        """Return whether a violation is let pass."""
+        site, _ = self._site_of(violation)
+        return self.active and site.is_mistake and self._is_known(site)
+
+    def listen(self, event: Event) -> None:
+        """Note the site of a violation: a listener."""
+        if not (self.active and isinstance(event, Violation)):
+            return
+        site, facts = self._site_of(event.error)
+        if site.is_mistake and self._is_known(site):
+            self._note(site, facts, 1, self._test)
+        elif site.is_mistake:
+            self._new.append((site, event.error))
+
+    def _is_known(self, site: Site) -> bool:
+        return self._recording or site in self._baseline
+
+    def _note(self, site: Site, facts: dict[str, Any], times: int, test: str) -> None:
+        self.seen.setdefault(site, Sighting(facts, test=test)).times += times
+
+    def _site_of(self, violation: WriteViolation) -> tuple[Site, dict[str, Any]]:
+        facts = facts_of(violation)
+        site = self._project.site_of(facts)
+        for place in (facts["put"], facts["read"]):
+            if place is not None:
+                place["file"] = self._project.name_of(place["file"])
+        return site, facts
+
+    # --- tests ------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._test = item.nodeid
+        self._new.clear()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except BaseException:
+            self._settle()
+            raise
+        # The test is about the violations that it caught itself.
+        self._new = [new for new in self._new if not self._caught_by_test(new[1].__traceback__)]
+        unnoticed = self._settle()
+        if unnoticed:
+            pytest.fail(
+                "This test passes, but new put sites are not covered by their lock:\n\n"
+                + "\n\n".join(f"{site}\n{error}" for site, error in unnoticed.items()),
+                pytrace=False,
+            )
+
+    # The same for each phase of a test.
+    pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+
+    def _settle(self) -> dict[Site, WriteViolation]:
+        """Note the new sites. Return each with its first violation."""
+        new, self._new = self._new, []
+        for site, error in new:
+            self._note(site, self._site_of(error)[1], 1, self._test)
+        return dict(reversed(new))
+
+    def _caught_by_test(self, traceback: TracebackType | None) -> bool:
+        """Return whether an error reached test code: its traceback begins where it was caught."""
+        if traceback is None:
+            return False
+        file = traceback.tb_frame.f_code.co_filename
+        return self._is_test_code(file) or any(tool in file for tool in _TEST_TOOLS)
+
+    # --- the run ----------------------------------------------------------------------------
 
     def pytest_report_header(self) -> str:
         if self._path is None:
             return "userlock: every put site is tolerated, and reported"
-        known = f"{self._shown(self._path)}: {counted(len(self._sites.baseline), 'put site')}"
+        known = f"{self._shown(self._path)}: {counted(len(self._baseline), 'put site')}"
         return f"userlock: baseline {known}{', to be written' if self._writing else ''}"
 
     def _shown(self, path: Path) -> str:
@@ -60,60 +161,44 @@ class BaselineRun:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """xdist: a worker has ended. One that crashed has told nothing."""
+        """Take over the sites of one of xdist's workers. A worker that crashed has none."""
         output = getattr(node, "workeroutput", {}).get(_OUTPUT_KEY)
         if output is None:
             self._partial = True
             return
         self._partial = self._partial or output["partial"]
         for line, facts, times, test in output["seen"]:
-            self._sites.note(Site.parse(line), facts, times, test)
+            self._note(Site.parse(line), facts, times, test)
 
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        seen = self._sites.seen
-        workeroutput = getattr(self._config, "workeroutput", None)
-        if workeroutput is not None:
-            workeroutput[_OUTPUT_KEY] = {
-                "partial": self._partial,
-                "seen": [
-                    (str(site), each.facts, each.times, each.test) for site, each in seen.items()
-                ],
-            }
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        output = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            seen = [
+                (str(site), each.facts, each.times, each.test) for site, each in self.seen.items()
+            ]
+            output[_OUTPUT_KEY] = {"partial": self._partial, "seen": seen}
             return
-        # A test that failed may have ended before a put that is known.
+        # A test that failed may have ended before a known put.
         whole = not self._partial and exitstatus == pytest.ExitCode.OK
         if self._report is not None:
             self._write_report(self._report)
-        if self._path is None:
-            return
-        if self._writing:
+        if self._path is not None and self._writing:
             self._write(self._path, whole=whole)
-        else:
+        elif self._path is not None:
             self._compare(whole=whole)
 
     def _write_report(self, path: Path) -> None:
-        seen = sorted(self._sites.seen.items(), key=lambda item: item[0])
-        write_whole(
-            path,
-            "".join(
-                json.dumps({FACTS_KEY: each.facts, "count": each.times, "test": each.test}) + "\n"
-                for _, each in seen
-            ),
-        )
-        self._lines.append(f"{self._shown(path)}: {counted(len(seen), 'put site')}")
+        lines = [
+            json.dumps({FACTS_KEY: each.facts, "count": each.times, "test": each.test}) + "\n"
+            for _, each in sorted(self.seen.items(), key=lambda item: item[0])
+        ]
+        write_whole(path, "".join(lines))
+        self._lines.append(f"{self._shown(path)}: {counted(len(lines), 'put site')}")
 
     def _write(self, path: Path, *, whole: bool) -> None:
-        baseline: Baseline = self._sites.baseline
-        added, stale = baseline.compare(self._sites.seen)
-        new = baseline.updated(self._sites.seen, keep=not whole)
-        new.write(path)
-        removed = stale if whole else []
-        self._lines += [f"+ {site}" for site in added]
-        self._lines += [f"- {site}" for site in removed]
-        self._lines.append(
-            f"{self._shown(path)}: {counted(len(new), 'put site')}; {len(added)} added, "
-            f"{len(removed)} removed"
-        )
+        stale = self._baseline.compare(self.seen).stale
+        update = self._baseline.rewrite(path, self.seen, keep=not whole)
+        self._lines += update.lines(self._shown(path))
         if stale and not whole:
             self._lines.append(
                 f"{counted(len(stale), 'put site')} not seen, and kept: tests failed, or were "
@@ -121,18 +206,15 @@ class BaselineRun:
             )
 
     def _compare(self, *, whole: bool) -> None:
-        new, stale = self._sites.baseline.compare(self._sites.seen)
+        new, stale = self._baseline.compare(self.seen)
         for site in new:
-            seen = self._sites.seen[site]
-            self._lines.append(f"new    {site}")
-            self._lines.append(f"       first in {seen.test}")
-        if whole:
+            self._lines += [f"new    {site}", f"       first in {self.seen[site].test}"]
+        if stale and whole:
             self._lines += [f"stale  {site}" for site in stale]
-            if stale:
-                self._lines.append(
-                    "Stale: not seen in this run. Remove them, or have it done: "
-                    "--userlock-baseline-write"
-                )
+            self._lines.append(
+                "Stale: not seen in this run. To fix it: remove these lines, or run pytest with "
+                "--userlock-baseline-write"
+            )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._lines:
@@ -141,7 +223,7 @@ class BaselineRun:
                 terminalreporter.write_line(line)
 
 
-def _chosen(config: pytest.Config) -> bool:
+def _is_partial(config: pytest.Config) -> bool:
     """Return whether the command line selects some tests only."""
     if config.getoption("lf", False):
         return True
@@ -151,6 +233,6 @@ def _chosen(config: pytest.Config) -> bool:
     named = [here / arg.partition("::")[0] for arg in config.args]
     if any("::" in arg for arg in config.args) or not all(each.is_dir() for each in named):
         return True
-    # All folders: is everything below them?
+    # Folders only: are all tests below them?
     usual = [config.rootpath / each for each in config.getini("testpaths")]
     return not all(any(path.is_relative_to(each) for each in named) for path in usual)

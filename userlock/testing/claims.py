@@ -1,10 +1,10 @@
-"""Claims and leases for tests of what stands above a store."""
+"""Make claims for tests of code above a store."""
 
 from __future__ import annotations
 
 import time
 
-from userlock.lock.lease import Claim, Granted, Holder, Lease, Priority, new_token, process_label
+from userlock.lock.lease import Claim, Holder, Priority, new_token, process_label
 
 
 def make_claim(
@@ -23,10 +23,4 @@ def make_claim(
         process=process_label(),
         request=request,
     )
-    return Claim(lock_id, holder, holder.encode(), ttl_seconds, priority)
-
-
-def granted(outcome: object) -> Lease:
-    """Return the lease of an outcome that must be a grant."""
-    assert isinstance(outcome, Granted), outcome
-    return outcome.lease
+    return Claim(lock_id, holder, ttl_seconds, priority)

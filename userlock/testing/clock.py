@@ -1,4 +1,4 @@
-"""A clock for tests, driven by hand."""
+"""Drive time by hand in tests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Callable
 
 
 class ManualClock:
-    """A clock that moves only when it is told to, or slept on.
+    """A clock that moves only by `advance` and `sleep`.
 
-    `sleep` moves time at once and carries out, on the way, what `after` has put
-    down for the times that pass.
+    `sleep` returns at once. Actions that are planned with `after` run when
+    their time passes.
+
+    Attributes:
+        sleeps: every sleep that was asked for, in seconds.
     """
 
     def __init__(self) -> None:
@@ -19,7 +22,6 @@ class ManualClock:
         self._wall = 1_700_000_000.0
         self._plans: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
-        #: Every sleep that was asked for, in seconds.
         self.sleeps: list[float] = []
 
     def now(self) -> float:
@@ -30,12 +32,12 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
-        # At least by what can be seen, as every sleep does; or who waits for
-        # what is left of a rounding error would do so for ever.
+        # At least a visible step, as every real sleep makes. A caller that sleeps off a rounding
+        # error would otherwise never end.
         self.advance(max(seconds, 1e-6))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and what was planned for it happen."""
+        """Let time pass, and run the actions that are planned for it."""
         target = self._now + seconds
         while self._plans and self._plans[0][0] <= target:
             when, _, action = heapq.heappop(self._plans)
@@ -44,5 +46,5 @@ class ManualClock:
         self._now = max(self._now, target)
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
-        """Plan `action` for when that much time has passed."""
+        """Run an action when that much time has passed."""
         heapq.heappush(self._plans, (self._now + seconds, next(self._order), action))

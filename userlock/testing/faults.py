@@ -1,6 +1,6 @@
-"""Accidents for tests of applications: what befalls locks, at the moment a test chooses.
+"""Inject faults into locks in tests of applications, at a moment of the test's choice.
 
-Each is a call, so that a mock can make it happen in the middle of a request:
+Each fault is a call, so a mock can cause it in the middle of a request:
 
     mocker.patch("app.mail.send", side_effect=lambda *_: userlock_faults.lose_lease())
 """
@@ -17,21 +17,20 @@ from userlock.lock.scope import current_scope
 from userlock.lock.service import LockService
 from userlock.stores.memory import MemoryStore, Verb
 
-#: What a lock service does, and what it asks of its store for it when nobody else is there.
+#: The store's verb for each operation of a lock service, if there are no waiters.
 _VERBS: dict[str, Verb] = {"acquire": "create", "extend": "swap", "release": "remove"}
 
 
 class LockFaults:
-    """Accidents of one lock service over a store in memory.
+    """Faults of one lock service over a store in memory.
 
-    One that does not happen would leave a test that shows nothing. So what has
-    nothing to befall is an error; and at the end of a test the fixture
-    `userlock_faults` fails if a reply that was to be dropped was never asked for.
-    `store_down` alone may go unnoticed: that code does without locks can be the
-    very thing to show.
+    A fault without effect would leave a test that proves nothing. So a fault
+    that hits no lock is an error, and the fixture `userlock_faults` fails a test
+    at its end if a reply to be dropped was never asked for. Only `store_down`
+    may go unnoticed: the test may show that code works without locks.
 
     Args:
-        service: as the fixture `userlock_service` gives it.
+        service: the lock service, as the fixture `userlock_service` gives it.
     """
 
     def __init__(self, service: LockService) -> None:
@@ -43,16 +42,16 @@ class LockFaults:
         self._store = service.store
 
     def lose_lease(self, lock_id: str | int | None = None) -> None:
-        """Let the code that is running lose a lock, and know it, as by a heartbeat.
+        """Take a lock from the running code, and let it know, as a heartbeat would.
 
-        The lock is free for anybody. The next put under it raises
+        The lock is free for others. The next put under it raises
         `LeaseWasLost`, `lease.lost` says so, and `on_lost` is called.
 
         Args:
-            lock_id: which lock; by default each one that is held here.
+            lock_id: the lock; by default every lock that is held here.
 
         Raises:
-            LockNotHeld: it is not held here: in this thread, and in the innermost scope.
+            LockNotHeld: this thread does not hold the lock in its innermost scope.
         """
         scope = current_scope()
         held = {} if scope is None else dict(scope.held)
@@ -68,11 +67,11 @@ class LockFaults:
     def evict(self, lock_id: str | int) -> None:
         """Let the store forget a lock, as a memcached short of memory does.
 
-        Its holder does not know, and others get it. Two that then write the
-        same entity: one gets `StaleWriteError`.
+        The holder does not know, and others get the lock. If two holders then
+        write one entity, one of them gets `StaleWriteError`.
 
         Raises:
-            LockNotHeld: the store knows nothing of it: nobody holds it, or waits for it.
+            LockNotHeld: the lock has neither holder nor waiters.
         """
         lock_id = check_lock_id(lock_id)
         if not self._store.evict(lock_id):
@@ -80,20 +79,20 @@ class LockFaults:
 
     @contextlib.contextmanager
     def store_down(self) -> Iterator[None]:
-        """Let the store answer nothing for a block, as a memcached that is not there.
+        """Let the store not answer for a block, like a memcached that is not there.
 
-        By default locks are granted without it (`lease.degraded`) then; with
-        `outage="fail"` it is `LockServiceUnavailable`. Nothing is waited for.
+        By default locks are granted without the store then (`lease.degraded`);
+        with `outage="fail"` they raise `LockServiceUnavailable`. Nothing waits.
         """
         self._store.go_down("a test has taken the store down", sent=False)
         try:
             yield
         finally:
             self._store.come_back()
-            self._wait_for_the_breaker()
+            self._wait_for_breaker()
 
-    def _wait_for_the_breaker(self) -> None:
-        """A service asks a store that did not answer again after ten times what that has cost."""
+    def _wait_for_breaker(self) -> None:
+        """Wait until the service asks its store again: ten times the time that the failure took."""
         while True:
             try:
                 self._service.look("userlock-faults")
@@ -103,17 +102,17 @@ class LockFaults:
                 return
 
     def drop_reply(self, to: Literal["acquire", "extend", "release"] = "acquire") -> None:
-        """Let the store's next answer be lost: it does what it is asked to, and nobody knows.
+        """Lose the store's next reply: the store does its work, but the caller is not told.
 
-        After `acquire` and `release` the library looks what has become of it, and the
+        After `acquire` and `release` the library reads the record, and the
         application notices nothing; `lock.extend` raises `LockServiceUnavailable`.
 
         Args:
-            to: what is asked for: a lock that is free, more time, the end of a lock that
-                nobody waits for.
+            to: the operation whose reply is lost: taking a free lock, extending a lease,
+                releasing a lock without waiters.
         """
         if to not in _VERBS:
-            raise ValueError(f"a reply to what? {to!r} is none of {', '.join(_VERBS)}")
+            raise ValueError(f"drop_reply takes one of {', '.join(_VERBS)}, not {to!r}")
         self._store.lose_reply(_VERBS[to])
 
     def to_come(self) -> list[str]:

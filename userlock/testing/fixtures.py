@@ -1,4 +1,4 @@
-"""The plugin's fixtures. What they need is imported when one is used."""
+"""Provide the plugin's fixtures. Their imports happen when one is used."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def userlock_clock() -> Clock:
-    """The clock of `userlock_service`: the system's. To override with a `ManualClock`.
+    """Return the clock of `userlock_service`: the system's. Override it with a `ManualClock`.
 
-    With a manual clock nothing is waited for: a lock that is held elsewhere is
-    `LockTimeout` at once, and a lease runs out when the test says so. In tests
-    with several threads, that leaves those who wait no time.
+    With a manual clock nothing waits: a lock that is held elsewhere raises
+    `LockTimeout` at once, and a lease runs out when the test advances the
+    clock. Waiting threads then have no time to get a lock.
     """
     return SYSTEM_CLOCK
 
 
 @pytest.fixture
 def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
-    """A lock service in memory, which is the process's default for this test.
+    """Return a lock service in memory, the default of the process during this test.
 
-    Afterwards the one before it is, with the settings there were; and a scope
-    that the test has left open is closed.
+    Afterwards the default and the settings are as before, and a scope that the
+    test has left open is closed.
     """
     from userlock.lock.scope import current_scope, defaults, leave_scope
     from userlock.lock.service import LockService
@@ -52,7 +52,7 @@ def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
 
 @pytest.fixture
 def held_lock(userlock_service: LockService) -> Callable[..., AbstractContextManager[HeldLock]]:
-    """`with held_lock(user_id):` holds a user's lock, as the caller of a function would."""
+    """Return a context manager: `with held_lock(user_id):` holds a user's lock for a block."""
     from userlock.testing.locks import held_lock
 
     return functools.partial(held_lock, service=userlock_service)
@@ -60,7 +60,7 @@ def held_lock(userlock_service: LockService) -> Callable[..., AbstractContextMan
 
 @pytest.fixture
 def allow_unlocked() -> Callable[..., AbstractContextManager[None]]:
-    """`with allow_unlocked():` checks no write, also none by the application."""
+    """Return a context manager: `with allow_unlocked():` checks no write inside the block."""
     from userlock.testing.locks import allow_unlocked
 
     return allow_unlocked
@@ -68,17 +68,18 @@ def allow_unlocked() -> Callable[..., AbstractContextManager[None]]:
 
 @pytest.fixture
 def userlock_faults(userlock_service: LockService) -> Iterator[LockFaults]:
-    """Accidents: `lose_lease()`, `evict(user_id)`, `store_down()`, `drop_reply()`.
+    """Return faults: `lose_lease()`, `evict(user_id)`, `store_down()`, `drop_reply()`.
 
-    A test whose `drop_reply` has dropped nothing at its end is an error.
+    A test whose `drop_reply` has dropped no reply at its end fails.
     """
     from userlock.testing.faults import LockFaults
 
     faults = LockFaults(userlock_service)
     yield faults
-    left = faults.to_come()
-    if left:
+    pending = faults.to_come()
+    if pending:
         pytest.fail(
-            f"userlock_faults.drop_reply({left[0]!r}) has dropped no reply: nobody asked for it",
+            f"userlock_faults.drop_reply({pending[0]!r}) has dropped no reply: the code under "
+            "test has not asked for one",
             pytrace=False,
         )

@@ -1,4 +1,4 @@
-"""Statements about locks for tests of applications: held, or not needed."""
+"""Hold a lock in a test of an application, or do without it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def held_lock(
     """Hold a user's lock for a block, as the caller of the code under test would.
 
     For functions that are called directly. A request that the block sends
-    through a test client is another one: it has to wait, like anybody.
+    through a test client is another request and has to wait.
 
     Args:
         lock_id: the user.
-        service: where the lock comes from, if no scope is open; by default the configured one.
-        lock_timeout: length of the lease in seconds; by default as configured.
+        service: the lock service if no scope is open; by default the configured one.
+        lock_timeout: the length of the lease in seconds; by default as configured.
 
     Raises:
-        LockTimeout: somebody has it already; nothing is waited for.
+        LockTimeout: the lock is held already. Nothing waits.
     """
     with contextlib.ExitStack() as stack:
         if current_scope() is None:
@@ -37,13 +37,13 @@ def held_lock(
 
 @contextlib.contextmanager
 def allow_unlocked(reason: str = "a test arranges data") -> Iterator[None]:
-    """Check no write inside the block, also none by the application. They are still fenced.
+    """Check no write inside the block, not even by the application. Writes are still fenced.
 
-    Not needed where test code itself puts data: that is never checked, unless
-    it is asked for. Also a decorator: `@allow_unlocked()`.
+    Not needed where test code itself puts data: that is not checked by
+    default. Also a decorator: `@allow_unlocked()`.
 
     Args:
-        reason: for whoever reads the test.
+        reason: a note for the reader of the test.
     """
     with suppress(reason):
         yield

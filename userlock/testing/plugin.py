@@ -1,19 +1,18 @@
-"""The pytest plugin: fixtures for tests of applications, and the baseline of put sites.
+"""Extend pytest: fixtures for tests of applications, and the baseline of put sites.
 
     --userlock-baseline=FILE     let the put sites in FILE pass, and fail the tests that find others
-    --userlock-baseline-write    write those that are found to FILE instead
-    --userlock-report=FILE       write a report of them, for `userlock baseline`
+    --userlock-baseline-write    write the put sites found to FILE instead
+    --userlock-report=FILE       write a report of the put sites found, for `userlock baseline`
 
 In the configuration, `userlock_baseline` names the file for every run, and
-`userlock_test_code` says where test code is (see `userlock.testing.test_code`);
-empty, it has test code checked like any other. Two markers:
+`userlock_test_code` lists test code (see `userlock.testing.test_code`); if it is
+empty, test code is checked like any other. Two markers:
 
-    @pytest.mark.userlock_strict           for tests that are about locks: test code is checked
-                                           as well, and no put site is tolerated
+    @pytest.mark.userlock_strict           for tests of locks: test code is checked as well, and
+                                           no put site is tolerated
     @pytest.mark.allow_unlocked("reason")  no write is checked in this test
 
-Each test begins without what others have seen: what is logged once is logged
-once a test.
+Each test begins without the violations of others, so each test logs its own.
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ from typing import NamedTuple
 
 import pytest
 
-from userlock.baseline import DEFAULT_NAME, Baseline, BaselineError
 from userlock.errors import WriteViolation
 from userlock.events import LISTENERS
 from userlock.reports import REPORTS
-from userlock.sites import Project
+from userlock.sites import DEFAULT_NAME, Baseline, BaselineError
 from userlock.testing.baseline_run import BaselineRun
 from userlock.testing.fixtures import (
     allow_unlocked,
@@ -38,7 +36,6 @@ from userlock.testing.fixtures import (
     userlock_faults,
     userlock_service,
 )
-from userlock.testing.known_sites import KnownSites
 from userlock.testing.test_code import USUAL, TestCode
 
 __all__ = ["allow_unlocked", "held_lock", "userlock_clock", "userlock_faults", "userlock_service"]
@@ -50,7 +47,7 @@ class _Setting(NamedTuple):
     """The changes of a test run to this process, and the state before."""
 
     test_code: TestCode
-    sites: KnownSites | None
+    run: BaselineRun | None
     before: tuple[Callable[[str], bool] | None, Callable[[WriteViolation], bool] | None]
 
 
@@ -67,17 +64,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--userlock-baseline-write",
         action="store_true",
-        help=f"write the put sites that are found to the baseline (by default {DEFAULT_NAME})",
+        help=f"write the put sites found to the baseline (by default {DEFAULT_NAME})",
     )
     group.addoption(
         "--userlock-report",
         metavar="FILE",
-        help="write a report of the put sites that are found, for `userlock baseline`",
+        help="write a report of the put sites found, for `userlock baseline`",
     )
     parser.addini("userlock_baseline", "the baseline for every run, as in --userlock-baseline")
     parser.addini(
         "userlock_test_code",
-        "folders, files and patterns of test code, whose puts are not checked; empty: they are",
+        "folders, files and patterns of test code, whose puts are unchecked; empty: checked",
         type="linelist",
         default=None,
     )
@@ -89,75 +86,54 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "allow_unlocked(reason): no write is checked")
     listed = config.getini("userlock_test_code")
-    test_code = TestCode(config.rootpath, _usual(config) if listed is None else listed)
-    sites = _watch_sites(config, test_code)
-    config.stash[_SETTING] = _Setting(test_code, sites, (REPORTS.is_test_code, REPORTS.tolerates))
-    # An empty list means that it is to be checked.
+    # Not all folders of `testpaths` are test code: one may contain the application.
+    usual = [*USUAL, *(path for path in config.getini("testpaths") if Path(path).name in USUAL)]
+    test_code = TestCode(config.rootpath, usual if listed is None else listed)
+    run = _baseline_run(config, test_code)
+    config.stash[_SETTING] = _Setting(test_code, run, (REPORTS.is_test_code, REPORTS.tolerates))
     REPORTS.is_test_code = None if listed == [] else test_code
     REPORTS.tolerates = None
-    if sites is not None:
-        REPORTS.tolerates = sites.tolerates
-        LISTENERS.add(sites.listen)
+    if run is not None:
+        config.pluginmanager.register(run, "userlock-baseline-run")
+        REPORTS.tolerates = run.tolerates
+        LISTENERS.add(run.listen)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     setting = config.stash.get(_SETTING, None)
-    if setting is None:  # it was not configured to the end
+    if setting is None:  # the configuration failed
         return
     REPORTS.is_test_code, REPORTS.tolerates = setting.before
-    if setting.sites is not None:
-        LISTENERS.remove(setting.sites.listen)
+    if setting.run is not None:
+        LISTENERS.remove(setting.run.listen)
     REPORTS.reset()
 
 
-def _usual(config: pytest.Config) -> list[str]:
-    """Return the default places of test code. Not every folder of `testpaths`: there may be
-    an application in it."""
-    return [*USUAL, *(path for path in config.getini("testpaths") if Path(path).name in USUAL)]
-
-
-def _watch_sites(config: pytest.Config, test_code: TestCode) -> KnownSites | None:
-    """Watch the put sites, if that is asked for; return the watcher."""
-    path = _baseline_path(config)
+def _baseline_run(config: pytest.Config, test_code: TestCode) -> BaselineRun | None:
+    """Return the run with a baseline or a report, if one is asked for."""
+    here = config.invocation_params.dir
     writing: bool = config.getoption("userlock_baseline_write")
-    report = config.getoption("userlock_report")
-    if path is None and writing:
+    report: str | None = config.getoption("userlock_report")
+    option: str | None = config.getoption("userlock_baseline")
+    named: str = config.getini("userlock_baseline")
+    path = None
+    if option:
+        path = here / option
+    elif option is None and named:
+        path = config.rootpath / named
+    elif writing:
         path = config.rootpath / DEFAULT_NAME
-    report = config.invocation_params.dir / report if report else None
-    if path is None and report is None:
+    if path is None and not report:
         return None
-    for each in (path, report):
+    report_path = here / report if report else None
+    for each in (path, report_path):
         if each is not None and not each.parent.is_dir():
             raise pytest.UsageError(f"{each} cannot be written: there is no such folder")
-    baseline = Baseline() if path is None else _read(path, needed=not writing)
-    sites = KnownSites(
-        Project(config.rootpath), test_code, baseline, recording=path is None or writing
-    )
-    run = BaselineRun(config, sites, path, writing=writing, report=report)
-    config.pluginmanager.register(sites, "userlock-known-sites")
-    config.pluginmanager.register(run, "userlock-baseline-run")
-    return sites
-
-
-def _baseline_path(config: pytest.Config) -> Path | None:
-    option: str | None = config.getoption("userlock_baseline")
-    if option is not None:
-        return config.invocation_params.dir / option if option else None
-    name: str = config.getini("userlock_baseline")
-    return config.rootpath / name if name else None
-
-
-def _read(path: Path, *, needed: bool) -> Baseline:
     try:
-        return Baseline.read(path)
-    except FileNotFoundError:
-        if needed:
-            raise pytest.UsageError(
-                f"there is no {path}: make it with --userlock-baseline-write"
-            ) from None
-        return Baseline()
+        baseline = Baseline() if path is None else Baseline.read(path, missing_ok=writing)
     except BaselineError as error:
         raise pytest.UsageError(str(error)) from error
+    return BaselineRun(config, test_code, baseline, path, writing=writing, report=report_path)
 
 
 # --- tests --------------------------------------------------------------------------------------
@@ -173,7 +149,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     REPORTS.reset()
     with contextlib.ExitStack() as stack:
         if item.get_closest_marker("userlock_strict") is not None:
-            stack.enter_context(_strict(item.config.stash[_SETTING].sites))
+            stack.enter_context(_strict(item.config.stash[_SETTING].run))
         if item.get_closest_marker("allow_unlocked") is not None:
             REPORTS.checks = False
             stack.callback(setattr, REPORTS, "checks", True)
@@ -181,15 +157,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @contextlib.contextmanager
-def _strict(sites: KnownSites | None) -> Iterator[None]:
-    """Nothing is exempt, nothing is known."""
+def _strict(run: BaselineRun | None) -> Iterator[None]:
+    """Check test code as well, and tolerate no put site."""
     before = REPORTS.is_test_code
     REPORTS.is_test_code = None
-    if sites is not None:
-        sites.active = False
+    if run is not None:
+        run.active = False
     try:
         yield
     finally:
         REPORTS.is_test_code = before
-        if sites is not None:
-            sites.active = True
+        if run is not None:
+            run.active = True

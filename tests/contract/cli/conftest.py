@@ -1,4 +1,4 @@
-"""A scene on each kind of store, and a command line to look at it with."""
+"""Provide locks on each kind of store, and a command line."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Scene:
         self.service = userlock.LockService.from_url(cli.url)
 
     def hold(self, lock_id: str, request: str = "POST /answers") -> userlock.Lease:
-        """Somebody has the lock."""
+        """Take the lock."""
         return self.service.acquire(lock_id, wait_timeout=0, request=request)
 
     def wait(self, lock_id: str, request: str = "GET /badges") -> None:
-        """Somebody stands in line."""
+        """Add a waiter to the queue."""
         token = uuid.uuid4().hex
         holder = Holder(token, "interactive", time.time(), 60.0, "web-2/12", request)
         assert self.service.store.append(lock_id, joining(holder)) is not None
@@ -50,7 +50,7 @@ def datastore() -> Iterator[emulator.Emulator]:
     ]
 )
 def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """An empty store of each kind."""
+    """Provide an empty store of each kind."""
     prefix = f"cli{uuid.uuid4().hex[:8]}"
     kind: str = request.param
     env: dict[str, str] = {}
@@ -73,7 +73,7 @@ def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def on_memcached(memcached: Memcached) -> Iterator[Scene]:
-    """On memcached, where the kind of store does not matter."""
+    """Provide an empty memcached, for tests that need only one kind of store."""
     scene = Scene(Cli(memcached.url(f"cli{uuid.uuid4().hex[:8]}")))
     with contextlib.closing(scene.service):
         yield scene

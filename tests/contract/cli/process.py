@@ -1,4 +1,4 @@
-"""`python -m userlock …` as a process of its own, with pipes or on a terminal."""
+"""Run `python -m userlock …` as a process, with pipes or on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
-#: For a process to end on a busy machine. Tests of how fast it is measure for themselves.
+#: The longest run of a process on a busy machine. Tests of speed measure by themselves.
 SECONDS = 60
 
 
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The one JSON document on standard output."""
+        """Return the only JSON document on standard output."""
         assert self.out.count("\n") == 1, (self.out, self.err)
         found: dict[str, Any] = json.loads(self.out)
         return found
@@ -41,7 +41,7 @@ class Cli:
 
     Args:
         url: the store's address.
-        env: what else is in the environment.
+        env: more environment variables.
     """
 
     def __init__(self, url: str, env: Mapping[str, str] | None = None) -> None:
@@ -50,7 +50,7 @@ class Cli:
         self.env.pop("COLUMNS", None)
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
-        """Run a command to its end; nobody is at the keyboard."""
+        """Run a command to its end. Nothing is typed."""
         began = time.monotonic()
         done = subprocess.run(
             command(*arguments),
@@ -86,7 +86,7 @@ class Cli:
 
     @contextlib.contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """A command that goes on, on pipes; it is gone afterwards."""
+        """Run a command on pipes for a block."""
         process = subprocess.Popen(
             command(*arguments),
             cwd=ROOT,
@@ -104,7 +104,7 @@ class Cli:
 
     @contextlib.contextmanager
     def on_terminal(self, *arguments: str, columns: int = 80) -> Iterator[Screen]:
-        """A command on a terminal of 24 lines; it is gone afterwards."""
+        """Run a command on a terminal of 24 lines for a block."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen(
@@ -128,7 +128,7 @@ class Cli:
 
 
 class Screen:
-    """A terminal as a person uses it."""
+    """A terminal that a test types on and reads."""
 
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
@@ -136,7 +136,7 @@ class Screen:
         self._descriptor = descriptor
 
     def read_until(self, words: str, times: int = 1) -> None:
-        """Wait until it shows that, so many times."""
+        """Wait until the terminal has shown a text that many times."""
         ends = time.monotonic() + SECONDS
         while self.text.count(words) < times:
             assert time.monotonic() < ends, self.text
@@ -146,7 +146,7 @@ class Screen:
         os.write(self._descriptor, keys.encode())
 
     def end(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for the end of the command. Return the exit code."""
         while self._read():
             pass
         return self.process.wait(SECONDS)

@@ -1,4 +1,4 @@
-"""Each command on each real store."""
+"""Test each command on each real store."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_watch(scene: Scene) -> None:
     found = scene.cli.run("watch", "--once", "--json").document
     assert found["held"] == 3
     names = {each["lock_id"] or each["hash"][:7] for each in found["locks"]}
-    # Redis takes any id as it is.
+    # Redis accepts any id.
     assert names in ({"ann", "sha256:"}, {"ann", odd})
 
 
 def test_the_locks_of_other_deployments_are_not_listed(scene: Scene) -> None:
     scene.hold("ann")
-    # A prefix that begins as theirs does.
+    # The other prefix begins with this one.
     other = re.sub("prefix=[^&]+", lambda prefix: prefix[0][:-1], scene.cli.url)
     found = scene.cli.run("watch", "--once", "--all", "--json", "--store", other).document
     assert found["locks"] == []

@@ -1,4 +1,4 @@
-"""`userlock doctor --datastore`, as a process."""
+"""Test `userlock doctor --datastore`, as a process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.contract.cli.process import Cli
 @pytest.fixture
 def cli(datastore: emulator.Emulator) -> Cli:
     cli = Cli("", datastore.env)
-    del cli.env["USERLOCK_STORE"]  # none is needed
+    del cli.env["USERLOCK_STORE"]  # not needed
     return cli
 
 
-def test_for_people(cli: Cli) -> None:
+def test_the_output(cli: Cli) -> None:
     outcome = cli.run("doctor", "--datastore")
     assert outcome.code == 0, outcome
     assert "datastore emulator/(default)\n" in outcome.out

@@ -1,4 +1,4 @@
-"""Servers that are killed, stopped, restarted, or refuse what is asked."""
+"""Test servers that are killed, stopped or restarted, or that refuse commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = [*QUICK, *(pytest.param(each, marks=pytest.mark.slow) for each in MOR
 
 @pytest.fixture(scope="module")
 def startup() -> float:
-    """How long Python and its imports take on this machine now."""
+    """Measure the start of Python and its imports on this machine."""
     return Cli("memory://").run("--version").seconds
 
 
@@ -55,7 +55,7 @@ def test_a_stopped_memcached_answers_within_a_second(
     with own_memcached.paused():
         outcome = memcached_cli.run(*arguments)
     assert outcome.code == 3
-    # A machine that is busy now may not have been when the start was measured.
+    # The machine may be busier now than when the start was measured.
     assert outcome.seconds < 2 * startup + 1
 
 
@@ -101,7 +101,7 @@ def test_watch_goes_on_when_the_server_comes_back(
 
 @pytest.fixture
 def two(own_memcached: Memcached, memcached: Memcached) -> Iterator[Scene]:
-    """Two servers, one of which may be killed."""
+    """Provide two servers, one of which may be killed."""
     servers = f"{own_memcached.address},{memcached.address}"
     scene = Scene(Cli(f"memcache://{servers}?prefix=cli{uuid.uuid4().hex[:8]}"))
     with contextlib.closing(scene.service):
@@ -181,7 +181,7 @@ def test_a_memcached_that_evicts_live_locks(tmp_path: Path) -> None:
     with made(tmp_path, "-m", "8") as made_so:
         server = made_so.server
         client = Client((server.address.split(":")[0], server.port))
-        for begin in range(0, 120_000, 500):  # three times what there is room for
+        for begin in range(0, 120_000, 500):  # three times the capacity
             client.set_many({f"k{begin + number}": b"x" * 120 for number in range(500)})
         client.close()
         outcome = Cli(server.url()).run("doctor", "--json")

@@ -1,4 +1,4 @@
-"""On a terminal, in a pipe, and interrupted."""
+"""Test commands on a terminal, in a pipe, and interrupted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_watch_in_a_pipe_is_appended_until_ctrl_c(on_memcached: Scene) -> None:
     assert err == "\n"
 
 
-def test_whoever_reads_may_stop(on_memcached: Scene) -> None:
+def test_the_reader_may_stop(on_memcached: Scene) -> None:
     for line in ("userlock watch --interval 0.1 | head -1", "userlock --help | head -0"):
         outcome = on_memcached.cli.shell(line)
         assert outcome.code in (0, 141)
@@ -49,7 +49,7 @@ def test_output_that_cannot_be_written_is_not_an_answer(on_memcached: Scene) -> 
     assert "Traceback" not in outcome.err
 
 
-def test_break_asks_a_person(on_memcached: Scene) -> None:
+def test_break_asks_on_a_terminal(on_memcached: Scene) -> None:
     lease = on_memcached.hold("ann", "POST /answers")
     with on_memcached.cli.on_terminal("break", "ann", "--by", "olga") as screen:
         screen.read_until("[y/N]")

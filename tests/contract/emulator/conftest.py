@@ -19,7 +19,7 @@ SERVICE = "/google.datastore.v1.Datastore/"
 
 
 class Stub:
-    """The service's RPCs on a plain channel: messages in, messages out, gRPC errors."""
+    """The service's RPCs on a plain channel: request and response messages, gRPC errors."""
 
     def __init__(self, host: str) -> None:
         self.channel = grpc.insecure_channel(host, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -44,7 +44,7 @@ def running() -> Iterator[emulator.Emulator]:
 
 @pytest.fixture
 def server(running: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> emulator.Emulator:
-    """An empty emulator that the client libraries find through the environment."""
+    """Provide an empty emulator, which the client libraries find through the environment."""
     running.reset()
     for name, setting in running.env.items():
         monkeypatch.setenv(name, setting)
@@ -65,5 +65,5 @@ def ndb_client(server: emulator.Emulator) -> ndb.Client:
 
 @pytest.fixture(params=["grpc", "http"])
 def datastore_client(server: emulator.Emulator, request: pytest.FixtureRequest) -> datastore.Client:
-    """The official client, over each of its transports."""
+    """Provide the official client, over each of its transports."""
     return datastore.Client(_use_grpc=request.param == "grpc")

@@ -1,7 +1,7 @@
-"""The examples of google-cloud-datastore, against the emulator that the environment names.
+"""The examples of google-cloud-datastore, with the emulator of the environment.
 
-The same as in node/examples.mjs, by name and by result. Identifiers are text, as
-they are in JavaScript.
+They have the same names and results as in node/examples.mjs. Identifiers are text, as in
+JavaScript.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def made(key: datastore.Key | None, unindexed: tuple[str, ...] = (), **propertie
 
 
 def code(call: Callable[[], Any]) -> int:
-    """The status code that a call ends with: gRPC's, or that of the body over HTTP."""
+    """Return the status code of a call: gRPC's, or that of the body over HTTP."""
     try:
         call()
     except exceptions.GoogleAPICallError as error:

@@ -1,4 +1,4 @@
-"""`python -m emulator` as a child process."""
+"""The command `python -m emulator` as a child process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def command(*arguments: str) -> list[str]:
 
 
 def run_to_end(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """For an emulator that does not start."""
+    """Run an emulator that does not start."""
     return subprocess.run(
         command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
     )
 
 
 class EmulatorProcess:
-    """A running emulator process; killed when the block is left."""
+    """A running emulator process, killed at the end of the block."""
 
     def __init__(self, *arguments: str, port: int = 0) -> None:
         self.process = subprocess.Popen(
@@ -35,12 +35,12 @@ class EmulatorProcess:
             env=os.environ | {"PYTHONUNBUFFERED": ""},
         )
         assert self.process.stdout is not None
-        # Returns when the emulator serves, or with nothing when it has died.
+        # Returns when the emulator serves, or with nothing if it has died.
         self.first_line = self.process.stdout.readline().rstrip("\n")
         self.host = self.first_line.removeprefix(_EXPORT)
 
     def stop(self, signal_number: int) -> int:
-        """Send a signal; returns the exit code."""
+        """Send a signal and return the exit code."""
         self.process.send_signal(signal_number)
         return self.process.wait(20)
 

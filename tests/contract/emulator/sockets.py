@@ -1,4 +1,4 @@
-"""Where a process and its children listen, as the kernel has it."""
+"""The listening sockets of a process and its children, from the kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTENS = "0A"
 
 
 def listening(pid: int) -> set[tuple[str, int]]:
-    """Addresses and ports of all TCP sockets that a process or a descendant listens on."""
+    """Return the addresses and ports of all TCP sockets that a process or descendant listens on."""
     table = _table(pid)
     return {table[inode] for each in _family(pid) for inode in _inodes(each) if inode in table}
 
@@ -44,7 +44,7 @@ def _table(pid: int) -> dict[str, tuple[str, int]]:
 
 
 def _address(digits: str) -> str:
-    """An address as the kernel writes it: numbers of 32 bits, in the machine's own order."""
+    """Parse the kernel's form of an address: numbers of 32 bits, in the machine's own order."""
     raw = bytes.fromhex(digits)
     words = struct.unpack(f">{len(raw) // 4}I", raw)
     packed = struct.pack(f"={len(words)}I", *words)
@@ -52,10 +52,10 @@ def _address(digits: str) -> str:
 
 
 def beyond_loopback(pid: int) -> set[tuple[str, int]]:
-    """Those that other machines can reach."""
+    """Return the addresses that other machines can reach."""
     return {each for each in listening(pid) if not _is_loopback(each[0])}
 
 
 def _is_loopback(address: str) -> bool:
-    # gRPC listens with sockets of IPv6, on addresses like ::ffff:127.0.0.1.
+    # gRPC listens with IPv6 sockets, on addresses like ::ffff:127.0.0.1.
     return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback

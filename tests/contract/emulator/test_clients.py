@@ -1,6 +1,6 @@
-"""The official clients' examples: one table of what is expected, for each client.
+"""The official clients' examples: one table of expected results for all clients.
 
-Node.js as it comes from npm, and Python over gRPC and over HTTP.
+Node.js from npm, and Python over gRPC and over HTTP.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ EXPECTED: dict[str, Any] = {
     "ancestors": [["1", "100"], ["1", "100"]],
     "cursors": [["1", "2"], ["3", "4"], ["5"]],
     "keys_only_and_projection": [[{}], ["all", "t1", "all", "t2"], [False, True]],
-    # Several batches, of which none may be larger than a client takes.
+    # Several batches, each within the client's limit.
     "stream": [[str(i), 900_000] for i in range(1, 9)],
     "aggregations": [
         {"n": 5, "total": 15, "mean": 3},
@@ -78,7 +78,7 @@ EXPECTED: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def seen_by_node(running: emulator.Emulator) -> dict[str, Any]:
-    """What each example has seen, in Node.js."""
+    """Return the results of the examples in Node.js."""
     node = real("node", "nodejs")
     if not (NODE / "node_modules").is_dir():
         lacking("@google-cloud/datastore is needed from npm: make servers")
@@ -86,7 +86,7 @@ def seen_by_node(running: emulator.Emulator) -> dict[str, Any]:
     completed = subprocess.run(
         [node, "examples.mjs"],
         cwd=NODE,
-        # It would look for Google's metadata server, and warn that there is none.
+        # It would search for Google's metadata server, and warn that there is none.
         env=os.environ | running.env | {"METADATA_SERVER_DETECTION": "none"},
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ from tests.unit.emulator.subject import query
 TWO_ORDERS = RunQueryRequest(project_id=PROJECT, query=query(orders=("a", "-b")))
 
 
-def test_what_is_written_in_one_run_is_enforced_in_the_next(tmp_path: Path) -> None:
+def test_indexes_added_in_one_run_are_enforced_in_the_next(tmp_path: Path) -> None:
     path = tmp_path / "index.yaml"
     with EmulatorProcess("start", "--indexes", "auto", "--index-file", str(path)) as process:
         stub = Stub(process.host)

@@ -1,4 +1,4 @@
-"""Many clients on one counter, in each concurrency mode, through the wire."""
+"""Many clients on one counter, in each concurrency mode, over the wire."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLIENTS = 50
 
 
 def increment(stub: Stub) -> int:
-    """One transactional increment; returns how often it was aborted."""
+    """Run one transactional increment; return how often it was aborted."""
     aborted = 0
     while True:
         begin = BeginTransactionRequest(project_id=PROJECT)
@@ -64,7 +64,7 @@ def test_fifty_clients_increment_one_counter(mode: str) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        # No stall: a lock that somebody waits out would take twenty seconds.
+        # No stall: a lock that times out would take twenty seconds.
         assert time.monotonic() - started < 15
         found = stub.call("Lookup", LookupRequest(project_id=PROJECT, keys=[KEY])).found
         assert found[0].entity.properties["n"].integer_value == CLIENTS

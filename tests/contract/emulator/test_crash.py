@@ -1,4 +1,4 @@
-"""kill -9 under commit load: what was acknowledged is there, and no commit by half."""
+"""A kill -9 under load: each acknowledged commit is stored, and none partly."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.unit.emulator.subject import query, where
 CLIENTS = 4
 MOMENTS = 200
 SIDE_BY_SIDE = 4
-# Each commit writes this many entities, which stand or fall together.
+# The number of entities of each commit, which are stored all or none.
 GROUP = 3
 
 
 class Load:
-    """Clients that commit groups of entities until the server is gone."""
+    """Clients that commit groups of entities until the server dies."""
 
     def __init__(self, host: str, first_number: int) -> None:
         self._host = host
@@ -49,7 +49,7 @@ class Load:
             assert self._progress.wait_for(lambda: len(self.acknowledged) >= count, 20)
 
     def join(self) -> int:
-        """Wait for the clients to notice the end; returns the next unused number."""
+        """Wait until the clients notice the end; return the next unused number."""
         for thread in self._threads:
             thread.join(20)
         return self._number
@@ -73,14 +73,14 @@ class Load:
                     self.acknowledged.add(number)
                     self._progress.notify_all()
         except grpc.RpcError:
-            # Killed. Whether this last commit landed is not known.
+            # Killed. It is unknown whether this last commit landed.
             return
         finally:
             stub.close()
 
 
 def numbers(stub: Stub, first: int, *, by_index: bool) -> Counter[int]:
-    """How many entities there are of each group from `first` on: by the kind or by the index."""
+    """Count the entities of each group from `first` on, by the kind or by the index."""
     message = query(orders=("number",)) if by_index else query()
     if by_index:
         message.filter.CopyFrom(where(("number", ">=", first)))
@@ -102,7 +102,7 @@ def check(found: Counter[int], acknowledged: set[int]) -> None:
 
 @pytest.mark.slow
 def test_kill_minus_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """Several emulators, each with a folder of its own, are killed side by side."""
+    """Several emulators, each with a folder of its own, are killed at the same time."""
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         killed = [
             pool.submit(kill_again_and_again, tmp_path / str(seed), seed)
@@ -125,7 +125,7 @@ def kill_again_and_again(folder: Path, seed: int) -> None:
             first = number
             load = Load(process.host, number)
             load.wait_for(chance.randrange(1, 20))
-            # Somewhere between this commit and those that follow.
+            # At a random time after this commit.
             time.sleep(chance.uniform(0, 0.005))
             process.stop(signal.SIGKILL)
             number = load.join()
@@ -150,6 +150,6 @@ def kill_again_and_again(folder: Path, seed: int) -> None:
         ({2: GROUP}, "an acknowledged commit is gone"),
     ],
 )
-def test_what_must_not_be_is_found(found: dict[int, int], what: str) -> None:
+def test_violations_are_found(found: dict[int, int], what: str) -> None:
     with pytest.raises(AssertionError, match=what):
         check(Counter(found), {1})

@@ -1,4 +1,4 @@
-"""google-cloud-datastore against the emulator: what its examples (test_clients.py) do not show."""
+"""The package google-cloud-datastore with the emulator, beyond its examples (test_clients.py)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_transactions(datastore_client: datastore.Client) -> None:
     datastore.Client().put(other)
     counter["n"] += 1
     transaction.put(counter)
-    # Over HTTP the client knows no Aborted, only what that is a kind of.
+    # Over HTTP the client has no Aborted, only its base class.
     with pytest.raises(exceptions.Conflict, match="contention"):
         transaction.commit()
     assert client.get(key)["n"] == 10

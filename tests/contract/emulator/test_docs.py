@@ -1,4 +1,4 @@
-"""docs/emulator.md: its examples and commands do what it says."""
+"""The page docs/emulator.md: its examples and commands work as described."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_fixture(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch)
 
 
 def shell(block: Block, server: emulator.Emulator) -> list[dict[str, Any]]:
-    """What each line of the block answers."""
+    """Return the response to each line of the block."""
     lines = block.text.replace("\\\n", "").splitlines()
     return [
         json.loads(
@@ -84,16 +84,16 @@ def test_faults_over_http() -> None:
 
 @pytest.fixture
 def learner(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The page's model. ndb knows one class per kind in a process: this one, while a test runs."""
+    """Provide the page's model: ndb's one class of this kind in the process, during a test."""
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
-    monkeypatch.setattr(policies, "_classes", {})
+    monkeypatch.delitem(policies._classes, "Learner", raising=False)
     return type("Learner", (ndb.Model,), {"points": ndb.IntegerProperty(default=0)})
 
 
 def test_faults(server: emulator.Emulator, learner: Any) -> None:
     FAULTS.run({"datastore": server})
     with ndb.Client().context():
-        learner(id="ann").put()  # nothing is left of them
+        learner(id="ann").put()  # they leave nothing
 
 
 def test_hold(server: emulator.Emulator, learner: Any) -> None:

@@ -1,4 +1,4 @@
-"""Faults as the official clients see them, and planted over HTTP."""
+"""Faults as the official clients see them, and added over HTTP."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestDatastoreClient:
             put(client, 1)
 
     def test_an_interleaving(self, client: datastore.Client, server: emulator.Emulator) -> None:
-        """What holding a request is good for: an order of events, without sleeping."""
+        """The purpose of holding a request: a fixed order of events, without sleeping."""
         with server.faults.hold() as held:
             late = Started(lambda: put(client, 1))
             held.wait()
@@ -151,7 +151,7 @@ class TestNdb:
     def test_after_a_lost_reply_ndb_applies_a_transaction_twice(
         self, server: emulator.Emulator
     ) -> None:
-        """Why a transaction has to be idempotent."""
+        """The reason why a transaction has to be idempotent."""
         server.faults.drop_reply()
         runs: list[int] = []
 
@@ -177,7 +177,7 @@ def test_a_held_request_does_not_keep_the_emulator_from_stopping(
 
 
 def ask(url: str, method: str = "GET", body: bytes | None = None) -> tuple[int, Any]:
-    """One HTTP request: status and document."""
+    """Send one HTTP request; return status and document."""
     request = urllib.request.Request(url, body, method=method)  # noqa: S310 - our own server
     try:
         with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310

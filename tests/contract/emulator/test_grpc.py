@@ -1,4 +1,4 @@
-"""The service as it looks on the wire: status codes, texts, sizes, raw messages."""
+"""The service on the wire: status codes, texts, sizes, raw messages."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_request_of_ten_mebibytes(stub: Stub) -> None:
         for i in range(10)
     ]
     assert len(commit(stub, *mutations).mutation_results) == 10
-    # The channel has gRPC's default limit of 4 MiB for what it receives.
+    # The channel has gRPC's default limit of 4 MiB for received messages.
     batch = stub.call("RunQuery", RunQueryRequest(project_id=PROJECT, query=query())).batch
     assert 0 < len(batch.entity_results) < 10
 

@@ -1,4 +1,4 @@
-"""The service over HTTP/1.1, in protobuf and in JSON, and what else that port answers."""
+"""The service over HTTP/1.1, in protobuf and in JSON, and the other requests to that port."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def post(
 def call(
     connection: http.client.HTTPConnection, rpc: str, request: Message, project: str = PROJECT
 ) -> tuple[int, bytes]:
-    """An RPC in protobuf: the status, and the body."""
+    """Call an RPC in protobuf; return the status and the body."""
     path = f"/v1/projects/{project}:{rpc}"
     return post(connection, path, request.SerializeToString(), PROTOBUF)
 
@@ -74,7 +74,7 @@ def commit_request(*mutations: Message) -> Message:
 
 
 class TestProtobuf:
-    def test_what_is_written_here_is_read_there(
+    def test_writes_over_http_are_read_over_grpc(
         self, connection: http.client.HTTPConnection, stub: Stub
     ) -> None:
         status, body = call(connection, "commit", commit_request(Mutation(upsert=entity(KEY, n=1))))
@@ -82,7 +82,7 @@ class TestProtobuf:
         (written,) = CommitResponse.FromString(body).mutation_results
         request = LookupRequest(project_id=PROJECT, keys=[KEY])
         (over_grpc,) = stub.call("Lookup", request).found
-        # The same connection again, and the project from the address.
+        # The same connection again, with the project from the URL.
         request.ClearField("project_id")
         status, body = call(connection, "lookup", request)
         (over_http,) = LookupResponse.FromString(body).found
@@ -126,7 +126,7 @@ class TestProtobuf:
         status, body = call(connection, "lookup", LookupRequest(keys=[KEY]))
         assert (status, Status.FromString(body).code) == (503, 14)
 
-    def test_what_is_no_request(self, connection: http.client.HTTPConnection) -> None:
+    def test_invalid_requests(self, connection: http.client.HTTPConnection) -> None:
         path = f"/v1/projects/{PROJECT}:lookup"
         status, body = post(connection, path, b"\xff", PROTOBUF)
         assert (status, Status.FromString(body).code) == (400, 3)
@@ -144,7 +144,7 @@ class TestProtobuf:
     def test_nine_megabytes_that_come_when_they_are_asked_for(
         self, connection: http.client.HTTPConnection
     ) -> None:
-        """As curl sends them: first the head, and the body after a 100 Continue."""
+        """Like curl: first the head, and the body after a 100 Continue."""
         body = commit_request(
             *(Mutation(upsert=entity(key("K", i + 1), b=" " * 1000)) for i in range(9_000))
         ).SerializeToString()
@@ -161,7 +161,7 @@ class TestProtobuf:
         assert len(CommitResponse.FromString(response.read()).mutation_results) == 9_000
 
     def test_a_body_in_chunks(self, connection: http.client.HTTPConnection) -> None:
-        """As programs send what they do not know the length of; twice on one connection."""
+        """Like programs that do not know the length in advance; twice on one connection."""
         body = commit_request(Mutation(upsert=entity(KEY, n=1))).SerializeToString()
         for _ in range(2):
             path = f"/v1/projects/{PROJECT}:commit"
@@ -174,7 +174,9 @@ class TestProtobuf:
     def test_half_a_body_is_not_carried_out(
         self, connection: http.client.HTTPConnection, server: emulator.Emulator
     ) -> None:
-        """The client has gone, or was killed, where a shorter commit would have ended."""
+        """The client disconnected, or was killed, at a point where a shorter commit would have
+        ended.
+        """
         first = commit_request(Mutation(upsert=entity(KEY, n=1))).SerializeToString()
         connection.putrequest("POST", f"/v1/projects/{PROJECT}:commit")
         connection.putheader("Content-Type", PROTOBUF)
@@ -264,7 +266,7 @@ class TestBeside:
             check(health_pb2.HealthCheckRequest(service="other"), timeout=20)
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
-    def test_whoever_watches_the_health_learns_that_it_stops(self) -> None:
+    def test_health_watchers_learn_that_it_stops(self) -> None:
         with emulator.start() as stopped:
             stub = Stub(stopped.host)
             watch = health_pb2_grpc.HealthStub(stub.channel).Watch
@@ -321,7 +323,7 @@ class TestReset:
         assert not any(lookup(each).found for each in keys)
 
     def test_a_transaction_that_others_wait_for(self) -> None:
-        """It is over, and so is the wait: nothing hangs."""
+        """It ends, and so does the wait: nothing hangs."""
         with emulator.start(project=PROJECT, concurrency_mode="pessimistic") as server:
             stub = Stub(server.host)
             begun = stub.call("BeginTransaction", BeginTransactionRequest(project_id=PROJECT))

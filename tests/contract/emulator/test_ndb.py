@@ -1,4 +1,4 @@
-"""google-cloud-ndb against the emulator."""
+"""The package google-cloud-ndb with the emulator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Counter(ndb.Model):
 @pytest.fixture
 def context(ndb_client: ndb.Client) -> Iterator[Any]:
     with ndb_client.context() as context:
-        # Without this ndb would answer from what it has just written.
+        # Without this ndb would answer from its own writes.
         context.set_cache_policy(lambda key: False)
         yield context
 

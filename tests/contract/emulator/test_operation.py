@@ -1,4 +1,4 @@
-"""`python -m emulator reset|export|import|env`, and what `start` can do beside serving."""
+"""The command `python -m emulator reset|export|import|env`, and the options of `start`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def elsewhere(of: Message, database: str = "", namespace: str = "") -> Message:
 
 
 def keys() -> list[Message]:
-    """Keys that differ in each part, and some whose kinds make bad file names."""
+    """Return keys that differ in each part, and some whose kinds make bad file names."""
     return [
         key("K", 1),
         key("K", 1, "Child", "a"),
@@ -148,7 +148,7 @@ class TestExportAndImport:
             "key": {"partitionId": where, "path": [{"kind": "Task", "name": "a"}]},
             "properties": {"n": {"integerValue": "1"}},
         }
-        # No end of the last line, and an empty one.
+        # No line end after the last line, and an empty line.
         (tmp_path / "tasks.jsonl").write_text("\n" + json.dumps(line))
         (tmp_path / "users.jsonl").write_text(json.dumps(line).replace("Task", "User"))
         assert run(server, "import", str(tmp_path)).returncode == 0
@@ -164,7 +164,7 @@ class TestExportAndImport:
             ('{"key": {"partitionId": {"projectId": "p"}}}', "must not be empty"),
         ],
     )
-    def test_what_is_no_entity(
+    def test_lines_that_are_no_entities(
         self, server: emulator.Emulator, tmp_path: Path, line: str, text: str
     ) -> None:
         (tmp_path / "k.jsonl").write_text(line)

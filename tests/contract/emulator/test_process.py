@@ -1,4 +1,4 @@
-"""`python -m emulator`: start, stop, messages, exit codes, restarts."""
+"""The command `python -m emulator`: start, stop, messages, exit codes, restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = key("K", 1)
 
 
 def lookup(host: str) -> int:
-    """How many of one key are found."""
+    """Look up one key; return the number of found entities."""
     stub = Stub(host)
     found = stub.call("Lookup", LookupRequest(project_id=PROJECT, keys=[KEY])).found
     stub.close()

@@ -42,6 +42,6 @@ def test_an_empty_emulator_for_each_test_that_asks(
     result.assert_outcomes(passed=3)
 
 
-def test_nobody_else_pays_for_it(pytester: pytest.Pytester) -> None:
+def test_other_tests_do_not_pay_for_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_imports():\n    import sys\n    assert 'grpc' not in sys.modules")
     pytester.runpytest_subprocess("-p", "no:userlock").assert_outcomes(passed=1)

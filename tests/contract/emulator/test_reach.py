@@ -1,4 +1,4 @@
-"""Who can reach the emulators: programs on this machine, and no page in its browser."""
+"""Access to the emulators: for programs on this machine, but for no page in its browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DELETION = json.dumps(
         "mutations": [{"delete": {"path": [{"kind": "K", "id": "1"}]}}],
     }
 )
-#: What reads or changes something, or tells that an emulator is there.
+#: Requests that read or change data, or reveal that an emulator is running.
 REQUESTS = [
     ("GET", "/", ""),
     ("GET", "/export", ""),
@@ -48,18 +48,18 @@ SENT_BY_PAGES = [
 ]
 
 
-# --- where they listen --------------------------------------------------------------------------
+# --- listening sockets ---------------------------------------------------------------------------
 
 
 def test_all_of_it_listens_on_loopback_alone(capfd: pytest.CaptureFixture[str]) -> None:
     with EmulatorProcess("--memcached", "0") as process:
-        # Clients' port, gRPC's own behind it, memcached's.
+        # The clients' port, gRPC's own behind it, memcached's.
         assert len(listening(process.process.pid)) == 3
         assert beyond_loopback(process.process.pid) == set()
     assert capfd.readouterr().err == ""
 
 
-def test_told_otherwise_it_warns_and_gives_away_no_more_than_it_must(
+def test_on_other_addresses_it_warns_and_exposes_no_more_than_necessary(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with EmulatorProcess("--memcached", "0", "--host", "0.0.0.0") as process:
@@ -67,7 +67,7 @@ def test_told_otherwise_it_warns_and_gives_away_no_more_than_it_must(
         assert len(beyond_loopback(process.process.pid)) == 2
     warned = capfd.readouterr().err.splitlines()
     assert len(warned) == 2
-    assert all("0.0.0.0: whoever reaches it can read and change" in line for line in warned)
+    assert all("0.0.0.0: any client that reaches it can read and change" in line for line in warned)
 
 
 def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,7 +76,7 @@ def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == ""
     with memcache.start(host="0.0.0.0"):
         assert len(beyond_loopback(os.getpid())) == 1
-    assert "0.0.0.0: whoever reaches it can read and change" in caplog.text
+    assert "0.0.0.0: any client that reaches it can read and change" in caplog.text
 
 
 # --- pages in a browser -------------------------------------------------------------------------
@@ -126,13 +126,13 @@ def test_a_page_neither_reads_nor_changes_anything(
 def test_a_program_does(
     connection: http.client.HTTPConnection, stub: Stub, method: str, path: str, body: str
 ) -> None:
-    """The control: the same requests without what tells a page."""
+    """The control: the same requests without the headers of a page."""
     status, _ = ask(connection, method, path, body, {"Content-Type": "application/json"})
     assert status in (200, 201)
 
 
 def test_a_page_may_not_ask_whether_it_may(connection: http.client.HTTPConnection) -> None:
-    """Browsers ask first for what no form can send, and here nobody says yes."""
+    """Browsers send a preflight request for anything that no form can send; it is refused."""
     headers = {"Origin": "http://evil.example", "StoreClient-Control-Request-Method": "DELETE"}
     connection.request("OPTIONS", "/faults", headers=headers)
     answer = connection.getresponse()
@@ -141,7 +141,7 @@ def test_a_page_may_not_ask_whether_it_may(connection: http.client.HTTPConnectio
 
 
 def test_the_port_of_grpc_behind_it_knows_no_http() -> None:
-    """Not even a method that looks like the beginning of HTTP/2 gets a request through."""
+    """Not even a method that looks like the beginning of HTTP/2 passes."""
     with emulator.start() as running:
         connection = http.client.HTTPConnection(running.host, timeout=20)
         with pytest.raises((http.client.HTTPException, ConnectionError)):

@@ -1,4 +1,4 @@
-"""The relay in front: every byte, in both directions, and nobody left behind."""
+"""The relay: every byte, in both directions, and no process left behind."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-# More than all the buffers on the way hold.
+# More than all the buffers in between hold.
 MANY_BYTES = 64 * 2**20
 
 
 class Behind:
-    """A relay, with a listening socket in the place of gRPC's server."""
+    """A relay, with a listening socket in place of gRPC's server."""
 
     def __init__(self) -> None:
         self.grpc = listen("127.0.0.1", 0)
@@ -46,7 +46,7 @@ class Behind:
         return client
 
     def accept(self) -> socket.socket:
-        """The relay's connection to gRPC's server."""
+        """Return the relay's connection to gRPC's server."""
         server, _ = self.grpc.accept()
         server.settimeout(10)
         return server
@@ -83,8 +83,8 @@ def test_bytes_go_both_ways(behind: Behind) -> None:
 
 
 @pytest.mark.parametrize("upwards", [True, False])
-def test_who_reads_slowly_gets_everything(behind: Behind, upwards: bool) -> None:
-    """And meanwhile the other direction goes on, and so do other clients."""
+def test_a_slow_reader_gets_everything(behind: Behind, upwards: bool) -> None:
+    """Meanwhile the other direction continues, and so do other clients."""
     with behind.connect(PREFACE) as client, behind.accept() as server:
         receive(server, len(PREFACE))
         source, target = (client, server) if upwards else (server, client)
@@ -99,19 +99,19 @@ def test_who_reads_slowly_gets_everything(behind: Behind, upwards: bool) -> None
         sending.result()
 
 
-def test_what_is_not_http2_is_handed_over_unread(behind: Behind) -> None:
+def test_other_connections_are_handed_over_unread(behind: Behind) -> None:
     with behind.connect(b"POST / HTTP/1.1\r\n") as client:
         wait_until(lambda: behind.taken)
         (taken,) = behind.taken
         assert receive(taken, 17) == b"POST / HTTP/1.1\r\n"
-        # Directly: the relay may go.
+        # Directly: the relay may end.
         behind.front.stop()
         taken.sendall(b"HTTP/1.1 200 OK\r\n")
         assert receive(client, 17) == b"HTTP/1.1 200 OK\r\n"
 
 
-def test_what_begins_letter_by_letter(behind: Behind) -> None:
-    """ "P" and "PR" may become anything; nobody is kept waiting by one who is slow."""
+def test_connections_that_begin_letter_by_letter(behind: Behind) -> None:
+    """ "P" and "PR" may become anything; other clients do not wait for a slow one."""
     with behind.connect(b"P") as slow, behind.connect(b"PR") as slower:
         with behind.connect(PREFACE), behind.accept() as server:
             assert receive(server, 3) == b"PRI"
@@ -136,7 +136,7 @@ def test_clients_that_leave_at_once(behind: Behind) -> None:
 
 def test_without_grpc_behind_it_the_client_is_sent_away(behind: Behind) -> None:
     behind.grpc.close()
-    # Reset, if what it had sent was not read.
+    # A reset, if its data was not read.
     with behind.connect(PREFACE) as client, contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""
 
@@ -175,11 +175,11 @@ def test_when_it_is_killed_another_one_takes_its_place(caplog: pytest.LogCapture
             connection.close()
         stub.close()
         address = running._front._listener.getsockname()
-    assert caplog.text.count("has ended (signal 9): starting it again") == 2
+    assert caplog.text.count("has ended (signal 9): restarting it") == 2
     assert ports.is_free(address[1])
 
 
-def test_who_connects_meanwhile_is_served(behind: Behind) -> None:
+def test_clients_that_connect_meanwhile_are_served(behind: Behind) -> None:
     """Its connection waits in the listening socket for the next relay."""
     with behind.front._lock:  # the next one cannot be started yet
         behind.front._process.kill()
@@ -232,7 +232,7 @@ def run_fork(**parts: str) -> str:
 
 
 def test_it_outlives_a_fork_that_exits() -> None:
-    """Which leaves the block, and does what is to be done at the end of a process."""
+    """The child leaves the block, and runs the exit handlers of a process."""
     said = run_fork(child="return sys.exit()", parent="os.waitpid(child, 0)", afterwards="")
     assert said.startswith("200 ")
 

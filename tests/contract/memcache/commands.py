@@ -24,10 +24,10 @@ _keys = st.sampled_from(_PLAIN_KEYS * 2 + _BASE64_KEYS + _ODD_KEYS)
 
 
 def _is_safe(value: bytes) -> bool:
-    """Whether memcached reads such a value as a number without leaving its bounds.
+    """Return whether memcached reads such a value as a number without leaving its bounds.
 
-    It does not when the value is all blanks, and it looks for a minus sign in what
-    an earlier item left behind: there its answers depend on the past.
+    It does not if the value is all blanks. Then it looks for a minus sign in the remains of an
+    earlier item, and its replies depend on the past.
     """
     return not value or (not value.isspace() and b"-" not in value)
 
@@ -41,7 +41,7 @@ _values = st.one_of(
     st.sampled_from([b"18446744073709551615", b"18446744073709551616", b"9" * 400]),
     st.binary(max_size=12).filter(_is_safe),
 )
-# No short times to live: what expires within a conversation depends on the second.
+# No short times to live: their expiry within a conversation depends on the second.
 _exptimes = st.sampled_from(
     [b"0", b"0", b"30", b"100", b"-1", b"2592000", b"2592001", b"2147483647"]
 )
@@ -73,7 +73,7 @@ _noreply = st.sampled_from([b"", b"", b"", b" noreply"])
 
 
 def _mutate(words: list[bytes], draw: st.DrawFn) -> list[bytes]:
-    """Now and then a word too many, too few, or a wrong one."""
+    """Occasionally add a word, remove one, or change one."""
     if draw(st.integers(0, 11)):
         return words
     at = draw(st.integers(1, len(words)))
@@ -88,7 +88,7 @@ def _line(words: list[bytes]) -> bytes:
 
 @st.composite
 def _block(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """A length and a data block, which mostly fit together."""
+    """Draw a length and a data block, which usually match."""
     value = draw(_values)
     fault = draw(st.sampled_from([0] * 12 + [-1, 1]))
     length = max(len(value) + fault, 0)
@@ -203,7 +203,7 @@ def _meta(draw: st.DrawFn) -> bytes:
 
 
 def batches() -> Bytes:
-    """Up to sixteen commands in one piece; sometimes the last one is cut short."""
+    """Draw up to sixteen commands in one piece; sometimes the last one is cut short."""
     command = st.one_of(_storage(), _retrieval(), _other_text(), _meta(), _meta(), _meta(), _rare)
     whole = st.lists(command, min_size=2, max_size=16).map(b"".join)
     cut = st.tuples(whole, st.integers(1, 6)).map(lambda pair: pair[0][: -pair[1]])

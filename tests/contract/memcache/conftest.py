@@ -12,21 +12,21 @@ from tests.contract.memcache import real_memcached
 
 @pytest.fixture(scope="session")
 def real_port() -> Iterator[int]:
-    """A real memcached, shared by the tests of this folder."""
+    """Provide a real memcached, shared by the tests of this folder."""
     with real_memcached.running() as port:
         yield port
 
 
 @pytest.fixture
 def embedded() -> Iterator[memcache.Server]:
-    """A fresh embedded server."""
+    """Provide a new embedded server."""
     with memcache.start() as server:
         yield server
 
 
 @pytest.fixture(params=["embedded", "real"])
 def address(request: pytest.FixtureRequest) -> str:
-    """Each server in turn, `host:port`: what holds for one must hold for the other."""
+    """Provide each server in turn, as `host:port`: the same must hold for both."""
     if request.param == "real":
         port: int = request.getfixturevalue("real_port")
         return f"{real_memcached.HOST}:{port}"

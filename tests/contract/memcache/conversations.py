@@ -1,4 +1,4 @@
-"""Sends bytes to a server and compares what two servers answered."""
+"""Conversations with servers, and the comparison of their replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXPIRED = 2**31
 
 
 def converse(address: tuple[str, int], sent: bytes) -> bytes:
-    """All that a server answers to `sent` on a connection of its own, to the end."""
+    """Return the whole reply to `sent` on a connection of its own."""
     received = bytearray()
     with socket.create_connection(address, timeout=_TIMEOUT_SECONDS) as client:
         try:
@@ -32,7 +32,7 @@ def converse(address: tuple[str, int], sent: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer with its seconds taken out, to be compared one by one."""
+    """A reply without its seconds, which are compared one by one."""
 
     text: bytes
     seconds: tuple[int, ...]
@@ -48,7 +48,7 @@ def read_answer(raw: bytes) -> Answer:
 
 
 def same(left: bytes, right: bytes) -> bool:
-    """Whether two servers answered the same, give or take one tick of the clock."""
+    """Return whether two servers answered the same, give or take one tick of the clock."""
     a, b = read_answer(left), read_answer(right)
     return a.text == b.text and all(
         abs(x - y) <= 1 for x, y in zip(a.seconds, b.seconds, strict=True)

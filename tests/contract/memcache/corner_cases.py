@@ -1,4 +1,4 @@
-"""Conversations in which memcached's answer is not the plausible one.
+"""Conversations in which memcached's reply is surprising.
 
 Each starts with the items of `PREPARED` in the cache.
 """
@@ -271,7 +271,7 @@ CORNER_CASES = [
         b"flush_all 100000\r\nget a\r\nflush_all 0\r\nget a\r\nset a 0 0 1\r\n1\r\n"
         b"flush_all 100000\r\nget a\r\n"
     ),
-    # What browsers send, and where memcached does not take it for that.
+    # Requests of browsers, including those that memcached does not recognise.
     (b"POST / HTTP/1.1\r\nHost: evil.example\r\n\r\nset a 0 0 1\r\n9\r\nget a\r\n"),
     (b"OPTIONS * HTTP/1.1\nversion\n"),
     (b"GET / HTTP/1.1 \r\nversion\r\n"),

@@ -1,4 +1,4 @@
-"""Runs the real memcached, the yardstick."""
+"""The real memcached, the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARGUMENTS = ("-u", "nobody", "-l", HOST, "-U", "0", "-o", "no_lru_maintainer,no
 
 @contextlib.contextmanager
 def running() -> Iterator[int]:
-    """The port of a memcached that answers. Without the program: skip, in CI fail."""
+    """Yield the port of a running memcached. Without the program: skip, in CI fail."""
     program = real("memcached", "memcached")
     process, port = _launch(program)
     try:
@@ -49,7 +49,7 @@ def _free_port() -> int:
 
 
 def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Whether memcached serves; False if it ended, as when the port was snatched away."""
+    """Return whether memcached serves; False if it ended, for example by a taken port."""
     for _ in range(int(_ANSWER_SECONDS / _PAUSE_SECONDS)):
         with contextlib.suppress(OSError), socket.create_connection((HOST, port)) as probe:
             probe.sendall(b"version\r\n")

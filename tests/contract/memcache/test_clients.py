@@ -1,4 +1,4 @@
-"""What clients do with memcached they can do with the embedded one: each test runs on both."""
+"""Clients work with the embedded memcached as with the real one: each test runs on both."""
 
 from __future__ import annotations
 

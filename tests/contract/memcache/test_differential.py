@@ -1,7 +1,7 @@
-"""The embedded server answers byte for byte what the real memcached answers.
+"""The embedded server replies byte for byte like the real memcached.
 
-Random conversations go to both. CAS numbers are compared as they are: before each
-conversation the server that has given fewer of them catches up.
+Random conversations go to both. CAS numbers are compared unchanged: before each conversation the
+server with the lower one catches up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Address = tuple[str, int]
 
 
 class Pair:
-    """A real and an embedded server that have given out the same CAS numbers."""
+    """A real and an embedded server with equal CAS numbers."""
 
     def __init__(self, real: Address, embedded: Address) -> None:
         self.real = real
@@ -45,9 +45,9 @@ class Pair:
         return int(match[1])
 
     def check(self, conversation: list[bytes]) -> None:
-        """Send each part on a connection of its own to both; the answers must be equal.
+        """Send each part on a connection of its own to both; the replies must be equal.
 
-        The items of `PREPARED` are there before; their CAS numbers are @1 to @4.
+        The items of `PREPARED` are stored first; their CAS numbers are @1 to @4.
         """
         newest = self.restart()
         for part in [PREPARED, *conversation]:
@@ -111,7 +111,7 @@ def test_the_commands_counted_are_the_same(real_port: int) -> None:
             b"set c 0 -1 1\r\n1\r\nget c\r\nset c 0 0 1\r\n1\r\nflush_all\r\nget c\r\n",
         ]
     )
-    # Not get_flushed: memcached drops flushed items when it meets them.
+    # Not get_flushed: memcached drops flushed items when it encounters them.
     counted = rb"STAT ((?:cmd|get_[hme]|delete|incr|decr|cas|touch|store_too)\w+ \d+)\r\n"
     with memcache.start() as server:
         answers = []

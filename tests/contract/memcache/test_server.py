@@ -44,7 +44,7 @@ def test_start_listens_on_loopback_at_a_free_port_and_stop_hangs_up() -> None:
     with pytest.raises(ConnectionRefusedError):
         connect(server)
     assert not set(threading.enumerate()) - before
-    server.stop()  # Twice does no harm.
+    server.stop()  # A second call is allowed.
 
 
 def test_a_port_can_be_used_again_at_once() -> None:
@@ -92,7 +92,7 @@ def test_a_client_that_leaves_within_a_data_block_stores_nothing(embedded: memca
         assert receive(client, 5) == b"END\r\n"
 
 
-def test_a_client_that_does_not_read_holds_up_nobody(embedded: memcache.Server) -> None:
+def test_a_client_that_does_not_read_delays_no_other(embedded: memcache.Server) -> None:
     size = 1_000_000
     value = b"x" * size
     with connect(embedded) as slow, connect(embedded) as quick:

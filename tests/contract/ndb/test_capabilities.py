@@ -13,9 +13,10 @@ from google.cloud import ndb
 import emulator
 import userlock
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
-from userlock.lock.store import Finding, Verdict
+from userlock.admin.findings import Finding, Verdict
+from userlock.admin.ndb import examine_client
 from userlock.ndb import capabilities
-from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS, probe
+from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS
 from userlock.ndb.stub import Gate
 
 AnyWire = TypeVar("AnyWire", bound=Wire)
@@ -57,6 +58,11 @@ class WithoutBaseVersionOfDeletes(Wire):
 
 def verdicts(findings: list[Finding]) -> dict[str, str]:
     return {finding.subject: finding.verdict.value for finding in findings}
+
+
+def probe(client: ndb.Client) -> list[Finding]:
+    """Return the findings about a server's capabilities alone."""
+    return examine_client(client, write=False)
 
 
 def left_over(client: ndb.Client) -> int:

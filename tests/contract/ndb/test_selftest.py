@@ -17,10 +17,18 @@ from emulator.datastore.faults import Rule
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
 from tests.contract.ndb.test_capabilities import FINE, connect, verdicts
 from tests.contract.ndb.test_gate import CHANGES, other_deletes
-from userlock.lock.store import Verdict
+from userlock.admin import ndb as admin
+from userlock.admin.findings import Finding, Findings, Verdict
+from userlock.admin.ndb import KIND, THROUGH_NDB, examine
 from userlock.ndb import capabilities, commits
 from userlock.ndb.capabilities import REACHABLE, installed_release
-from userlock.ndb.selftest import KIND, THROUGH_NDB, examine, through_ndb
+
+
+def through_ndb(client: ndb.Client) -> Finding:
+    findings = Findings("datastore")
+    admin.through_ndb(findings, client)
+    (finding,) = findings
+    return finding
 
 
 def left_over(client: ndb.Client) -> int:
@@ -122,7 +130,7 @@ class TestAnotherNdb:
     def test_reads(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is read is not known by its version then: it counts as new."""
         monkeypatch.setattr("userlock.ndb.hooks.stamp_read", lambda *_: None)
-        assert "what had just been read was refused" in self.wrong(ndb_client)
+        assert "an entity that had just been read was refused" in self.wrong(ndb_client)
 
     def test_an_error(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
         def put(entity: Any, options: Any) -> Any:
@@ -149,7 +157,7 @@ class TestAnotherNdb:
 
         monkeypatch.setattr(commits, "build_on", fence_others)
         says = self.wrong(ndb_client)
-        assert f"a {what} of an object that was out of date was carried out" in says
+        assert f"a {what} of an outdated object was carried out" in says
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,20 @@ SETUP, *EXAMPLES = PAGE.take_all("python")
 
 
 def said(text: str, mode: str) -> list[str]:
-    """The lines that are printed in a mode, says the table below an example."""
-    rows = dict(re.findall(r"^\| ([a-z ]+) \| (.*?) \|", text, re.MULTILINE))
-    row = rows.get("each") or rows[mode.replace("-", " ")]
-    return re.findall(r"`(.*?)`", row)
+    """Return the lines printed in a mode, as the table below an example says."""
+    rows = {
+        name: row
+        for names, row in re.findall(r"^\| ([a-z ]+) \| (.*?) \|", text, re.MULTILINE)
+        for name in (CONCURRENCY_MODES if names == "each" else _modes(names))
+    }
+    return re.findall(r"`(.*?)`", rows[mode])
+
+
+def _modes(names: str) -> list[str]:
+    """Return the modes that a row of a table is about."""
+    if names == "both optimistic":
+        return [mode for mode in CONCURRENCY_MODES if mode.startswith("optimistic")]
+    return [name.replace(" ", "-") for name in names.split(" and ")]
 
 
 @pytest.mark.usefixtures("_quick_retries")

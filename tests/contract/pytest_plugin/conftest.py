@@ -1,6 +1,6 @@
-"""An application with tests of its own, and a pytest within pytest to run them.
+"""Run the tests of an example application by a pytest within pytest.
 
-In this process: Datastore is the emulator that the other tests use.
+It runs in this process, and uses the Datastore emulator of the other tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from google.cloud import ndb
 
 import emulator
-import userlock._public  # noqa: F401  (or each inner pytest would hook into ndb anew)
+import userlock._public  # noqa: F401  (or each inner pytest would hook into ndb again)
 from userlock.reports import REPORTS
 
 LEARNERS = """
@@ -82,7 +82,7 @@ CONFTEST = """
             yield
 """
 
-#: What a test sees of the application when it forgets the lock.
+#: The put site of the application that forgets the lock.
 FINISH = "app/points.py::finish PutWithoutLock Learner"
 
 
@@ -94,7 +94,7 @@ class Project:
         self.path = pytester.path
 
     def tests(self, source: str, name: str = "test_app.py") -> None:
-        """Its tests, beside what they import."""
+        """Write its tests, with their imports."""
         head = (
             "import pytest, userlock\n"
             "from google.cloud import ndb\n"
@@ -107,28 +107,28 @@ class Project:
         path.write_text(head + "\n".join(line[indent:] for line in lines))
 
     def file(self, name: str, source: str) -> None:
-        """Any other file."""
+        """Write a file."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
 
     def run(self, *arguments: str) -> pytest.RunResult:
-        """`pytest`, in this folder."""
+        """Run pytest in this folder."""
         return self._pytester.runpytest_inprocess(*arguments)
 
     def baseline(self, *lines: str) -> None:
-        """Make the file of what is known."""
+        """Write the baseline."""
         self.file("userlock-baseline.txt", "".join(f"{line}\n" for line in lines))
 
     def known(self) -> list[str]:
-        """The sites in that file."""
+        """Return the sites in the baseline."""
         lines = (self.path / "userlock-baseline.txt").read_text().splitlines()
         return [line for line in lines if line and not line.startswith("#")]
 
 
 @pytest.fixture(scope="session")
 def datastore() -> Iterator[emulator.Emulator]:
-    """In one concurrency mode: no test here is about transactions."""
+    """Start an emulator in one concurrency mode: no test here uses transactions."""
     with emulator.start() as server:
         yield server
 
@@ -137,10 +137,10 @@ def datastore() -> Iterator[emulator.Emulator]:
 def project(
     pytester: pytest.Pytester, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Project]:
-    """An application that forgets its lock."""
+    """Provide an application that forgets its lock."""
     # ndb knows one class per kind in a process; this application's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
-    # Nor does it know who runs the tests here.
+    # The application must not see the xdist worker of the outer run.
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     project = Project(pytester)
     pytester.makeini("[pytest]\npythonpath = .\nfilterwarnings = error")

@@ -1,4 +1,4 @@
-"""docs/adoption.md and docs/testing.md: their files, their commands, and what they print."""
+"""Test docs/adoption.md and docs/testing.md: their files, commands and output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEST_CODE = TESTING.take("toml", "userlock_test_code")
 def project(
     pytester: pytest.Pytester, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """The application of the page, with its tests."""
+    """Provide the application of the page, with its tests."""
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
     pytester.makeini("[pytest]\npythonpath = .\n")
@@ -95,7 +95,7 @@ def test_the_configuration(project: Path, pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess("--strict-config").assert_outcomes(passed=5)
 
 
-#: In production: an app that only logs, its log as lines of JSON.
+#: An app in production that only logs, as lines of JSON.
 PRODUCTION = (
     """
 import json
@@ -136,7 +136,7 @@ assert app.test_client().post("/exercises/ann").get_json() == {"points": 5}
 )
 
 
-def test_what_production_has_seen(project: Path) -> None:
+def test_the_log_of_production(project: Path) -> None:
     (project / "production.py").write_text(PRODUCTION)
     logged = subprocess.run(
         [sys.executable, "production.py"], cwd=project, capture_output=True, text=True, check=False

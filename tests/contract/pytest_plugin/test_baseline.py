@@ -1,4 +1,4 @@
-"""A baseline in a test run: known put sites pass, new ones fail, stale ones are reported."""
+"""Test a baseline in a test run: known put sites pass, new ones fail, stale ones are reported."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ class TestChecking:
         assert result.ret == pytest.ExitCode.OK
         result.stdout.no_fnmatch_line("stale*")
 
-    def test_a_file_that_is_not_there_or_is_none(self, project: Project) -> None:
+    def test_a_missing_or_invalid_file(self, project: Project) -> None:
         result = project.run("--userlock-baseline=userlock-baseline.txt")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(["*there is no *: make it with --userlock-baseline-write"])
+        result.stderr.fnmatch_lines(["*there is no baseline *. To fix it: *baseline-write*"])
         project.baseline("<<<<<<< HEAD")
         result = project.run("--userlock-baseline=userlock-baseline.txt")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -126,8 +126,8 @@ class TestChecking:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-class TestWhatIsSwallowed:
-    """A violation that never reaches the test must not pass."""
+class TestSwallowedViolations:
+    """Test that a violation that never reaches the test does not pass."""
 
     @pytest.fixture(autouse=True)
     def _known(self, project: Project) -> None:
@@ -186,7 +186,7 @@ class TestWhatIsSwallowed:
         )
         result.assert_outcomes(errors=1)
 
-    def test_one_that_the_test_expects_is_its_own_affair(self, project: Project) -> None:
+    def test_a_violation_that_the_test_expects(self, project: Project) -> None:
         """The negative control: the same violation, caught by the test."""
         result = self.run(
             project,
@@ -229,7 +229,7 @@ class TestWriting:
         result.stdout.fnmatch_lines(["*baseline.txt: 2 put sites; 2 added, 0 removed"])
         project.run("--userlock-baseline=userlock-baseline.txt").assert_outcomes(passed=3)
 
-    def test_takes_out_what_is_stale(self, project: Project) -> None:
+    def test_removes_stale_lines(self, project: Project) -> None:
         project.baseline("# a note of ours", f"{AWARD}  # ticket 4711", CREATE)
         result = project.run("--userlock-baseline-write")
         result.stdout.fnmatch_lines(
@@ -281,9 +281,9 @@ class TestReports:
 
 @pytest.mark.slow
 class TestWithXdist:
-    """In processes of its own, several tests at a time."""
+    """Test several processes, which run tests at the same time."""
 
-    def test_what_the_workers_see_is_put_together(self, project: Project) -> None:
+    def test_the_sites_of_the_workers_are_merged(self, project: Project) -> None:
         project.tests(TESTS)
         project.tests("def test_more():\n    Learner(id='ann').put()\n", "test_more.py")
         result = project.run("-n2", "--userlock-baseline-write", "--userlock-report=report.jsonl")

@@ -1,4 +1,4 @@
-"""The fixtures, in tests of an application as it might have them."""
+"""Test the fixtures, in tests of an example application."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.contract.pytest_plugin.conftest import Project
 
 
 class TestHeldLock:
-    def test_a_function_whose_caller_holds_the_lock(self, project: Project) -> None:
+    def test_a_function_under_the_lock_of_its_caller(self, project: Project) -> None:
         project.tests(
             """
             def test_award(held_lock):
@@ -101,7 +101,7 @@ class TestIsolation:
             seen = []
 
             @pytest.mark.parametrize("time", [1, 2])
-            def test_each_begins_anew(userlock_service, time, caplog):
+            def test_each_begins_afresh(userlock_service, time, caplog):
                 from userlock.lock.scope import defaults
                 assert defaults.service is userlock_service
                 assert defaults.settings == userlock.Settings()
@@ -124,7 +124,7 @@ class TestIsolation:
         )
         project.run().assert_outcomes(passed=2)
 
-    def test_what_was_configured_for_all_tests_stays(self, project: Project) -> None:
+    def test_the_configuration_for_all_tests_is_kept(self, project: Project) -> None:
         project.file(
             "tests/conftest.py",
             "import pytest, userlock\n\n"
@@ -186,7 +186,7 @@ class TestFaults:
         project.run().assert_outcomes(passed=4)
 
     def test_a_lock_that_the_store_forgets(self, project: Project) -> None:
-        """Another request comes in between, and is not overwritten."""
+        """Another request comes in between. Its write is not overwritten."""
         project.tests(
             """
             def intrude(faults):
@@ -265,7 +265,7 @@ class TestFaults:
                     assert not lock.lost
 
             def test_a_reply_to_what(userlock_faults):
-                with pytest.raises(ValueError, match="none of acquire, extend, release"):
+                with pytest.raises(ValueError, match="takes one of acquire, extend, release"):
                     userlock_faults.drop_reply("holder")
             """
         )

@@ -1,4 +1,4 @@
-"""What test code puts arranges data; what the application puts is checked."""
+"""Test that puts of test code are unchecked, and puts of the application are checked."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from tests.contract.pytest_plugin.conftest import Project
 
 
 class TestArranging:
-    def test_without_a_lock_over_what_is_there_and_of_what_was_read_before(
-        self, project: Project
-    ) -> None:
+    def test_without_a_lock_over_existing_and_stale_entities(self, project: Project) -> None:
         project.tests(
             """
             def test_arranges():
@@ -29,7 +27,7 @@ class TestArranging:
         project.run().assert_outcomes(passed=2)
 
     def test_the_applications_puts_are_checked_as_ever(self, project: Project) -> None:
-        """The negative control: in the same tests, on the same data."""
+        """The negative control, in the same tests on the same data."""
         project.tests(
             """
             def test_finish():
@@ -49,7 +47,7 @@ class TestArranging:
                     with pytest.raises(userlock.StaleObjectPut):
                         points.award(ann)
 
-            def test_what_a_test_has_read():
+            def test_an_entity_that_a_test_has_read():
                 Learner(id="ann").put()
                 with pytest.raises(userlock.PutWithoutLock):
                     points.award(Learner.get_by_id("ann"))
@@ -84,7 +82,7 @@ class TestArranging:
         project.run().assert_outcomes(passed=2)
 
     def test_a_hook_of_the_application_is_not(self, project: Project) -> None:
-        """It runs within a test's put, and puts something of its own."""
+        """A hook runs within a test's put, and puts another entity."""
         project.file(
             "app/logs.py",
             "from app.learners import Learner\n\n\n"

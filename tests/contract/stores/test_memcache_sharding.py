@@ -1,4 +1,4 @@
-"""Which of several memcached servers has a lock. Nothing is sent here."""
+"""The server of a lock among several memcached servers. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sharded(*addresses: str) -> ShardedMemcacheStore:
 
 
 def homes(store: ShardedMemcacheStore) -> dict[str, str]:
-    """The server of each lock."""
+    """Return the server of each lock."""
     return {each: store.servers[store.shard_of(each)].address for each in LOCK_IDS}
 
 
@@ -28,16 +28,16 @@ def test_locks_are_spread_evenly() -> None:
 
 
 def test_the_order_of_the_list_does_not_matter() -> None:
-    """Or two processes that name the same servers would not exclude each other."""
+    """Otherwise two processes that name the same servers would not exclude each other."""
     assert homes(sharded("m1", "m2", "m3")) == homes(sharded("m3", "m1", "m2"))
 
 
-def test_the_usual_port_need_not_be_said() -> None:
-    """Nor would they where only one of them says it."""
+def test_the_usual_port_may_be_left_out() -> None:
+    """Also where only one of two processes names it."""
     assert homes(sharded("m1", "[::1]", "m3")) == homes(sharded("m1:11211", "[::1]:11211", "m3"))
 
 
-def test_a_new_server_takes_its_share_and_moves_nothing_else() -> None:
+def test_a_new_server_takes_its_share_and_no_other_lock_moves() -> None:
     before = homes(sharded("m1", "m2", "m3"))
     after = homes(sharded("m1", "m2", "m3", "m4"))
     moved = {each for each in LOCK_IDS if before[each] != after[each]}
@@ -51,7 +51,7 @@ def test_any_lock_has_a_server(lock_id: str) -> None:
 
 
 @pytest.mark.parametrize("addresses", [(), ("m1", "m1"), ("m1", "m2", "m1:11211")])
-def test_a_list_that_makes_no_sense_is_refused(addresses: tuple[str, ...]) -> None:
+def test_a_malformed_list_is_refused(addresses: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="named once each"):
         sharded(*addresses)
 

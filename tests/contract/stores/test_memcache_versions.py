@@ -1,4 +1,4 @@
-"""What a version means in memcached when its number alone does not say."""
+"""Versions in memcached whose CAS number alone does not identify a record."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from userlock.stores import MemcacheStore
 class TestTheSameRecordAgain:
     """A holder that extends its lease writes the record that is there already.
 
-    Whoever had seen it lapsed just before must not take it over: by the bytes
+    A waiter that had seen it lapsed just before must not take it over: by the bytes
     alone, which is all that a store can go by that has lost its connection,
     nothing has changed.
     """
 
-    def test_whoever_read_it_before_is_refused(
+    def test_an_earlier_reader_is_refused(
         self, memcached: Memcached, protocol: str, via_proxy: bool
     ) -> None:
         prefix = uuid.uuid4().hex
@@ -35,7 +35,7 @@ class TestTheSameRecordAgain:
             version = ours.create("ann", b"held", 60)
             seen = theirs.read("ann")
             assert seen is not None
-            theirs.close()  # whatever comes next goes over another connection
+            theirs.close()  # the next command goes over another connection
             assert ours.swap("ann", version, b"held", 60) is not None
             assert theirs.swap("ann", seen.version, b"taken over", 60) is None
             assert not theirs.remove("ann", seen.version)
@@ -60,7 +60,7 @@ class TestTheSameRecordAgain:
 def test_many_versions_of_before_a_restart_are_worth_nothing(
     own_memcached: Memcached, monkeypatch: pytest.MonkeyPatch, protocol: str, trusting: bool
 ) -> None:
-    """Numbers begin again, so they are the next owners' now. Whoever trusts them takes theirs."""
+    """Numbers begin again: old ones are the next owners' now."""
     ours, theirs = (
         MemcacheStore(own_memcached.address, prefix="test", protocol=protocol) for _ in range(2)
     )
@@ -85,14 +85,14 @@ def test_many_versions_of_before_a_restart_are_worth_nothing(
 def test_a_lock_and_its_release_are_two_round_trips(
     memcached: Memcached, protocol: str, commands: list[bytes]
 ) -> None:
-    """In the text protocol as well, where what is written has no number in its answer."""
+    """In the text protocol as well, where the reply to a write has no number."""
     with (
         FaultProxy(memcached.port) as proxy,
         contextlib.closing(
             MemcacheStore(proxy.address, prefix=uuid.uuid4().hex, protocol=protocol)
         ) as store,
     ):
-        store.read("warm-up")  # what is asked once on each connection
+        store.read("warm-up")  # some questions are asked once on each connection
         proxy.arm({})
         assert store.remove("ann", store.create("ann", b"held", 60))
         sent = proxy.seen[-proxy.passed :]
@@ -103,10 +103,10 @@ def test_a_lock_and_its_release_are_two_round_trips(
 
 @pytest.mark.parametrize("via_proxy", [False, True])
 @pytest.mark.parametrize("protocol", ["meta", "text"])
-def test_what_a_broken_connection_may_still_do_is_said(
+def test_a_broken_connection_behind_a_proxy_may_still_be_slow(
     memcached: Memcached, protocol: str, via_proxy: bool
 ) -> None:
-    """A proxy may hang up on us, and hand on what it was given all the same."""
+    """A proxy may hang up on us, and pass the command on all the same."""
     prefix = uuid.uuid4().hex
     with FaultProxy(memcached.port) as proxy:
         store = MemcacheStore(proxy.address, prefix=prefix, protocol=protocol, via_proxy=via_proxy)

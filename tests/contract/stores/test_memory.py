@@ -1,4 +1,4 @@
-"""The store contract on the memory store, time by hand; and the accidents that it plays."""
+"""The store contract on the memory store, time by hand; and the faults that it plays."""
 
 from __future__ import annotations
 
@@ -60,9 +60,12 @@ class TestTime:
     def test_it_lapses_and_goes_to_the_second(self, store: MemoryStore, clock: ManualClock) -> None:
         store.create("ann", b"first", 5)
         clock.advance(4.999)
-        assert store.read("ann") == Stored(b"first", version_of(store), lapsed=False)
+        stored = store.read("ann")
+        assert stored is not None
+        assert stored[:3] == (b"first", version_of(store), False)
+        assert stored.seconds_left == pytest.approx(0.001)
         clock.advance(0.001)
-        assert store.read("ann") == Stored(b"first", version_of(store), lapsed=True)
+        assert store.read("ann") == Stored(b"first", version_of(store), True, 0)
         clock.advance(GRACE_SECONDS - 0.001)
         assert record_of(store) == b"first"
         clock.advance(0.001)
@@ -70,7 +73,7 @@ class TestTime:
 
 
 class TestLostData:
-    def test_an_evicted_record_is_gone_and_the_others_are_not(self, store: MemoryStore) -> None:
+    def test_only_the_evicted_record_is_gone(self, store: MemoryStore) -> None:
         store.create("ann", b"first", 60)
         store.create("bob", b"other", 60)
         store.evict("ann")
@@ -79,7 +82,7 @@ class TestLostData:
         assert record_of(store, "bob") == b"other"
 
     def test_a_version_from_before_never_matches_again(self, store: MemoryStore) -> None:
-        """Not even where as many records are written as before."""
+        """Even after as many writes as before."""
         old = store.create("ann", b"first", 60)
         store.forget_everything()
         assert record_of(store) is None
@@ -91,9 +94,7 @@ class TestLostData:
 
 class TestOutages:
     @pytest.mark.parametrize("verb", COMMANDS)
-    def test_a_store_that_is_down_does_and_answers_nothing(
-        self, store: MemoryStore, verb: Verb
-    ) -> None:
+    def test_a_store_that_is_down_carries_nothing_out(self, store: MemoryStore, verb: Verb) -> None:
         version = store.create("ann", b"first", 60)
         store.go_down("connection refused", sent=False)
         with pytest.raises(StoreUnavailable, match="connection refused") as caught:
@@ -102,13 +103,13 @@ class TestOutages:
         store.come_back()
         assert record_of(store) == b"first"
 
-    def test_whatever_is_not_said_is_the_worst(self, store: MemoryStore) -> None:
+    def test_the_default_outage_is_the_worst_case(self, store: MemoryStore) -> None:
         store.go_down()
         with pytest.raises(StoreUnavailable, match="down") as caught:
             store.read("ann")
         assert caught.value.sent
 
-    def test_a_lost_reply_hides_what_was_done(self, store: MemoryStore) -> None:
+    def test_a_command_whose_reply_is_lost_is_carried_out(self, store: MemoryStore) -> None:
         store.lose_reply("create")
         assert store.read("ann") is None, "other verbs are not concerned"
         with pytest.raises(StoreUnavailable, match="reply was lost") as caught:
@@ -117,7 +118,7 @@ class TestOutages:
         assert record_of(store) == b"first"
         assert store.create("ann", b"second", 60) is None, "once for each call"
 
-    def test_a_lost_command_was_never_done(self, store: MemoryStore) -> None:
+    def test_a_lost_command_is_not_carried_out(self, store: MemoryStore) -> None:
         store.create("ann", b"first", 60)
         store.lose_command("append", slow=True)
         with pytest.raises(StoreUnavailable, match="command was lost") as caught:
@@ -127,7 +128,7 @@ class TestOutages:
         assert record_of(store) == b"first"
 
     @pytest.mark.parametrize("verb", COMMANDS)
-    def test_accidents_befall_any_verb_in_their_order(self, store: MemoryStore, verb: Verb) -> None:
+    def test_faults_befall_any_verb_in_their_order(self, store: MemoryStore, verb: Verb) -> None:
         store.create("ann", b"first", 60)
         version = version_of(store)
         commands = {
@@ -142,7 +143,7 @@ class TestOutages:
                 commands[verb](store)
         commands[verb](store)
 
-    def test_a_late_command_arrives_when_it_is_told_to(
+    def test_a_late_command_arrives_on_request(
         self, store: MemoryStore, clock: ManualClock
     ) -> None:
         store.delay("create")
@@ -153,7 +154,7 @@ class TestOutages:
         assert store.read("ann") is None
         [version] = store.arrive()
         stored = store.read("ann")
-        assert stored == Stored(b"late", version, lapsed=False), "its time begins at the store"
+        assert stored == Stored(b"late", version, False, 1), "its time begins at the store"
         assert store.arrive() == [], "once"
 
     def test_a_late_command_may_come_too_late(self, store: MemoryStore) -> None:
@@ -177,7 +178,7 @@ class TestOutages:
         assert record_of(store) == b"first\nline"
         assert store.swap("ann", version_of(store), b"next", 60) is not None, "once"
 
-    def test_what_is_asked_is_counted(self, store: MemoryStore) -> None:
+    def test_calls_are_counted(self, store: MemoryStore) -> None:
         store.create("ann", b"first", 60)
         store.go_down()
         with pytest.raises(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""Whatever others have written into a lock's record on a real server: it breaks nothing."""
+"""Garbage in a lock's record on a real server: it breaks nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_free(service: LockService, lock_id: str) -> bool:
 
 
 def meet(store: LeaseStore, value: bytes) -> None:
-    """Ask for a lock whose record somebody has written; lose one to it; break it."""
+    """Ask for a lock whose record is garbage; lose one to it; break it."""
     service, lock_id = service_on(store), uuid.uuid4().hex
     assert store.create(lock_id, value, 60.0) is not None
     _ask(service, lock_id)
@@ -98,7 +98,7 @@ def test_in_redis(in_redis: RedisStore, value: bytes) -> None:
 def test_a_lock_granted_on_a_poisoned_record_is_noticed(
     in_redis: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: with a rule of whose turn it is that says everybody's."""
+    """The control: with a rule that gives every waiter its turn."""
     value = b'["4f01","interactive",1,60,"web","GET /"]'
     meet(in_redis, value)
     monkeypatch.setattr("userlock.lock.record.Record.is_turn_of", lambda *_: True)

@@ -1,4 +1,4 @@
-"""The store contract on a real Redis, and what is particular to it."""
+"""The store contract on a real Redis, and its particulars."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(redis_server: RedisServer, prefix: str) -> Iterator[RedisStore]:
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[Any]:
-    """What others do to the same server."""
+    """Return another program's client of the same server."""
     client = redis.Redis.from_url(redis_server.url)
     yield client
     client.close()
@@ -74,7 +74,7 @@ class TestAsStored:
         head, _, record = value.partition(b"\n")
         assert (len(head), head[:1], record) == (17, b"#", b"first\nline")
 
-    def test_it_is_kept_for_a_second_and_the_grace_longer(
+    def test_a_record_is_kept_for_a_second_and_the_grace_longer(
         self, store: RedisStore, client: Any, prefix: str
     ) -> None:
         """A server's clock that is a second fast takes no lease away."""
@@ -104,7 +104,7 @@ class TestForeignValues:
             b'["4f01","interactive",1.0,60.0,"web-1/77","as written by an earlier release"]',
         ],
     )
-    def test_a_string_that_others_wrote_is_returned_as_it_is(
+    def test_another_programs_string_is_returned_as_it_is(
         self, store: RedisStore, client: Any, prefix: str, value: bytes
     ) -> None:
         client.set(f"{prefix}:lock=ann", value)
@@ -121,9 +121,7 @@ class TestForeignValues:
         assert not store.remove("ann", version)
         assert store.remove("ann", stored.version)
 
-    def test_an_empty_string_is_not_nothing(
-        self, store: RedisStore, client: Any, prefix: str
-    ) -> None:
+    def test_an_empty_string_is_a_record(self, store: RedisStore, client: Any, prefix: str) -> None:
         client.set(f"{prefix}:lock=ann", b"")
         version = found(store.read("ann")).version
         client.delete(f"{prefix}:lock=ann")
@@ -146,7 +144,7 @@ class TestForeignValues:
             lambda store, version: store.remove("ann", version),
         ],
     )
-    def test_what_is_no_string_is_a_reason(
+    def test_a_value_of_another_type_is_an_outage(
         self,
         store: RedisStore,
         client: Any,
@@ -162,7 +160,7 @@ class TestForeignValues:
         assert isinstance(caught.value.__cause__, redis.ResponseError)
         assert client.hgetall(f"{prefix}:lock=ann") == {b"a": b"b"}
 
-    def test_nor_does_it_keep_others_of_a_batch_from_being_swapped(
+    def test_a_value_of_another_type_does_not_stop_a_batch(
         self, store: RedisStore, client: Any, prefix: str
     ) -> None:
         names = ["ann", "bob", "cem"]
@@ -192,23 +190,23 @@ class TestUrls:
             ("http://localhost", "redis://"),
         ],
     )
-    def test_what_is_wrong_is_said(self, url: str, complaint: str) -> None:
+    def test_a_malformed_url_is_explained(self, url: str, complaint: str) -> None:
         with pytest.raises(ValueError, match=complaint):
             RedisStore.from_url(url)
 
-    def test_the_password_is_not(self) -> None:
+    def test_the_password_is_not_shown(self) -> None:
         with pytest.raises(ValueError, match="empty") as caught:
             RedisStore.from_url("redis://ann:secret@localhost?prefix=")
         assert "secret" not in str(caught.value)
 
-    def test_without_the_extra_it_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "userlock.stores.redis")
         monkeypatch.setitem(sys.modules, "redis", None)
         with pytest.raises(ImportError, match=r"pip install 'userlock\[redis\]'"):
             userlock.LockService.from_url("redis://localhost")
 
     def test_options_go_to_the_client(self, redis_server: RedisServer, prefix: str) -> None:
-        """The last way to say a database wins, as it does in redis-py."""
+        """The last mention of a database wins, as it does in redis-py."""
         url = f"redis://{redis_server.address}?db=3&socket_timeout=5&prefix={prefix}"
         store = RedisStore.from_url(url)
         assert store.create("ann", b"first", 60)
@@ -236,7 +234,7 @@ class TestUrls:
 
 
 class TestAService:
-    def test_over_it(self, redis_server: RedisServer, prefix: str) -> None:
+    def test_a_lock_is_taken_and_released(self, redis_server: RedisServer, prefix: str) -> None:
         service = userlock.LockService.from_url(f"{redis_server.url}?prefix={prefix}")
         lease = service.acquire("ann")
         with pytest.raises(userlock.LockTimeout):
@@ -245,13 +243,13 @@ class TestAService:
         assert service.holder("ann") is None
         service.close()
 
-    def test_a_server_that_is_not_there_is_an_outage(self) -> None:
+    def test_a_missing_server_is_an_outage(self) -> None:
         service = userlock.LockService.from_url("redis://127.0.0.1:1")
         started = time.monotonic()
         assert service.acquire("ann").degraded
         assert time.monotonic() - started < 0.3
 
-    def test_what_others_store_under_our_key_grants_nothing(
+    def test_another_programs_value_grants_nothing(
         self, redis_server: RedisServer, client: Any, prefix: str
     ) -> None:
         client.set(f"{prefix}:lock=ann", b"\xff[]")

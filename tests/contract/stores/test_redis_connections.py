@@ -56,7 +56,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def use(store: RedisStore) -> None:
-    """Each verb once, on a connection that is used again."""
+    """Call each verb once, on a connection that is used again."""
     version = store.create("ann", b"first", 60)
     assert version is not None
     appended = store.append("ann", b"\nline")
@@ -82,7 +82,7 @@ def use(store: RedisStore) -> None:
         {"health_check_interval": 1},
         {"max_connections": 1},
     ],
-    ids=lambda options: ", ".join(options) or "as they come",
+    ids=lambda options: ", ".join(options) or "defaults",
 )
 def test_any_client_will_do(redis_server: RedisServer, options: dict[str, Any]) -> None:
     client = redis.Redis(port=redis_server.port, db=7, **options)
@@ -91,7 +91,7 @@ def test_any_client_will_do(redis_server: RedisServer, options: dict[str, Any]) 
 
 
 def test_a_clients_own_retries_are_not_used() -> None:
-    """They might wait, and send again what has been done."""
+    """They might wait, and send a command again that was carried out."""
     client = redis.Redis(port=1, retry=Retry(ConstantBackoff(10), 3))
     started = time.monotonic()
     with pytest.raises(StoreUnavailable, match="refused"):
@@ -124,8 +124,8 @@ def test_many_threads_share_a_few_connections(own_redis: RedisServer) -> None:
     client.close()
 
 
-def test_one_that_cannot_be_made_takes_no_place() -> None:
-    """Not even where its error is kept."""
+def test_a_failed_connection_takes_no_place() -> None:
+    """Even while its error is kept."""
     errors = []
     for port, store in [(1, RedisStore(redis.Redis(port=1)))] * 33:
         with pytest.raises(StoreUnavailable, match=f":{port}.*refused") as caught:
@@ -154,7 +154,7 @@ def test_over_tls(secured: Secured) -> None:
     ],
     ids=["unknown certificate", "another's certificate", "no TLS"],
 )
-def test_a_connection_that_is_not_safe_is_none(
+def test_an_unsafe_connection_is_refused(
     secured: Secured, server: Callable[[Secured], str]
 ) -> None:
     store = RedisStore.from_url(f"{server(secured)}socket_connect_timeout=2&socket_timeout=2")

@@ -1,4 +1,4 @@
-"""A lock service in memory, its time by hand."""
+"""Provide a lock service in memory, with a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django in a test."""
+"""Run Django in a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.test import Client, override_settings
 
 @contextmanager
 def django_client(**options: Any) -> Iterator[Client]:
-    """A client of a site with these settings. Errors of a view are answers, as in production."""
+    """Provide a client of a site. Errors of a view become answers, as in production."""
     if not settings.configured:
         settings.configure(
             ALLOWED_HOSTS=["testserver"], LOGGING_CONFIG=None, SECRET_KEY="for tests"

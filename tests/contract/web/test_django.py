@@ -1,4 +1,4 @@
-"""The Django middleware: scope, priority and release for each request, and what clients get."""
+"""Test the Django middleware: scope, priority and release of each request, and answers."""
 
 from __future__ import annotations
 

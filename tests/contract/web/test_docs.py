@@ -1,4 +1,4 @@
-"""docs/web.md: its examples work as they stand, and its problem document is what clients get."""
+"""Test docs/web.md: its examples work, and its problem document is the real one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANSWER = PAGE.take("http")
 
 @pytest.fixture
 def run(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Run an example where the emulator and a memcached are."""
+    """Return a function that runs an example, with the emulator and a memcached."""
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
     with memcache.start() as server:
@@ -50,7 +50,7 @@ def test_flask(run: Any) -> None:
 
 
 def scope_and_lock() -> str:
-    """What a handler finds around it."""
+    """Return the priority and the request of the scope, under a lock."""
     scope = userlock.current_scope()
     assert scope is not None
     with userlock.global_lock("ann"):
@@ -86,7 +86,7 @@ def test_wsgi(run: Any, service: userlock.LockService) -> None:
 def test_the_inspector(
     run: Any, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LISTENERS, "_listeners", LISTENERS._listeners)  # it adds one, for good
+    monkeypatch.setattr(LISTENERS, "_listeners", LISTENERS._listeners)  # the inspector adds one
     app = flask.Flask("of_the_page")
     names = {"ndb": ndb, "service": service, "UserLock": UserLock}
     run(INSPECTOR, app=app, operator_of=lambda request: request.args.get("me"), **names)

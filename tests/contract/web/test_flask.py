@@ -1,4 +1,4 @@
-"""The Flask extension: scope, priority and release for each request, and what clients get."""
+"""Test the Flask extension: scope, priority and release of each request, and answers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_request_says_the_priority(
 
 
 @pytest.mark.parametrize("path", ["/leave-it-locked", "/fail-locked"])
-def test_what_a_request_leaves_locked_is_released_with_it(
+def test_locks_that_a_request_leaves_are_released_at_its_end(
     client: FlaskClient, service: userlock.LockService, path: str
 ) -> None:
     client.post(path)
@@ -159,7 +159,7 @@ def test_a_refused_write_that_the_handler_did_not_wait_for_is_409(client: FlaskC
 def test_a_write_in_doubt_is_not_to_be_sent_again(
     app: flask.Flask, client: FlaskClient, datastore: emulator.Emulator, transactional: bool
 ) -> None:
-    """It has landed: a client that repeats the request would add the points twice."""
+    """The write has landed: a client that repeats the request would add the points twice."""
 
     @app.post("/transaction")
     @userlock.global_lock("ann")
@@ -182,7 +182,7 @@ def test_a_write_in_doubt_is_not_to_be_sent_again(
     assert client.post("/users/ann/points").get_json() == {"points": 15}
 
 
-def test_an_answer_that_is_an_error_already_stays_what_it_is(
+def test_an_answer_that_is_an_error_already_is_kept(
     client: FlaskClient, service: userlock.LockService, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.post("/users/ann/points")
@@ -326,6 +326,6 @@ def test_a_context_that_is_open_already_is_used(
 
 
 def test_an_address_is_no_service() -> None:
-    """Said when the app starts, and not in its first request."""
+    """The error comes when the app starts, not in its first request."""
     with pytest.raises(TypeError, match="must be a LockService"):
         UserLock(service="memcache://127.0.0.1:11211")  # type: ignore[arg-type]

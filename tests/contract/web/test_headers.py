@@ -1,4 +1,4 @@
-"""Headers that set a request's priority: whoever sends them waits longer, and gains nothing."""
+"""Test headers that set a request's priority: their sender waits longer, and gains nothing."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _names = st.sampled_from([*BATCH_HEADERS, *_LOOK_ALIKES]).flatmap(
 _values = st.sampled_from(["", "interactive", "batch", "u=0", "true", "false", "0", "default"])
 headers = st.lists(st.tuples(_names, _values), max_size=6).map(Headers)
 
-SURROUNDINGS = RequestScope(batch_prefixes=["/tasks/"])
+REQUEST_SCOPE = RequestScope(batch_prefixes=["/tasks/"])
 
 
 @given(headers)
-def test_no_header_makes_a_person_of_batch_work(sent: Headers) -> None:
-    assert SURROUNDINGS.priority_of("/tasks/nightly", sent.__contains__) is Priority.BATCH
+def test_no_header_makes_batch_work_interactive(sent: Headers) -> None:
+    assert REQUEST_SCOPE.priority_of("/tasks/nightly", sent.__contains__) is Priority.BATCH
 
 
 @given(headers)
-def test_only_those_of_task_queues_make_batch_work_of_a_person(sent: Headers) -> None:
+def test_only_headers_of_task_queues_give_batch_priority(sent: Headers) -> None:
     known = any(name in sent for name in BATCH_HEADERS)
-    found = SURROUNDINGS.priority_of("/answers", sent.__contains__)
+    found = REQUEST_SCOPE.priority_of("/answers", sent.__contains__)
     assert found is (Priority.BATCH if known else Priority.INTERACTIVE)
 
 
 @given(headers)
-def test_none_makes_a_request_batch_work(sent: Headers) -> None:
-    assert not SURROUNDINGS.is_batch_work("/answers", sent.__contains__)
+def test_no_header_makes_a_request_batch_work(sent: Headers) -> None:
+    assert not REQUEST_SCOPE.is_batch_work("/answers", sent.__contains__)
 
 
 class Tally(userlock.UserModel):
@@ -148,7 +148,7 @@ def site(
     service: userlock.LockService,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Site]:
-    """A site, by each integration, whose handlers write what only batch work writes."""
+    """Provide a site in each integration, whose handlers write batch-only models."""
     for name in ("GAE_APPLICATION", "GAE_ENV"):
         monkeypatch.delenv(name, raising=False)
     with ExitStack() as stack:
@@ -156,7 +156,7 @@ def site(
 
 
 class TestBatchOnly:
-    """`WritePolicy.BATCH_ONLY` goes by what nobody can make up."""
+    """Test that `WritePolicy.BATCH_ONLY` trusts only headers that cannot be forged."""
 
     def test_a_header_that_anybody_can_send_is_not_believed(
         self, site: Site, caplog: pytest.LogCaptureFixture
@@ -193,8 +193,8 @@ class TestBatchOnly:
 
 
 def test_a_header_of_the_apps_own_that_is_trusted_makes_it_wait_as_well() -> None:
-    surroundings = RequestScope(trusted_headers=["X-Points-Nightly"])
-    found = surroundings.priority_of("/report", Headers({"x-points-nightly": "1"}).__contains__)
+    request_scope = RequestScope(trusted_headers=["X-Points-Nightly"])
+    found = request_scope.priority_of("/report", Headers({"x-points-nightly": "1"}).__contains__)
     assert found is Priority.BATCH
 
 

@@ -1,4 +1,4 @@
-"""The inspector: who may see it, what it shows, and breaking a lock."""
+"""Test the inspector: authorisation, views, and breaking a lock."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event
 from userlock.lock.record import Record
-from userlock.lock.store import Listed
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -31,7 +31,7 @@ class Jar(userlock.UserModel):
 
 @pytest.fixture(autouse=True)
 def listeners() -> Iterator[None]:
-    """Each app of these tests adds one, for good."""
+    """Restore the listeners: each app of these tests adds one."""
     before = LISTENERS._listeners
     yield
     LISTENERS._listeners = before
@@ -63,14 +63,14 @@ def client(ndb_client: ndb.Client, service: userlock.LockService) -> FlaskClient
     return app_with(ndb_client, service, lambda request: "olga").test_client()
 
 
-# --- who may ------------------------------------------------------------------------------------
+# --- authorisation ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("answer", [False, None, ""])
 @pytest.mark.parametrize(
     "path", ["/userlock/", *(f"/userlock/{view}{end}" for view in VIEWS for end in ("", ".json"))]
 )
-def test_it_refuses_whoever_may_not(
+def test_others_are_refused(
     ndb_client: ndb.Client, service: userlock.LockService, answer: Any, path: str
 ) -> None:
     app = app_with(ndb_client, service, lambda request: answer)
@@ -87,7 +87,7 @@ def test_breaking_is_refused_as_well(ndb_client: ndb.Client, service: userlock.L
 
 
 def routes(app: flask.Flask) -> Iterator[tuple[str, str, str]]:
-    """The endpoint, the method and an address of each route that the inspector has."""
+    """Give the endpoint, the method and an address of each of the inspector's routes."""
     values = {"name": "locks", "filename": "inspector.css"}
     for rule in app.url_map.iter_rules():
         if rule.endpoint.startswith("userlock_inspector."):
@@ -99,7 +99,7 @@ def routes(app: flask.Flask) -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("answer", [False, None, "", "olga"])
-def test_each_route_that_there_is_refuses_whoever_may_not(
+def test_each_route_refuses_others(
     ndb_client: ndb.Client, service: userlock.LockService, answer: Any
 ) -> None:
     app = app_with(ndb_client, service, lambda request: answer)
@@ -108,14 +108,14 @@ def test_each_route_that_there_is_refuses_whoever_may_not(
         with app.test_client().open(path, method=method) as response:
             if response.status_code == 403:
                 refused.add((endpoint, method))
-        if endpoint != "static":  # the style sheet is everybody's
+        if endpoint != "static":  # the style sheet is public
             private.add((endpoint, method))
     assert {endpoint for endpoint, _ in private} == {"home", "page", "document", "ask", "break_"}
-    # Whoever may is the control.
+    # An operator is the negative control.
     assert refused == (set() if answer else private)
 
 
-def test_a_function_that_fails_lets_nobody_in(
+def test_a_function_that_fails_refuses_everybody(
     ndb_client: ndb.Client, service: userlock.LockService
 ) -> None:
     def fail(request: flask.Request) -> str:
@@ -129,14 +129,12 @@ def test_a_function_that_fails_lets_nobody_in(
             assert (answer.status_code, "ann" in answer.text) == (500, False)
 
 
-def test_it_is_not_there_unless_it_is_asked_for(
-    ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
+def test_it_is_off_by_default(ndb_client: ndb.Client, service: userlock.LockService) -> None:
     assert app_with(ndb_client, service, None).test_client().get("/userlock/").status_code == 404
 
 
 def test_without_a_function_that_decides_there_is_no_inspector() -> None:
-    with pytest.raises(TypeError, match="a function that says who may see it"):
+    with pytest.raises(TypeError, match="a function that decides who may see it"):
         Inspector(True)  # type: ignore[arg-type]
 
 
@@ -168,7 +166,7 @@ def test_answers_are_kept_to_themselves(client: FlaskClient, path: str) -> None:
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
 
 
-# --- what it shows ------------------------------------------------------------------------------
+# --- views --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -189,20 +187,20 @@ def test_holders_and_waiters(
     client: FlaskClient, service: userlock.LockService, clock: ManualClock
 ) -> None:
     service.acquire("ann", request="POST /users/ann/coins")
-    assert service.leases.join(make_claim("ann", request="POST /again")) is not None
+    assert service.protocol.join(make_claim("ann", request="POST /again")) is not None
     clock.advance(3)
     held, waiting = rows(client, "locks")
     assert held["lock_id"] == waiting["lock_id"] == "ann"
-    assert (held["role"], held["request"]) == ("holds it", "POST /users/ann/coins")
+    assert (held["state"], held["request"]) == ("holder", "POST /users/ann/coins")
     assert held["seconds"] == pytest.approx(3)
-    assert (waiting["role"], waiting["request"]) == ("waits, number 1", "POST /again")
-    assert "token" not in held, "whoever has it could pass for the holder"
+    assert (waiting["state"], waiting["request"]) == ("waiter 1", "POST /again")
+    assert "token" not in held, "with the token, anybody could pass for the holder"
     page = client.get("/userlock/locks").text
     assert "POST /users/ann/coins" in page
-    assert "3.0 s" in page
+    assert "3.0s" in page
 
 
-def test_a_store_that_does_not_answer_is_said(
+def test_a_store_that_does_not_answer_is_reported(
     client: FlaskClient, service: userlock.LockService, store: MemoryStore
 ) -> None:
     service.acquire("ann")
@@ -219,9 +217,9 @@ def test_contention_by_lock_and_by_endpoint(
     service.release(lease)
     client.post("/users/ann/coins")
     (lock,) = rows(client, "contention")
-    assert (lock["what"], lock["locks"], lock["timed_out"]) == ("ann", 1, 1)
+    assert (lock["name"], lock["locks"], lock["timed_out"]) == ("ann", 1, 1)
     assert lock["longest_seconds"] == pytest.approx(0.5)
-    by_endpoint = {row["what"]: row for row in rows(client, "endpoints")}
+    by_endpoint = {row["name"]: row for row in rows(client, "endpoints")}
     mine = by_endpoint["POST /users/<user_id>/coins"]
     assert (mine["locks"], mine["waited"], mine["timed_out"]) == (2, 1, 1)
 
@@ -246,7 +244,7 @@ def test_outages(client: FlaskClient, store: MemoryStore) -> None:
 # --- masked -------------------------------------------------------------------------------------
 
 
-def test_masked_nothing_tells_who_it_is(
+def test_masked_pages_identify_nobody(
     ndb_client: ndb.Client, service: userlock.LockService
 ) -> None:
     inspector = Inspector(lambda request: True, mask=True)
@@ -261,14 +259,14 @@ def test_masked_nothing_tells_who_it_is(
     (row,) = rows(client, "locks")
     assert row["request"] == "POST /users/<user_id>/coins"
     (contended,) = rows(client, "contention")
-    assert contended["what"] == row["lock_id"], "the same lock looks the same"
+    assert contended["name"] == row["lock_id"], "the same lock looks the same"
     question = client.post("/userlock/break", data={"lock_id": "ann"}).text
     assert "POST /users/&lt;user_id&gt;/coins" in question, "more than what was typed"
     service.release(lease)
 
 
 @pytest.mark.parametrize(("mask", "shown"), [(False, "sha256:ab12"), (True, "•")])
-def test_a_lock_of_which_the_store_keeps_but_a_hash(
+def test_a_lock_that_the_store_keeps_as_a_hash(
     ndb_client: ndb.Client,
     service: userlock.LockService,
     store: MemoryStore,
@@ -276,9 +274,12 @@ def test_a_lock_of_which_the_store_keeps_but_a_hash(
     mask: bool,
     shown: str,
 ) -> None:
-    """One that anybody could make of an id that they guess; so masked, it is not shown either."""
+    """The hash can be made from a guessed id, so a masked page does not show it either."""
     service.acquire("ann")
-    monkeypatch.setattr(store, "lock_ids", lambda limit: [Listed("sha256:ab12", True, "ann")])
+    stored = store.read("ann")
+    assert stored is not None
+    listing = Listing([Listed("sha256:ab12", True, stored)])
+    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: listing)
     inspector = Inspector(lambda request: True, mask=mask)
     client = app_with(ndb_client, service, inspector).test_client()
     (row,) = rows(client, "locks")
@@ -308,7 +309,7 @@ def test_breaking_asks_first_and_leaves_a_trace(
     service.listeners.add(events.append)
     lease = service.acquire("ann", request="POST /users/ann/coins")
     question = client.post("/userlock/break", data={"lock_id": "ann"})
-    assert "Break the lock ann?" in question.text
+    assert "Break the lock “ann”?" in question.text
     assert "POST /users/ann/coins" in question.text
     assert service.holder("ann") is not None
     done = client.post("/userlock/break/now", data={"lock_id": "ann", "token": lease.token})
@@ -318,7 +319,7 @@ def test_breaking_asks_first_and_leaves_a_trace(
     assert (broken.lock_id, broken.by) == ("ann", "olga, in the inspector")
 
 
-def test_only_whom_the_operator_has_seen_is_broken(
+def test_only_the_lease_that_was_shown_is_broken(
     client: FlaskClient, service: userlock.LockService
 ) -> None:
     first = service.acquire("ann")
@@ -332,7 +333,7 @@ def test_only_whom_the_operator_has_seen_is_broken(
 def test_it_changes_hands_while_it_is_broken(
     client: FlaskClient, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at the record and what ends the lease: the next holder is spared."""
+    """The lock changes hands after the record is read: the next holder keeps it."""
     look = service.look
 
     def look_and_hand_over(lock_id: str | int) -> Record | None:
@@ -354,12 +355,12 @@ def test_it_changes_hands_while_it_is_broken(
 @pytest.mark.parametrize(
     ("data", "status", "text"),
     [
-        ({"lock_id": "ben"}, 200, "Nobody holds it"),
+        ({"lock_id": "ben"}, 200, "Lock not held"),
         ({"lock_id": ""}, 400, "Not a lock id"),
         ({}, 400, "Not a lock id"),
     ],
 )
-def test_there_may_be_nothing_to_break(
+def test_nothing_to_break(
     client: FlaskClient, data: dict[str, str], status: int, text: str
 ) -> None:
     answer = client.post("/userlock/break", data=data)

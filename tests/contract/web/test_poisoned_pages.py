@@ -1,4 +1,4 @@
-"""Whatever stands under locks' keys: the inspector's pages show it as text, and do not break."""
+"""Test the inspector with all kinds of values under locks' keys: it shows them as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ lock_ids = st.just("ann") | st.sampled_from(TEXTS)
 
 
 class Elements(HTMLParser):
-    """The elements of a page, with the names of their attributes, and where links lead."""
+    """The elements of a page, with the names of their attributes and the targets of links."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Site:
             answer = self.client.get(path)
             assert answer.status_code == 200
             yield answer.text
-        sent = lock_id.encode("utf-8", "backslashreplace")  # as it stands in the form
+        sent = lock_id.encode("utf-8", "backslashreplace")  # as in the form
         answer = self.client.post("/userlock/break", data={"lock_id": sent})
         assert answer.status_code == 200
         yield answer.text
@@ -75,11 +75,14 @@ def site() -> Site:
 
 @pytest.fixture(scope="module")
 def harmless(site: Site) -> set[tuple[str, ...]]:
-    """What the pages are made of, whatever of it a record may need."""
+    """Return the elements that harmless records lead to."""
     claim = make_claim("ann", request="GET /")
     on = blocked(claim.token, BlockedOn("ben", 1.0, "4f05"))
     found: set[tuple[str, ...]] = set()
-    for record in (b"", claim.record + on + joining(make_claim("ann", request="/").holder)):
+    for record in (
+        b"",
+        claim.holder.encode() + on + joining(make_claim("ann", request="/").holder),
+    ):
         site.poison("ann", record)
         found |= site.elements("ann")
     site.store.forget_everything()
@@ -114,8 +117,8 @@ def test_the_document_is_json(site: Site, lock_id: str, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if "<" in text])
-def test_without_escaping_it_is_seen(harmless: set[tuple[str, ...]], text: str) -> None:
-    """The control."""
+def test_without_escaping_elements_are_found(harmless: set[tuple[str, ...]], text: str) -> None:
+    """The negative control."""
     site = Site()
     site.app.jinja_env.autoescape = False
     site.poison("ann", make_claim("ann", request=text).record)

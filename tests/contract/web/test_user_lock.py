@@ -1,4 +1,4 @@
-"""The decorator for views: where the lock id comes from, and on which views it works."""
+"""Test the decorator for views: sources of the lock id, and kinds of views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WSGI middleware: scope, priority and release around any app, and what clients get."""
+"""Test the WSGI middleware: scope, priority and release around any app, and answers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_refused_write_that_nobody_waited_for_is_409(
 
 
 class Stream:
-    """A response in pieces, as they come."""
+    """A streamed response."""
 
     def __init__(self, service: userlock.LockService, *, fails_after: int | None = None) -> None:
         self.service = service
@@ -167,7 +167,7 @@ def test_a_stream_that_has_not_begun_may_still_be_answered_otherwise(
     assert service.holder("ann") is None
 
 
-def test_in_the_middle_of_a_stream_the_server_is_told(
+def test_an_error_in_the_middle_of_a_stream_reaches_the_server(
     wrapped: Wrapped, service: userlock.LockService
 ) -> None:
     app = wrapped(Stream(service, fails_after=2))

@@ -1,4 +1,4 @@
-"""What is made of waiters' diaries, and that a lock that is none is found out."""
+"""Figures from waiters' records, and the detection of a broken lock."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_waits_that_do_not_touch_the_window_are_left_out() -> None:
     assert contest(Diary([before, after])).longest_wait() == 0
 
 
-def test_waits_in_vain_count_as_long_as_they_took() -> None:
-    gave_up = Diary(refusals=[Refusal(12, 17)])
-    assert contest(gave_up).longest_wait() == 5
-    assert contest(gave_up).gave_up() == 1
+def test_timed_out_waits_count_with_their_length() -> None:
+    timed_out = Diary(refusals=[Refusal(12, 17)])
+    assert contest(timed_out).longest_wait() == 5
+    assert contest(timed_out).timeouts() == 1
 
 
-def test_errors_are_told() -> None:
+def test_errors_are_reported() -> None:
     assert contest(Diary(), Diary(error="OSError: gone")).errors() == ["OSError: gone"]
 
 
@@ -64,7 +64,7 @@ def test_two_in_the_section_at_once_are_found() -> None:
         assert (overlap.first, overlap.second, overlap.seconds) == (first, second, 0.25)
 
 
-def test_a_long_visit_is_held_against_all_that_follow() -> None:
+def test_a_long_visit_is_compared_with_all_later_ones() -> None:
     long, short, last = Visit(0, 1, 10), Visit(0, 2, 3), Visit(0, 4, 5)
     assert [(found.first, found.second) for found in overlaps([last, short, long])] == [
         (long, short),

@@ -1,4 +1,4 @@
-"""Workers do what they are told, and their failures are told."""
+"""Workers run jobs, and their failures are reported."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def test_a_job_is_done_in_another_process() -> None:
         assert workers[0].call(math.sqrt, 9.0) == 3.0
 
 
-def test_an_error_is_told_and_the_worker_goes_on() -> None:
+def test_an_error_is_reported_and_the_worker_goes_on() -> None:
     with crew(1) as (worker,):
         with pytest.raises(JobFailed, match="ValueError: "):
             worker.call(math.sqrt, -1.0)
         assert worker.call(math.sqrt, 4.0) == 2.0
 
 
-def test_all_are_heard_before_the_first_failure_is_told() -> None:
+def test_all_results_are_received_before_the_first_failure_is_raised() -> None:
     with crew(2) as workers:
         with pytest.raises(JobFailed):
             all_do(workers, math.sqrt, [(-1.0,), (4.0,)])
-        # Nobody's answer is left in the pipe, to be taken for that of the next job.
+        # No worker's result stays in the pipe, to be taken for that of the next job.
         assert all_do(workers, math.sqrt, [(9.0,), (16.0,)]) == [3.0, 4.0]
 
 

@@ -1,4 +1,4 @@
-"""The figures of contests, and what is said of locks that failed."""
+"""The figures of contests, and remarks on locks that failed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.racers import Outcome
 OURS, THEIRS = KINDS["userlock"], KINDS["redis-py"]
 
 
-def outcome(*diaries: Diary, operations: int = 12) -> Outcome:
-    return Outcome(Contest(0.0, 1.0, diaries), operations, cpu_seconds=0.5)
+def outcome(*diaries: Diary, requests: int = 12) -> Outcome:
+    return Outcome(Contest(0.0, 1.0, diaries), requests, cpu_seconds=0.5)
 
 
 def in_turn() -> Outcome:
@@ -34,14 +34,14 @@ def test_the_figures_of_a_game() -> None:
         "Jain": 1,
         "p50": 50,
         "p99": 50,
-        "longest": 50,
-        "gave up": 0,
-        "operations": 2,
+        "longest wait": 50,
+        "timed out": 0,
+        "requests": 2,
     }
 
 
 def test_the_index_is_that_of_the_worst_round() -> None:
-    # In another round somebody else has everything: together they would look fair.
+    # In another round the other waiter has everything: together the rounds would look fair.
     alone = Diary([Visit(0, 0.1, 0.2)])
     rounds = [outcome(alone, Diary()), outcome(Diary(), alone)]
     (index,) = (one for one in fairness.measurements("x", rounds) if one.metric == "Jain")
@@ -54,22 +54,22 @@ def test_a_game_in_which_nobody_got_the_lock_has_no_figures() -> None:
 
 
 def test_a_lock_of_ours_that_does_not_exclude_ends_the_run() -> None:
-    with pytest.raises(ExclusionViolated, match="userlock DID NOT EXCLUDE"):
+    with pytest.raises(ExclusionViolated, match="userlock VIOLATED MUTUAL EXCLUSION"):
         fairness.remarks(OURS, [in_turn(), overlapping()])
 
 
-def test_a_lock_of_others_that_does_not_exclude_is_told() -> None:
+def test_a_foreign_lock_that_does_not_exclude_is_reported() -> None:
     (note,) = fairness.remarks(THEIRS, [in_turn(), overlapping()])
-    assert note.startswith("redis-py DID NOT EXCLUDE")
+    assert note.startswith("redis-py VIOLATED MUTUAL EXCLUSION")
     assert "1 times" in note
     assert "100.00 ms" in note
 
 
-def test_of_a_good_game_nothing_is_said() -> None:
+def test_a_good_game_has_no_remarks() -> None:
     assert fairness.remarks(OURS, [in_turn()]) == []
 
 
-def test_errors_of_others_are_told_and_ours_end_the_run() -> None:
+def test_errors_of_foreign_locks_are_reported_and_ours_end_the_run() -> None:
     failed = outcome(Diary(error="OSError: gone"))
     assert fairness.remarks(THEIRS, [failed]) == [
         "redis-py raised in 1 waiters, which then stopped: OSError: gone"
@@ -78,21 +78,21 @@ def test_errors_of_others_are_told_and_ours_end_the_run() -> None:
         fairness.remarks(OURS, [failed])
 
 
-def test_waiters_who_are_never_served_are_told() -> None:
+def test_starved_waiters_are_reported() -> None:
     forgotten = outcome(Diary(refusals=[Refusal(0, 16)], stuck=True))
     (note,) = fairness.remarks(THEIRS, [forgotten])
     assert "1 waiters were never served" in note
 
 
 def test_the_figures_of_a_crowd() -> None:
-    found = outcome(Diary([Visit(0, 0.1, 0.2)] * 3), Diary(refusals=[Refusal(0, 5)]), operations=90)
+    found = outcome(Diary([Visit(0, 0.1, 0.2)] * 3), Diary(refusals=[Refusal(0, 5)]), requests=90)
     figures = {one.metric: one.value for one in crowd.measurements("ours", found)}
     assert figures == {
-        "operations": 90,
+        "requests": 90,
         "CPU": 0.5,
         "share": pytest.approx(30),
         "Jain": 0.5,
-        "longest": 5,
+        "longest wait": 5,
         "not served": 1,
-        "gave up": 1,
+        "timed out": 1,
     }

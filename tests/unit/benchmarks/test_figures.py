@@ -1,4 +1,4 @@
-"""Percentiles, ratios, and what is made of interleaved times."""
+"""Percentiles, ratios, and figures from interleaved times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_percentiles_of_nothing_are_refused() -> None:
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    # The machine was twice as slow in the second half; the ratio does not see it.
+    # The machine was twice as slow in the second half; the ratio is unaffected.
     ratio = Ratio.of([15, 15, 30, 30], "floor", [10, 10, 20, 20])
     assert (ratio.value, ratio.p10, ratio.p90) == (1.5, 1.5, 1.5)
 
@@ -39,7 +39,7 @@ def test_the_spread_of_ratios_is_from_the_tenth_to_the_ninetieth_percentile() ->
     assert (ratio.value, ratio.p10, ratio.p90) == pytest.approx((1.5, 1.1, 1.9))
 
 
-def test_times_become_microseconds_beside_a_baseline() -> None:
+def test_times_become_microseconds_with_a_baseline() -> None:
     floor, ours = compared(
         {"floor": [10_000, 20_000, 30_000], "ours": [15_000, 30_000, 45_000]},
         metric="pair",
@@ -51,8 +51,8 @@ def test_times_become_microseconds_beside_a_baseline() -> None:
     assert (ours.ratio.baseline, ours.ratio.value) == ("floor", 1.5)
 
 
-def test_what_is_added_is_the_middle_of_the_rounds_differences() -> None:
-    # Not the difference of the middles, which may be of different rounds.
+def test_the_addition_is_the_median_of_the_rounds_differences() -> None:
+    # Not the difference of the medians, which may be of different rounds.
     figures = compared(
         {"plain": [1000, 5000, 3000], "ours": [2000, 5500, 6000]},
         metric="entity",
@@ -75,6 +75,6 @@ def test_jains_index(shares: list[float], expected: float) -> None:
 
 
 @pytest.mark.parametrize("shares", [[], [0, 0]])
-def test_nothing_is_not_shared_fairly_or_unfairly(shares: list[float]) -> None:
+def test_shares_of_nothing_are_refused(shares: list[float]) -> None:
     with pytest.raises(ValueError, match="nobody"):
         jain(shares)

@@ -1,4 +1,4 @@
-"""The game of the two players, and what is counted of it."""
+"""The game of the two players, and its figures."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def test_a_hand_off_is_from_release_to_grant() -> None:
             Turn(granted_at=0.053, released_at=0.103, waited_cpu=0.001),
             Turn(granted_at=0.108, released_at=0.0, waited_cpu=0.003),
         ],
-        operations=24,
+        requests=24,
     )
     figures = {figure.metric: figure for figure in tally.measurements("ours")}
     assert {metric: pytest.approx(figure.value) for metric, figure in figures.items()} == {
         "p50": 4.0,
         "p99": 4.98,
         "max": 5.0,
-        "operations": 12.0,
-        "waiter CPU": 2.0,  # of those who waited: the first one did not
+        "requests": 12.0,
+        "waiter CPU": 2.0,  # of the waiters only: the first one did not wait
         "hand-offs": 2,
     }
     assert {figure.samples for figure in figures.values()} == {2}
@@ -79,10 +79,10 @@ def test_a_hand_off_is_from_release_to_grant() -> None:
 def test_games_add_up() -> None:
     tally = Tally()
     for wait in (0.001, 0.003):
-        tally.add([Turn(0, 1.0, 0), Turn(1.0 + wait, 0, 0)], operations=10)
+        tally.add([Turn(0, 1.0, 0), Turn(1.0 + wait, 0, 0)], requests=10)
     figures = {figure.metric: figure.value for figure in tally.measurements("ours")}
     assert figures["p50"] == pytest.approx(2.0)
-    assert figures["operations"] == 10
+    assert figures["requests"] == 10
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.01, 25), (0.125, 12), (1.0, 2), (9.0, 2)])

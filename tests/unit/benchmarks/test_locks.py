@@ -1,4 +1,4 @@
-"""Who takes part, and that nobody is left out in silence."""
+"""The locks that take part; missing ones are named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import locks
 from benchmarks.locks import Kind, Store
-from benchmarks.peers import Adapted, GaveUp, UserLock
+from benchmarks.peers import Adapted, TimedOut, UserLock
 
 
 def kind(*, store: Store = Store.MEMCACHED, modules: tuple[str, ...] = ()) -> Kind:
@@ -44,7 +44,7 @@ def test_ours_come_first() -> None:
     assert next(iter(locks.KINDS)) == locks.USERLOCK
 
 
-def test_userlock_behind_two_verbs() -> None:
+def test_userlock_behind_the_common_interface() -> None:
     client = UserLock("memory://")
     lock = client.lock("learner-1")
     assert lock.acquire() is True
@@ -52,20 +52,20 @@ def test_userlock_behind_two_verbs() -> None:
     client.close()
 
 
-def test_a_lock_of_others_that_gives_up_says_so() -> None:
+def test_a_foreign_lock_that_times_out_raises_timed_out() -> None:
     def impatient() -> None:
         raise TimeoutError
 
-    with pytest.raises(GaveUp):
+    with pytest.raises(TimedOut):
         Adapted(lambda: False, lambda: None).acquire()
-    with pytest.raises(GaveUp):
-        Adapted(impatient, lambda: None, gives_up=(TimeoutError,)).acquire()
+    with pytest.raises(TimedOut):
+        Adapted(impatient, lambda: None, timeout_errors=(TimeoutError,)).acquire()
     with pytest.raises(TimeoutError):
         Adapted(impatient, lambda: None).acquire()
 
 
-def test_a_release_that_fails_is_not_passed_over() -> None:
+def test_a_failed_release_raises() -> None:
     lock = Adapted(lambda: True, lambda: False)
     assert lock.acquire() is True
-    with pytest.raises(RuntimeError, match="not ours"):
+    with pytest.raises(RuntimeError, match="no longer ours"):
         lock.release()

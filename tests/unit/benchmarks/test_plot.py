@@ -1,4 +1,4 @@
-"""The plot is an SVG that says what it shows."""
+"""The plot is a labelled SVG."""
 
 from __future__ import annotations
 

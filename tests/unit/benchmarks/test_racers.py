@@ -1,4 +1,4 @@
-"""Waiters write down what happens: with a lock, and with none."""
+"""Waiters record their visits, with a lock and without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import racers
 from benchmarks.contest import Contest, Diary
-from benchmarks.peers import GaveUp, Lock
+from benchmarks.peers import Lock, TimedOut
 from benchmarks.racers import Rules, Times
 
 RULES = Rules(section=0.002, most_think=0.0, window=0.1, warm_up=0.4)
@@ -28,7 +28,7 @@ class _Mutex:
 
 
 class _NoLock:
-    """Lets everybody in."""
+    """A lock that lets all in."""
 
     def acquire(self) -> bool:
         return True
@@ -65,7 +65,7 @@ def run(*locks: Lock) -> tuple[Contest, list[Diary]]:
     return Contest(times.opened_at, times.closed_at, diaries), diaries
 
 
-def test_with_a_lock_nobody_meets_anybody_in_the_section() -> None:
+def test_with_a_lock_no_visits_overlap() -> None:
     mutex = threading.Lock()
     contest, diaries = run(*(_Mutex(mutex) for _ in range(4)))
     assert sum(contest.acquisitions()) > 0
@@ -78,31 +78,31 @@ def test_with_a_lock_nobody_meets_anybody_in_the_section() -> None:
                 assert visit.released_at - visit.granted_at >= RULES.section
 
 
-def test_without_a_lock_it_is_seen() -> None:
+def test_without_a_lock_visits_overlap() -> None:
     """The negative control."""
     contest, _ = run(*(_NoLock() for _ in range(4)))
     assert contest.overlaps()
 
 
-def test_giving_up_is_written_down_and_tried_again() -> None:
-    contest, (diary,) = run(_Broken(GaveUp))
-    assert contest.gave_up() > 1
+def test_a_timeout_is_recorded_and_retried() -> None:
+    contest, (diary,) = run(_Broken(TimedOut))
+    assert contest.timeouts() > 1
     assert all(refusal.ended_at > refusal.asked_at for refusal in diary.refusals)
     assert contest.errors() == []
 
 
-def test_an_error_ends_a_waiter_and_is_told() -> None:
+def test_an_error_ends_a_waiter_and_is_reported() -> None:
     contest, (diary,) = run(_Broken(lambda: ConnectionError("gone")))
     assert contest.errors() == ["ConnectionError: gone"]
     assert not diary.visits
 
 
-def test_a_lock_without_its_servers_word_is_an_error() -> None:
+def test_a_degraded_lock_is_an_error() -> None:
     contest, _ = run(_Unconfirmed())
     assert len(contest.errors()) == 1
 
 
-def test_who_is_never_served_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_starved_waiter_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racers, "PATIENCE_SECONDS", 0.01)
     mutex = threading.Lock()
     mutex.acquire()

@@ -70,12 +70,12 @@ def test_large_numbers_and_other_units_are_readable() -> None:
         title="memory",
         measurements=(
             Measurement(contender="a", metric="entity", value=12_853.4, unit="bytes"),
-            Measurement(contender="a", metric="operations", value=15.04, unit="operations"),
+            Measurement(contender="a", metric="requests", value=15.04, unit="requests"),
         ),
     )
     text = report.section_text(Section(name="x", title="X", method="", tables=(table,)))
     head, _, row = text.splitlines()[-3:]
-    assert head.split("   ") == ["  memory", "entity bytes", "operations"]
+    assert head.split("   ") == ["  memory", "entity bytes", "requests"]
     assert row.split() == ["a", "12,853", "15.0"]
 
 
@@ -110,13 +110,13 @@ def test_bounds_counts_and_indices_are_readable() -> None:
         measurements=(
             Measurement(contender="a", metric="first", value=5000, unit="ms", at_least=True),
             Measurement(contender="a", metric="Jain", value=0.99149, unit="index"),
-            Measurement(contender="a", metric="gave up", value=3, unit="count"),
+            Measurement(contender="a", metric="timed out", value=3, unit="count"),
             Measurement(contender="a", metric="share", value=93.21, unit="percent"),
         ),
     )
     section = Section(name="x", title="X", method="", tables=(table,))
     head, _, row = report.section_text(section).splitlines()[-3:]
-    assert re.split(" {2,}", head) == ["", "fair", "first ms", "Jain", "gave up", "share %"]
+    assert re.split(" {2,}", head) == ["", "fair", "first ms", "Jain", "timed out", "share %"]
     assert re.split(" {2,}", row) == ["", "a", "> 5,000", "0.991", "3", "93.2"]
     first, second, *_ = map(json.loads, report.section_lines(section))
     assert first["at_least"] is True

@@ -12,7 +12,7 @@ from benchmarks.runner import Contender, Operation, interleave, mean, median, re
 
 
 class World:
-    """A clock in nanoseconds, and a diary."""
+    """A clock in nanoseconds, and a record."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -100,7 +100,7 @@ def test_preparations_and_the_context_are_not_timed(world: World) -> None:
 
 
 @pytest.mark.parametrize(("centre", "expected"), [(median, 10), (mean, 208)])
-def test_what_stands_for_a_round_is_a_choice(world: World, centre: object, expected: float) -> None:
+def test_the_centre_of_a_round_is_a_choice(world: World, centre: object, expected: float) -> None:
     costs = [10, 10, 10, 10, 1000]
 
     def operations(count: int) -> list[Operation]:

@@ -1,4 +1,4 @@
-"""The port does what the article says, flaws included."""
+"""The port does what the article describes, flaws included."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Memcached:
         self.asked_at.append(self.now)
         return self.items.setdefault(key, value) is value and len(self.asked_at) > self.refuse
 
-    #: How many attempts find the lock taken.
+    #: The number of attempts that find the lock taken.
     refuse = 0
 
     def delete(self, key: str, *, noreply: bool) -> bool:
@@ -49,14 +49,14 @@ def test_a_free_lock_is_taken_at_once_and_deleted() -> None:
     assert server.items == {}
 
 
-def test_a_lock_that_is_taken_is_asked_for_every_second() -> None:
+def test_a_held_lock_is_polled_every_second() -> None:
     server = _Memcached()
     server.refuse = 3
     assert _lock(server).acquire() is True
     assert server.asked_at == [0, 1, 2, 3]
 
 
-def test_it_gives_up_after_its_wait() -> None:
+def test_it_times_out_after_its_wait() -> None:
     server = _Memcached()
     server.refuse = 100
     with pytest.raises(LockTimeout):
@@ -64,7 +64,7 @@ def test_it_gives_up_after_its_wait() -> None:
     assert server.asked_at == [0, 1, 2, 3, 4, 5]
 
 
-def test_batch_lets_everybody_go_first() -> None:
+def test_batch_gives_way_to_interactive_waiters() -> None:
     server = _Memcached()
     _lock(server, batch=True).acquire()
     assert server.asked_at == [1.1]
@@ -78,12 +78,12 @@ def test_without_memcached_it_goes_on() -> None:
     lock.release()
 
 
-def test_the_delete_looks_at_no_owner() -> None:
-    """What is wrong with it is ported as well."""
+def test_the_delete_checks_no_owner() -> None:
+    """Its flaws are ported as well."""
     server = _Memcached()
     late = _lock(server)
     late.acquire()
-    server.items.clear()  # its lease ran out
+    server.items.clear()  # its lease expired
     _lock(server).acquire()
     late.release()
     assert server.items == {}

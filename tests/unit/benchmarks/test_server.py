@@ -1,4 +1,4 @@
-"""Real servers count what they were asked, and nothing else."""
+"""Real servers count the requests that they get, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_reply_of_redis_is_read_to_its_end(reply: bytes, whole: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "trips"), [(locks.SCHEME_2016, 2), ("redis-py", 2), (locks.USERLOCK, 2)]
 )
-def test_operations_are_requests(name: str, trips: int) -> None:
+def test_requests_are_counted(name: str, trips: int) -> None:
     kind = locks.KINDS[name]
     real("memcached", "memcached")
     if kind.store is Store.REDIS:
@@ -39,19 +39,19 @@ def test_operations_are_requests(name: str, trips: int) -> None:
         lock = client.lock("learner-1")
         lock.acquire()
         lock.release()
-        before = server.operations()
-        assert server.operations() == before  # to ask is free
+        before = server.requests()
+        assert server.requests() == before  # asking for the number is not counted
         for _ in range(10):
             lock.acquire()
             lock.release()
-        assert server.operations() - before == 10 * trips
+        assert server.requests() - before == 10 * trips
         client.close()
 
 
 @pytest.mark.slow
-def test_a_server_that_is_stopped_does_not_answer_and_then_does() -> None:
+def test_a_stopped_server_answers_again_after_it_continues() -> None:
     real("memcached", "memcached")
     with locks.started(Store.MEMCACHED) as server:
         with server.stopped(), pytest.raises(TimeoutError):
-            server.operations()
-        assert server.operations() == 0
+            server.requests()
+        assert server.requests() == 0

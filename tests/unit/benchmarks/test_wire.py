@@ -1,4 +1,4 @@
-"""The floor says what was overheard, and refuses what it cannot say."""
+"""The floor repeats the recording, and refuses any other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RELEASE = b"md k C7\r\n"
 
 
 class _Script:
-    """A server on one connection: each request must be as written, and is answered so."""
+    """A server on one connection: each request must be as scripted, and gets the scripted reply."""
 
     def __init__(self, *script: tuple[bytes, bytes]) -> None:
         self._script = script
@@ -39,7 +39,7 @@ class _Script:
         self._listener.close()
 
 
-def test_a_conversation_is_overheard() -> None:
+def test_a_conversation_is_recorded() -> None:
     server = _Script((ACQUIRE, b"HD c7\r\n"), (RELEASE, b"HD\r\n"))
 
     def talk(address: str) -> None:
@@ -65,8 +65,8 @@ def test_the_floor_deletes_by_the_number_it_was_given() -> None:
     assert pair.record == b"abc"
 
 
-def test_a_date_is_moved_on_so_that_it_does_not_pass() -> None:
-    """What is stored until a date that is past is not stored at all."""
+def test_an_expiry_date_is_updated() -> None:
+    """An item with an expiry date in the past is not stored at all."""
     later = b"ms k 3 T1763726465 c ME\r\nabc\r\n"
     server = _Script((later, b"HD c1\r\n"), (b"md k C1", b"HD\r\n"))
     pair = RawPair(server.address, [b"ms k 3 T1763640065 c ME\r\nabc\r\n", RELEASE])
@@ -97,7 +97,7 @@ def test_the_floor_is_no_floor_when_memcached_refuses(script: list[tuple[bytes, 
     [[], [ACQUIRE], [ACQUIRE, RELEASE, RELEASE], [RELEASE, ACQUIRE], [ACQUIRE, b"md k\r\n"]],
 )
 def test_another_protocol_than_expected_is_no_floor(requests: list[bytes]) -> None:
-    with pytest.raises(ValueError, match="not"):
+    with pytest.raises(ValueError, match=r"no longer two|not a compare-and-delete"):
         RawPair(("127.0.0.1", 1), requests)
 
 
@@ -105,7 +105,7 @@ DIGEST = b"0123456789abcdef0123456789abcdef01234567"
 
 
 class _Redis:
-    """A Redis on one connection that gives these answers, whatever it is asked."""
+    """A Redis on one connection that returns these replies to any request."""
 
     def __init__(self, *answers: bytes) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Of several changes of one object: which of them were accepted, by what was told of its puts."""
+"""Several changes of one object: the accepted ones, by the outcomes of its puts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LOST_REPLY = google_errors.ServiceUnavailable("the reply was lost")
 
 @pytest.fixture(autouse=True)
 def _context() -> Iterator[None]:
-    """For keys. Nothing is sent."""
+    """Open a context for keys. Nothing is sent."""
     with ndb.Client(project="none", credentials=AnonymousCredentials()).context():
         yield
 
 
 class _Noting:
-    """A request, and what it has noted."""
+    """A request, and its records."""
 
     def __init__(self, path: Path, guard: Guard) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class _Noting:
     def history(self) -> History:
         return read([self._path])
 
-    def told(self) -> list[Outcome]:
+    def reported(self) -> list[Outcome]:
         return [write.outcome for write in self.history().writes.values()]
 
 
@@ -88,7 +88,7 @@ def stale() -> userlock.StaleWriteError:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "reported"),
     [
         (None, None, [ACCEPTED, ACCEPTED]),
         (None, stale(), [ACCEPTED, REFUSED]),
@@ -101,14 +101,14 @@ def stale() -> userlock.StaleWriteError:
     ],
 )
 def test_a_change_is_there_if_any_put_that_carried_it_is(
-    noting: _Noting, first: Exception | None, second: Exception | None, told: list[Outcome]
+    noting: _Noting, first: Exception | None, second: Exception | None, reported: list[Outcome]
 ) -> None:
     changes = noting.changes()
     for error in (first, second):
         changes.change()
         changes.put(ends_with(error))
     changes.settle()
-    assert noting.told() == told
+    assert noting.reported() == reported
 
 
 def test_each_builds_on_the_one_before(noting: _Noting) -> None:
@@ -124,7 +124,7 @@ def test_each_builds_on_the_one_before(noting: _Noting) -> None:
     assert {write.outcome for write in writes} == {ACCEPTED}
 
 
-def test_what_a_hook_changes_is_carried_by_the_put_around_it(noting: _Noting) -> None:
+def test_a_change_in_a_hook_is_carried_by_the_surrounding_put(noting: _Noting) -> None:
     changes = noting.changes()
     changes.change()
 
@@ -133,22 +133,22 @@ def test_what_a_hook_changes_is_carried_by_the_put_around_it(noting: _Noting) ->
 
     changes.entity.before_next_put(changes.change)
     changes.put(put)
-    changes.put(put)  # the hook is done with
+    changes.put(put)  # the hook runs once
     changes.settle()
-    assert noting.told() == [ACCEPTED, ACCEPTED]
+    assert noting.reported() == [ACCEPTED, ACCEPTED]
 
 
-def test_what_was_never_put_is_not_there(noting: _Noting) -> None:
+def test_a_change_that_was_never_put_has_not_landed(noting: _Noting) -> None:
     changes = noting.changes()
     changes.change()
     changes.put(ends_with(None))
     changes.change()
     assert not changes.landed
     changes.settle()
-    assert noting.told() == [ACCEPTED, REFUSED]
+    assert noting.reported() == [ACCEPTED, REFUSED]
 
 
-def test_an_error_that_may_not_come_is_raised(noting: _Noting) -> None:
+def test_an_unexpected_error_is_raised(noting: _Noting) -> None:
     changes = noting.changes()
     changes.change()
     changes.put(ends_with(ZeroDivisionError()))
@@ -157,8 +157,8 @@ def test_an_error_that_may_not_come_is_raised(noting: _Noting) -> None:
 
 
 @pytest.mark.parametrize("guard", Guard)
-def test_what_must_be_refused(noting: _Noting, guard: Guard) -> None:
-    """Here no lock is held."""
+def test_forbidden_writes_are_refused(noting: _Noting, guard: Guard) -> None:
+    """No lock is held here."""
     noting.request.write("ann/c0", None)
     noting.request.write(None, None)
     noting.request.write("ann/c0", None, suppressed=True)

@@ -1,4 +1,4 @@
-"""A process of the trial that does not end as it should is found."""
+"""A process of the chaos run with a wrong end is found."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def ended(code: str, *, patience: float = 30.0) -> tuple[Kind, str] | None:
         return how_it_ended(child, patience)
 
 
-def test_one_that_ends_by_itself() -> None:
+def test_a_process_that_ends_by_itself() -> None:
     assert ended("") is None
 
 
-def test_one_that_never_ends() -> None:
-    assert ended(_WAITS, patience=0.0) == (Kind.STUCK, "it stood at")
+def test_a_process_that_never_ends() -> None:
+    assert ended(_WAITS, patience=0.0) == (Kind.STUCK, "stuck at")
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])
-def test_one_that_ends_with_an_error(code: str) -> None:
+def test_a_process_that_ends_with_an_error(code: str) -> None:
     found = ended(code)
     assert found is not None
     assert found[0] is Kind.CRASHED

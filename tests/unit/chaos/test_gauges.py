@@ -1,4 +1,4 @@
-"""What a process uses is seen: threads, connections, files, memory."""
+"""The resource usage of a process is measured: threads, connections, files, memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_files(tmp_path: Path) -> None:
 def test_objects_and_memory() -> None:
     before = gauged((), objects=True)
     kept = [object() for _ in range(200_000)]
-    kept_bytes = bytearray(b"x") * (32 << 20)  # written to, so it is there
+    kept_bytes = bytearray(b"x") * (32 << 20)  # written to, so it is resident
     after = gauged((), objects=True)
     assert after["objects"] - before["objects"] > 150_000
     assert after["resident"] - before["resident"] > 16 << 20

@@ -1,4 +1,4 @@
-"""What goes wrong in a trial comes of its seed."""
+"""The faults of a chaos run follow from its seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_same_for_the_same_seed(harm: Harm) -> None:
     assert first("1", harm) != first("2", harm)
 
 
-def test_all_that_there_is() -> None:
+def test_all_kinds_occur() -> None:
     done = {harm: first("1", harm) for harm in Harm}
     assert {deed.what for harm in Harm for deed in done[harm]} == {
         *LOSSES,
@@ -37,6 +37,6 @@ def test_all_that_there_is() -> None:
 
 
 @pytest.mark.parametrize("harm", Harm)
-def test_how_often(harm: Harm) -> None:
+def test_the_frequency(harm: Harm) -> None:
     least, most = harm.value
     assert all(least <= deed.pause <= most for deed in first("1", harm))

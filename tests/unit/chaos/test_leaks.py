@@ -1,4 +1,4 @@
-"""The checker of what processes use."""
+"""The checker of processes' resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def gauge(when: str, **facts: int) -> dict[str, Any]:
     } | facts
 
 
-def test_what_is_given_back() -> None:
+def test_released_resources_are_no_leak() -> None:
     used = [gauge("before"), gauge("warm", connections=20, threads=9, files=40), gauge("after")]
     assert list(leaks(used)) == []
 
@@ -39,7 +39,7 @@ def test_what_is_given_back() -> None:
         ("after", {"objects": 200_000}),
     ],
 )
-def test_what_is_not(when: str, facts: dict[str, int]) -> None:
+def test_kept_resources_are_a_leak(when: str, facts: dict[str, int]) -> None:
     (finding,) = leaks([gauge("warm"), gauge(when, **facts)])
     assert (finding.kind, finding.about) == (Kind.LEAK, "p")
 

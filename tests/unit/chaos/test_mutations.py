@@ -1,4 +1,4 @@
-"""The negative controls take out what is there: the library's own names change now and then."""
+"""The negative controls replace existing names: the library's own names change now and then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _put_back() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mutation", Mutation)
-def test_it_can_be_taken_out(mutation: Mutation) -> None:
+def test_a_rule_can_be_disabled(mutation: Mutation) -> None:
     apply(mutation)
 
 
@@ -28,7 +28,7 @@ def test_it_can_be_taken_out(mutation: Mutation) -> None:
     ("mutation", "name", "value"),
     [(Mutation.TICKETS, "base_version", 0), (Mutation.INSERTS, "must_be_new", False)],
 )
-def test_what_a_ticket_says_then(mutation: Mutation, name: str, value: object) -> None:
+def test_tickets_without_fencing(mutation: Mutation, name: str, value: object) -> None:
     assert name in Write.__annotations__
     apply(mutation)
     one = object.__new__(PutTicket)
@@ -36,7 +36,7 @@ def test_what_a_ticket_says_then(mutation: Mutation, name: str, value: object) -
     assert getattr(one, name) == value
 
 
-def test_commits_have_no_plan_then() -> None:
+def test_commits_have_no_plan_without_fencing() -> None:
     assert callable(_Commit.future)
     apply(Mutation.GATE)
     request = mock.Mock(mutations=[], spec=["mutations"])

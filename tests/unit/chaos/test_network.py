@@ -1,4 +1,4 @@
-"""The bad network of the trial does what it says."""
+"""The bad network of the chaos run behaves as configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.network import Network, Trouble, Weather
 
 
 class _Echo:
-    """Says again what it is told, and remembers it."""
+    """A server that returns its input, and records it."""
 
     def __init__(self) -> None:
         self.heard: list[bytes] = []
@@ -39,7 +39,7 @@ class _Echo:
                 connection.sendall(data)
 
     def close(self) -> None:
-        """Nobody listens any more. Safe to repeat."""
+        """Stop listening. Repeated calls are allowed."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -72,7 +72,7 @@ def test_late(network: Network, client: socket.socket) -> None:
         client.sendall(b"late")
         assert client.recv(1024) == b"late"
     assert network.hit == {Trouble.LATE: 2}
-    assert time.monotonic() - began >= 0.2  # there and back
+    assert time.monotonic() - began >= 0.2  # both ways
 
 
 @pytest.mark.parametrize("trouble", [Trouble.CUT, Trouble.CUT_AFTER])
@@ -116,7 +116,7 @@ def test_only_a_share_is_hit(network: Network, client: socket.socket) -> None:
     assert network.hit.total() == 0
 
 
-def test_a_server_that_is_gone(echo: _Echo, network: Network) -> None:
+def test_a_dead_server(echo: _Echo, network: Network) -> None:
     echo.close()
     with socket.create_connection((LOOPBACK, network.port), timeout=10) as client:
         assert client.recv(1024) == b""

@@ -1,4 +1,4 @@
-"""The notes of several processes, and the programs that they run."""
+"""The records of several processes, and the programs that they run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos.programs import MIXES, VARIANTS, Accident, Guard, Operation, Re
 from tests.chaos.record import Outcome, Recorder, Write
 
 
-def test_writes_are_read_as_they_were_noted(tmp_path: Path) -> None:
+def test_writes_are_read_as_they_were_recorded(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "notes")
     recorder.about_to(Write("1", "o", "e", None, token="t1"))
     recorder.about_to(Write("2", "o", None, "1", deletes=True, together="t"))
@@ -20,12 +20,12 @@ def test_writes_are_read_as_they_were_noted(tmp_path: Path) -> None:
     first, second = read([tmp_path / "notes"]).writes.values()
     assert (first.entity, first.token, first.outcome) == ("e", "t1", Outcome.ACCEPTED)
     assert (second.deletes, second.together, second.outcome) == (True, "t", Outcome.UNKNOWN)
-    assert first.told is not None
-    assert first.made <= second.made <= first.told
-    assert second.told is None
+    assert first.reported is not None
+    assert first.made <= second.made <= first.reported
+    assert second.reported is None
 
 
-def test_a_process_that_is_killed_leaves_what_it_knew(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_its_records(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     recorder = Recorder(path)
     recorder.about_to(Write("1", "o", "e", None))
@@ -39,32 +39,32 @@ def test_a_process_that_is_killed_leaves_what_it_knew(tmp_path: Path) -> None:
 
 def test_the_life_of_a_lease(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "notes")
-    told = {"overslept": 0.0, "excused": False}
-    recorder.note("asks", id="p/1", lock_id="ann", who="p", batch=True, timeout=3.0)
-    recorder.note("stands", id="p/1")
-    recorder.note("granted", id="p/1", token="t", deadline=5.0, degraded=True, **told)
+    reported = {"overslept": 0.0, "excused": False}
+    recorder.note("asked", id="p/1", lock_id="ann", who="p", batch=True, timeout=3.0)
+    recorder.note("queued", id="p/1")
+    recorder.note("granted", id="p/1", token="t", deadline=5.0, degraded=True, **reported)
     recorder.note("confirmed", token="t", deadline=6.0)
     recorder.note("extended", token="t", deadline=7.0)
     recorder.note("releasing", token="t")
     recorder.note("confirmed", token="t", deadline=9.0)  # too late
     recorder.note("releasing", token="t")
-    recorder.note("asks", id="p/2", lock_id="ann", who="p", batch=True, timeout=3.0)
-    recorder.note("gave up", id="p/2", error="LockTimeout", **told)
+    recorder.note("asked", id="p/2", lock_id="ann", who="p", batch=True, timeout=3.0)
+    recorder.note("failed", id="p/2", error="LockTimeout", **reported)
     recorder.close()
     history = read([tmp_path / "notes"])
     lease, other = history.attempts.values()
-    assert lease.stood is not None
+    assert lease.queued is not None
     assert lease.granted is not None
     assert lease.confirmed is not None
     assert lease.released is not None
-    assert lease.began < lease.stood < lease.granted < lease.confirmed < lease.released
+    assert lease.began < lease.queued < lease.granted < lease.confirmed < lease.released
     assert (lease.held_from, lease.deadline) == (lease.confirmed, 7.0)
     assert lease.held_until == min(lease.released, 7.0)
     assert (other.granted, other.error) == (None, "LockTimeout")
     assert list(history.tenures) == ["t"]
 
 
-def test_what_goes_on_has_a_beginning_and_an_end(tmp_path: Path) -> None:
+def test_spans_have_a_beginning_and_an_end(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "notes")
     with recorder.span("broken", lock="ann"):
         recorder.note("late", kind="broken", lock="ann", lasts=5.0)
@@ -79,14 +79,14 @@ def test_what_goes_on_has_a_beginning_and_an_end(tmp_path: Path) -> None:
     assert (killed.who, killed.ended) == ("p", math.inf)
 
 
-def test_what_was_met(tmp_path: Path) -> None:
+def test_effects_of_faults(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "notes")
     recorder.note("met", kind="packets late", count=3)
     recorder.close()
     assert read([tmp_path / "notes"]).met == {"packets late": 3}
 
 
-def operations(seed: str, performer: str, mix: str = "people") -> list[Operation]:
+def operations(seed: str, performer: str, mix: str = "interactive") -> list[Operation]:
     return list(itertools.islice(program(seed, performer, MIXES[mix]), 2000))
 
 
@@ -97,7 +97,7 @@ def test_a_program_is_the_same_for_the_same_seed() -> None:
     assert {each.name for each in first}.isdisjoint(each.name for each in second)
 
 
-def test_programs_have_all_that_there_is() -> None:
+def test_programs_use_all_kinds() -> None:
     made = operations("1", "p.0") + operations("1", "b.0", "batch")
     made += operations("1", "c.0", "beyond their leases")
     assert {each.way for each in made} == set(Way)

@@ -1,4 +1,4 @@
-"""The report of a trial adds up its rounds."""
+"""The report of a run adds up its rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOST = Finding(Kind.LOST, "w1", "of e")
 
 def result(*findings: Finding, latest: float = 0.0) -> Result:
     history = History(spans=[Span("process stopped", 1.0, 3.0, who="p")])
-    figures = {"operations": 5, "longest told after its time-out, s": latest}
+    figures = {"operations": 5, "longest delay after a timeout, s": latest}
     verdict = Verdict(list(findings), Counter(flushed=1), figures, Counter({"packets late": 2}))
     return Result(history, verdict, [], seconds=60.0)
 
@@ -27,12 +27,12 @@ def test_rounds_are_added_up() -> None:
     facts = report.facts()
     assert (facts["rounds"], facts["hours"]) == (2, 0.033)
     assert facts["figures"]["operations"] == 10
-    assert facts["figures"]["longest told after its time-out, s"] == 0.5
-    assert facts["figures"]["processes stood still, s"] == 4.0
+    assert facts["figures"]["longest delay after a timeout, s"] == 0.5
+    assert facts["figures"]["processes stopped, s"] == 4.0
     assert facts["faults"] == {"process stopped": 2}
-    assert facts["what they met"] == {"packets late": 4}
-    assert facts["overlaps that may be"] == {"flushed": 2}
-    assert "nothing is wrong" in report.markdown()
+    assert facts["effects of the faults"] == {"packets late": 4}
+    assert facts["legitimate overlaps"] == {"flushed": 2}
+    assert "no findings" in report.markdown()
 
 
 def test_a_finding_names_its_round() -> None:

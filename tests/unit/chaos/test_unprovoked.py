@@ -1,4 +1,4 @@
-"""Leases without the store's word are counted where the store was well."""
+"""Degraded leases are counted if there was no fault of the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.chaos.history import Asked, Span
 from tests.chaos.verdict import unprovoked
 
 ASKED = Asked("ann", "p1", False, 10.0, 5.0, granted=10.1, degraded=True)
-REFUSED = Asked("ann", "p1", False, 10.0, 5.0, gave_up=10.1, error="LockServiceUnavailable")
+REFUSED = Asked("ann", "p1", False, 10.0, 5.0, failed=10.1, error="LockServiceUnavailable")
 
 
 @pytest.mark.parametrize("asked", [ASKED, REFUSED])
@@ -27,7 +27,7 @@ def test_a_fault_is_a_reason(asked: Asked, fault: Span, count: int) -> None:
     assert unprovoked([asked], [fault]) == count
 
 
-def test_who_had_the_stores_word_needs_none() -> None:
+def test_a_confirmed_lease_needs_no_reason() -> None:
     granted = Asked("ann", "p1", False, 10.0, 5.0, granted=10.1)
-    refused = Asked("ann", "p1", False, 10.0, 5.0, gave_up=15.0, error="LockTimeout")
+    refused = Asked("ann", "p1", False, 10.0, 5.0, failed=15.0, error="LockTimeout")
     assert unprovoked([granted, refused], []) == 0

@@ -1,4 +1,4 @@
-"""The wall clock of a process is wrong as the trial says, and no other clock is."""
+"""The wall clock of a process is wrong as configured, and no other clock is."""
 
 from __future__ import annotations
 

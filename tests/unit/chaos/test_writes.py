@@ -1,4 +1,4 @@
-"""The checker of writes finds what it is there to find, and nothing else."""
+"""The checker of writes finds errors, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def put(
         before,
         together=together,
         outcome=outcome,
-        told=None if outcome is UNKNOWN else 1.0,
+        reported=None if outcome is UNKNOWN else 1.0,
     )
 
 
@@ -44,7 +44,7 @@ def entry(name: str, outcome: Outcome = ACCEPTED, together: str | None = None) -
 def found(
     writes: Sequence[Write], stored: Stored | None = None, single: Sequence[str] = ()
 ) -> dict[Kind, list[str]]:
-    """What the checker finds, by kind; one entity `e`."""
+    """Return the findings by kind; there is one entity `e`."""
     return by_kind(check(writes, {} if stored is None else {"e": stored}, single).findings)
 
 
@@ -64,35 +64,35 @@ THREE = (put("a", None), put("b", "a"), put("c", "b"))
     [
         ([], None),
         (THREE, Stored("c", 3)),
-        # What was refused is not there.
+        # A refused write has not landed.
         ([*THREE, put("x", "b", REFUSED)], Stored("c", 3)),
-        # What is unknown is there, or not, and what came after it builds on it.
+        # An unknown write has landed, or not, and its successor builds on it.
         ([*THREE, put("d", "c", UNKNOWN)], Stored("d", 4)),
         ([*THREE, put("d", "c", UNKNOWN)], Stored("c", 3)),
         ([*THREE, put("d", "c", UNKNOWN), put("f", "d")], Stored("f", 5)),
         ([*THREE, put("d", "c", UNKNOWN), put("f", "c")], Stored("f", 4)),
         ([put("a", None, UNKNOWN)], None),
-        # It is deleted, and made anew.
+        # The entity is deleted, and created again.
         ([*THREE, delete("d", "c")], None),
         ([*THREE, delete("d", "c"), put("f", None)], Stored("f", 1)),
         ([*THREE, delete("d", "c", REFUSED)], Stored("c", 3)),
         ([*THREE, delete("d", "c"), delete("e", "c")], None),
-        # Nobody knows whether it was deleted. It was.
+        # The deletion is unknown. It has landed.
         ([*THREE, delete("d", "c", UNKNOWN)], None),
         ([*THREE, delete("d", "c", UNKNOWN), put("f", None)], Stored("f", 1)),
         ([*THREE, put("u", "c", UNKNOWN), delete("d", "u", UNKNOWN)], None),
-        # It was not.
+        # It has not.
         ([*THREE, delete("d", "c", UNKNOWN)], Stored("c", 3)),
         ([*THREE, delete("d", "b", UNKNOWN)], Stored("c", 3)),
     ],
 )
-def test_what_adds_up(writes: Sequence[Write], stored: Stored | None) -> None:
+def test_consistent_histories(writes: Sequence[Write], stored: Stored | None) -> None:
     assert found(writes, stored) == {}
 
 
 class TestLostUpdates:
     def test_the_last_one_overwritten(self) -> None:
-        """Both have read a; c was put over b."""
+        """Both have read a; c overwrote b."""
         writes = [put("a", None), put("b", "a"), put("c", "a")]
         assert found(writes, Stored("c", 2)) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
 
@@ -100,87 +100,87 @@ class TestLostUpdates:
         writes = [*THREE, put("x", "a")]
         assert found(writes, Stored("x", 2)) == {Kind.LOST: ["b", "c"], Kind.FORKED: ["a"]}
 
-    def test_by_one_that_nobody_knows_of(self) -> None:
+    def test_overwritten_by_an_unknown_write(self) -> None:
         writes = [*THREE, put("x", "b", UNKNOWN)]
         assert found(writes, Stored("x", 3)) == {Kind.LOST: ["c"], Kind.FORKED: ["b"]}
 
     def test_an_old_state_came_back(self) -> None:
-        """A request that was sent again landed after others had written."""
+        """A retried request landed after other writes."""
         assert found(THREE, Stored("b", 2)) == {Kind.LOST: ["c"]}
 
-    def test_gone_altogether(self) -> None:
+    def test_a_missing_entity(self) -> None:
         assert found(THREE) == {Kind.LOST: ["a", "b", "c"]}
 
     def test_of_two_creations_one(self) -> None:
         writes = [put("a", None), put("x", None)]
         assert found(writes, Stored("x", 1)) == {Kind.LOST: ["a"]}
 
-    def test_by_a_deletion_of_what_was_not_read(self) -> None:
+    def test_deleted_without_having_been_read(self) -> None:
         writes = [*THREE, delete("d", "b")]
         assert found(writes) == {Kind.LOST: ["c"], Kind.FORKED: ["b"]}
 
     def test_a_deletion(self) -> None:
-        """Somebody who had read it before has put it back."""
+        """A client that had read it before has put it back."""
         writes = [put("a", None), delete("d", "a"), put("b", "a")]
         assert found(writes, Stored("b", 2)) == {Kind.FORKED: ["a"]}
 
-    @pytest.mark.parametrize(("told", "wrong"), [(None, False), (3.0, False), (1.0, True)])
-    def test_a_creation_that_was_deleted_while_it_was_sent_again(
-        self, told: float | None, wrong: bool
+    @pytest.mark.parametrize(("reported", "wrong"), [(None, False), (3.0, False), (1.0, True)])
+    def test_a_creation_that_was_deleted_during_its_retry(
+        self, reported: float | None, wrong: bool
     ) -> None:
         created = put("a", None)
-        created.told = told
+        created.reported = reported
         writes = [created, put("b", "a"), delete("d", "b"), put("x", "a")]
         assert (found(writes, Stored("x", 2)) != {}) == wrong
 
-    @pytest.mark.parametrize(("told", "wrong"), [(None, False), (3.0, False), (1.0, True)])
-    def test_a_deletion_that_came_when_all_was_gone(self, told: float | None, wrong: bool) -> None:
+    @pytest.mark.parametrize(("reported", "wrong"), [(None, False), (3.0, False), (1.0, True)])
+    def test_a_late_deletion_of_a_missing_entity(self, reported: float | None, wrong: bool) -> None:
         """It was to delete a, which was b by then, and deleted."""
         late = delete("late", "a")
-        late.told = told
+        late.reported = reported
         writes = [put("a", None), put("b", "a"), delete("d", "b"), late]
         assert found(writes) == ({Kind.FORKED: ["a"]} if wrong else {})
 
-    def test_nobody_need_know_that_all_was_gone(self) -> None:
-        """b was deleted, or was not, by a deletion whose reply was lost; a new one was made."""
+    def test_an_unknown_deletion_of_a_missing_entity(self) -> None:
+        """b was deleted, or not, by a deletion with a lost reply; a new one was created."""
         late = delete("late", "a")
-        late.told = 3.0
+        late.reported = 3.0
         gone = [put("a", None), put("b", "a"), delete("d", "b", UNKNOWN), late]
         assert found(gone) == {}
         assert found([*gone, put("x", None)], Stored("x", 1)) == {}
-        # Not so where it is known that it was not.
+        # Not if the deletion is known to have failed.
         assert found([*gone, put("c", "b")], Stored("c", 3)) == {Kind.FORKED: ["a"]}
 
     def test_a_deletion_that_came_before_it_was_gone(self) -> None:
         writes = [put("a", None), put("b", "a"), delete("d", "a"), delete("late", "a")]
         assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
 
-    def test_a_deletion_that_nobody_has_put_anything_over(self) -> None:
+    def test_a_deletion_without_a_later_put(self) -> None:
         writes = [*THREE, delete("d", "c")]
         assert found(writes, Stored("c", 3)) == {Kind.LOST: ["d"]}
 
-    def test_a_deletion_after_a_put_of_its_own_that_was_refused(self) -> None:
-        """It is of what was read before that put; whatever else was there must have stayed."""
+    def test_a_deletion_after_its_own_refused_put(self) -> None:
+        """It deletes the state that was read before that put; any other state must have stayed."""
         refused, deleted = put("x", "a", REFUSED, operation="o"), delete("d", "x")
         deleted.operation = "o"
         assert found([put("a", None), refused, deleted]) == {}
         writes = [put("a", None), put("b", "a"), refused, deleted]
         assert found(writes) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
 
-    def test_a_creation_with_two_changes_that_was_deleted_before_it_was_told(self) -> None:
-        """Two puts of one new object at once: the creation is sent again with both changes."""
+    def test_a_creation_with_two_changes_that_was_deleted_before_its_report(self) -> None:
+        """Two puts of one new object at once: the creation is retried with both changes."""
         first, second = put("a", None, operation="o"), put("b", "a", operation="o")
         deleted = delete("d", "b")
-        deleted.made, first.told, second.made = 2.0, 3.0, 1.0
+        deleted.made, first.reported, second.made = 2.0, 3.0, 1.0
         writes = [first, second, deleted, put("x", "b")]
         assert found(writes, Stored("x", 3)) == {}
-        second.made = 4.0  # after the creation had been told
+        second.made = 4.0  # after the creation had been reported
         assert found(writes, Stored("x", 3)) == {Kind.FORKED: ["b"]}
         second.made, second.operation = 1.0, "another"
         assert found(writes, Stored("x", 3)) == {Kind.FORKED: ["b"]}
 
-    def test_a_deletion_after_a_put_of_its_own_that_is_in_doubt(self) -> None:
-        """The put was refused, though nobody could tell; then somebody else deleted the entity."""
+    def test_a_deletion_after_its_own_put_in_doubt(self) -> None:
+        """The put was refused, but unknown; then another client deleted the entity."""
         in_doubt, deleted = put("x", "a", UNKNOWN, operation="o"), delete("d", "x")
         deleted.operation = "o"
         writes = [put("a", None), put("b", "a"), delete("e", "b"), in_doubt, deleted]
@@ -188,7 +188,7 @@ class TestLostUpdates:
         assert found([put("a", None), in_doubt, deleted]) == {}
         assert found([*writes[:2], in_doubt, deleted]) == {Kind.LOST: ["b"], Kind.FORKED: ["a"]}
 
-    def test_a_deletion_of_what_was_refused_to_somebody_else(self) -> None:
+    def test_a_deletion_of_a_refused_write(self) -> None:
         writes = [put("a", None), put("x", "a", REFUSED), delete("d", "x")]
         assert found(writes) == {Kind.PHANTOM: ["x"]}
 
@@ -205,15 +205,15 @@ class TestLostUpdates:
 
 
 class TestPhantoms:
-    def test_what_was_refused_is_there(self) -> None:
+    def test_a_refused_write_has_landed(self) -> None:
         writes = [*THREE, put("x", "c", REFUSED)]
         assert found(writes, Stored("x", 4)) == {Kind.PHANTOM: ["x"]}
 
-    def test_what_was_refused_is_built_on(self) -> None:
+    def test_a_refused_write_has_a_successor(self) -> None:
         writes = [put("a", None, REFUSED), put("b", "a")]
         assert found(writes, Stored("b", 2)) == {Kind.PHANTOM: ["a"]}
 
-    def test_what_nobody_made(self) -> None:
+    def test_a_stored_write_that_was_never_made(self) -> None:
         assert found(THREE, Stored("z", 1))[Kind.PHANTOM] == ["z"]
         assert found([], Stored("z", 1)) == {Kind.PHANTOM: ["z"]}
 
@@ -223,16 +223,16 @@ class TestPhantoms:
 
 
 class TestUnchecked:
-    """Made where it must be refused."""
+    """Writes that must be refused."""
 
     @pytest.mark.parametrize("outcome", Outcome)
-    def test_what_is_there(self, outcome: Outcome) -> None:
+    def test_a_landed_unchecked_write(self, outcome: Outcome) -> None:
         write = put("x", "c", outcome)
         write.forbidden = True
         assert found([*THREE, write], Stored("x", 4))[Kind.UNCHECKED] == ["x"]
 
     @pytest.mark.parametrize("outcome", Outcome)
-    def test_what_is_not(self, outcome: Outcome) -> None:
+    def test_kept_resources_are_a_leak(self, outcome: Outcome) -> None:
         write = entry("x", outcome)
         write.forbidden = True
         assert (Kind.UNCHECKED in found([write])) == (outcome is ACCEPTED)
@@ -243,19 +243,19 @@ class TestTwice:
         assert found([entry("a"), entry("b")], single=["a", "b", "a"]) == {Kind.TWICE: ["a"]}
         assert found([entry("a", UNKNOWN)], single=["a", "a"]) == {Kind.TWICE: ["a"]}
 
-    def test_a_transaction_that_was_run_again_after_it_had_landed(self) -> None:
+    def test_a_transaction_that_was_retried_after_it_had_landed(self) -> None:
         writes = [
             put("a", None, REFUSED, together="1", operation="o"),
             put("b", "a", together="2", operation="o"),
         ]
         assert found(writes, Stored("b", 2)) == {Kind.PHANTOM: ["a"], Kind.TWICE: ["o"]}
 
-    def test_what_counts_twice(self) -> None:
+    def test_duplicate_writes(self) -> None:
         assert found(THREE, Stored("c", 4)) == {Kind.MISCOUNTED: ["c"]}
 
 
 class TestTransactions:
-    """One that is unknown has landed as a whole, or not at all."""
+    """An unknown transaction has landed as a whole, or not at all."""
 
     WRITES = (
         put("a", None),
@@ -283,12 +283,12 @@ class TestTransactions:
         assert self.findings(whole) == {Kind.TORN: ["a2"]}
 
 
-def test_it_says_what_it_has_found() -> None:
+def test_a_finding_is_described() -> None:
     (finding,) = check([put("a", None)], {}, []).findings
-    assert str(finding) == "accepted, and lost: a (of e, by of a)"
+    assert str(finding) == "accepted but lost: a (of e, by of a)"
 
 
-def test_what_became_of_those_in_doubt() -> None:
+def test_the_fate_of_unknown_writes() -> None:
     writes = [
         *THREE,
         put("landed", "c", UNKNOWN),

@@ -1,4 +1,4 @@
-"""A terminal on an empty store in memory."""
+"""Provide a terminal on an empty store in memory."""
 
 from __future__ import annotations
 

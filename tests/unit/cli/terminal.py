@@ -1,4 +1,4 @@
-"""The command line with a terminal, a clock and a lock service in the test's hands."""
+"""Run the command line on a terminal, a clock and a lock service that the test controls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORE = "memory://"
 
 
 class Text(io.StringIO):
-    """A stream that may be a terminal, and may have somebody type into it."""
+    """A stream that may be a terminal, with text that is typed."""
 
     def __init__(
         self, text: str = "", *, tty: bool = False, first: Callable[[], object] = lambda: None
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The one JSON document that it wrote."""
+        """Return the only JSON document of the output."""
         assert self.out.count("\n") == 1
         assert self.out.endswith("\n")
         found: dict[str, Any] = json.loads(self.out, parse_constant=_no_json)
@@ -81,13 +81,13 @@ class Terminal:
         tty: bool = False,
         while_asked: Callable[[], object] = lambda: None,
     ) -> Outcome:
-        """Carry out one command.
+        """Run one command.
 
         Args:
-            arguments: after the program's name.
-            typed: what somebody types; None: standard input is no terminal.
-            tty: standard output is a terminal.
-            while_asked: what happens while somebody thinks.
+            arguments: the arguments after the program's name.
+            typed: the text that is typed; None: standard input is no terminal.
+            tty: whether standard output is a terminal.
+            while_asked: an action that runs before the typed text is read.
         """
         stdin = Text(typed or "", tty=typed is not None, first=while_asked)
         stdout, stderr = Text(tty=tty), Text()
@@ -98,7 +98,7 @@ class Terminal:
     # --- the scene --------------------------------------------------------------------------
 
     def hold(self, lock_id: str, request: str = "POST /answers", process: str = "") -> Lease:
-        """Somebody has the lock: this process, or one that is named."""
+        """Take the lock, as this process or as another one."""
         label = process or process_label()
         with mock.patch.object(service_module, "process_label", return_value=label):
             return self.service.acquire(lock_id, wait_timeout=0, request=request)
@@ -111,7 +111,7 @@ class Terminal:
         priority: str = "interactive",
         process: str = "",
     ) -> None:
-        """Somebody stands in line, since now."""
+        """Add a waiter to the queue, waiting from now on."""
         label = process or f"web-{token}/7"
         holder = Holder(token, priority, self.clock.wall(), 60.0, label, request)
         assert self.store.append(lock_id, joining(holder)) is not None

@@ -1,4 +1,4 @@
-"""`userlock baseline`: put sites from reports and logs, and the file of those that are known."""
+"""Test `userlock baseline`: put sites from reports and logs, and the file of known sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CREATE = "app/learners.py::create CreatedWithoutLock Learner"
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: a project with three files."""
+    """Change to a project with three files."""
     for name in ("points", "badges", "learners"):
         path = tmp_path / "app" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def record(line: str, folder: str = "/srv/", **more: Any) -> dict[str, Any]:
-    """What a log has of a site: in production, the project lies elsewhere."""
+    """Return the log record of a site. In production the project is in another folder."""
     put, violation, kind = line.split()
     file, function = put.split("::")
     read = {"file": f"{folder}app/learners.py", "line": 23, "function": "load"}
@@ -61,7 +61,7 @@ class TestWrite:
         )
         assert known() == [CREATE, FINISH]
 
-    def test_anew_each_time(self, terminal: Terminal) -> None:
+    def test_the_file_is_replaced(self, terminal: Terminal) -> None:
         terminal.run("baseline", "write", log("a.jsonl", record(FINISH), record(CREATE)))
         done = terminal.run(
             "--json", "baseline", "write", log("b.jsonl", record(CREATE), record(AWARD))
@@ -75,7 +75,7 @@ class TestWrite:
         }
         assert known() == [AWARD, CREATE]
 
-    def test_or_more_of_it(self, terminal: Terminal) -> None:
+    def test_add_keeps_the_other_lines(self, terminal: Terminal) -> None:
         terminal.run("baseline", "write", log("a.jsonl", record(FINISH)))
         done = terminal.run("baseline", "write", "--add", log("b.jsonl", record(AWARD)))
         assert "2 put sites; 1 added, 0 removed" in done.out
@@ -158,7 +158,7 @@ class TestLogs:
         entries = [{"jsonPayload": record(FINISH)}, {"textPayload": "x"}, {"jsonPayload": None}]
         assert self.seen(terminal, json.dumps(entries, indent=2)) == [FINISH]
 
-    def test_with_what_an_extra_formatter_adds(self, terminal: Terminal) -> None:
+    def test_with_the_fields_of_a_formatter(self, terminal: Terminal) -> None:
         facts = {"userlock_site": record(FINISH)["userlock_site"]}
         assert self.seen(terminal, {"extra": {**facts, "json_fields": facts}}) == [FINISH]
 
@@ -185,7 +185,7 @@ class TestLogs:
         assert terminal.run("baseline", "write", name, "--root", "app").code == 0
         assert known() == ["points.py::finish PutWithoutLock Learner"]
 
-    def test_what_makes_no_sense_is_told_and_left_out(self, terminal: Terminal) -> None:
+    def test_unreadable_records_are_counted(self, terminal: Terminal) -> None:
         lines: list[Any] = [
             record(FINISH),
             '{"userlock_site": {"kind": 7}}',
@@ -193,10 +193,10 @@ class TestLogs:
         ]
         done = terminal.run("baseline", "write", log("a.jsonl", *lines))
         assert done.code == 0
-        assert "2 records of put sites left out, which nobody can read" in done.err
+        assert "2 unreadable records of put sites left out" in done.err
         assert known() == [FINISH]
 
-    def test_what_happens_to_a_place_is_no_mistake_of_it(self, terminal: Terminal) -> None:
+    def test_a_lost_lease_is_no_mistake_of_the_code(self, terminal: Terminal) -> None:
         lost = FINISH.replace("PutWithoutLock", "LeaseWasLost")
         over = FINISH.replace("PutWithoutLock", "LeaseRanOut")
         assert self.seen(terminal, record(lost), record(FINISH), record(over)) == [FINISH]
@@ -204,10 +204,10 @@ class TestLogs:
     def test_nothing_in_it(self, terminal: Terminal) -> None:
         done = terminal.run("baseline", "write", log("a.jsonl", "plain text"))
         assert done.code == 0
-        assert "no put site in what was read" in done.err
+        assert "no put site in the logs" in done.err
         assert known() == []
 
-    def test_nothing_that_a_terminal_would_act_on(self, terminal: Terminal) -> None:
+    def test_nothing_harms_the_terminal(self, terminal: Terminal) -> None:
         nasty = record(FINISH)
         nasty["userlock_site"]["put"]["file"] = "/srv/\x1b[2Japp.py"
         Path("userlock-baseline.txt").write_text("")
@@ -217,19 +217,19 @@ class TestLogs:
 
 
 class TestUsage:
-    def test_a_log_that_is_not_there(self, terminal: Terminal) -> None:
+    def test_a_missing_log(self, terminal: Terminal) -> None:
         done = terminal.run("baseline", "write", "nowhere.jsonl")
         assert (done.code, done.err) == (
             2,
             "userlock baseline: nowhere.jsonl: No such file or directory\n",
         )
 
-    def test_a_baseline_that_is_not_there(self, terminal: Terminal) -> None:
+    def test_a_missing_baseline(self, terminal: Terminal) -> None:
         done = terminal.run("baseline", "check", log("a.jsonl", record(FINISH)))
         assert done.code == 2
-        assert "there is no userlock-baseline.txt: make it with" in done.err
+        assert "there is no baseline userlock-baseline.txt. To fix it:" in done.err
 
-    def test_a_baseline_that_is_none(self, terminal: Terminal) -> None:
+    def test_an_invalid_baseline(self, terminal: Terminal) -> None:
         Path("userlock-baseline.txt").write_text(">>>>>>> other\n")
         done = terminal.run("baseline", "check", log("a.jsonl", record(FINISH)), "--json")
         assert done.code == 2
@@ -238,13 +238,13 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (["check", "a", "--add"], "--add goes with write"),
-            (["write", "a", "--strict"], "--strict goes with check"),
+            (["check", "a", "--add"], "--add is an option of write"),
+            (["write", "a", "--strict"], "--strict is an option of check"),
             (["wrote", "a"], "there is no 'wrote'; did you mean write?"),
             (["write"], "the following arguments are required: LOG"),
         ],
     )
-    def test_what_makes_no_sense(
+    def test_wrong_options(
         self,
         terminal: Terminal,
         arguments: list[str],

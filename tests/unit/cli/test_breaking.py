@@ -1,4 +1,4 @@
-"""`userlock break`."""
+"""Test `userlock break`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from userlock.events import LISTENERS, Broken, Event, log_event
 from userlock.lock.lease import Lost
 
 
-def test_it_breaks_what_it_showed(terminal: Terminal) -> None:
+def test_it_breaks_the_lease_that_it_showed(terminal: Terminal) -> None:
     lease = terminal.hold("ann", "POST /answers")
     terminal.wait("ann", "p", "GET /badges")
     code, out, err = terminal.run("break", "ann", typed="y\n")
     assert code == 0
     assert "POST /answers" in err
     assert "GET /badges" in err
-    assert err.endswith("Break it? Its holder goes on until it notices. [y/N] ")
+    assert err.endswith("Break the lock? The holder continues until it notices. [y/N] ")
     assert "ann: broken; it was held by" in out
     assert "Next is web-p/7 GET /badges." in out
     me = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -38,8 +38,8 @@ def test_it_is_an_event_and_a_log_line_as_with_break_lock(
     assert holder is not None
     terminal.run("break", "ann", "--yes", "--by", "ol\x1bga")
     assert heard == [Broken("ann", holder.describe(), "ol?ga")]
-    told = f"lock 'ann' broken by ol?ga; it was held by {holder.describe()}"
-    assert caplog.messages == [told]
+    line = f"lock 'ann' broken by ol?ga; it was held by {holder.describe()}"
+    assert caplog.messages == [line]
     assert terminal.service.give_back(lease) == Lost("broken", None, "ol?ga")
 
     caplog.clear()
@@ -51,16 +51,16 @@ def test_it_is_an_event_and_a_log_line_as_with_break_lock(
 def test_anything_but_yes_is_no(terminal: Terminal, typed: str) -> None:
     terminal.hold("ann")
     code, out, _ = terminal.run("break", "ann", typed=typed)
-    assert (code, out) == (1, "ann: nothing broken: as you wish\n")
+    assert (code, out) == (1, "ann: nothing broken: you said no\n")
     assert terminal.service.holder("ann") is not None
 
 
-def test_it_wants_yes_where_nobody_can_be_asked(terminal: Terminal) -> None:
+def test_without_a_terminal_it_needs_yes(terminal: Terminal) -> None:
     terminal.hold("ann")
     code, out, err = terminal.run("break", "ann")
     assert (code, out) == (2, "")
     assert err == (
-        "userlock break: nobody can be asked here (standard input is no terminal): say --yes\n"
+        "userlock break: cannot ask: standard input is not a terminal. To fix it: pass --yes\n"
     )
     assert terminal.service.holder("ann") is not None
 
@@ -71,7 +71,7 @@ def test_yes_and_by(terminal: Terminal) -> None:
     assert terminal.service.give_back(lease) == Lost("broken", None, "olga")
 
 
-def test_for_programs(terminal: Terminal) -> None:
+def test_the_json_document(terminal: Terminal) -> None:
     terminal.hold("ann", "POST /answers")
     terminal.wait("ann", "p", "GET /badges")
     found = terminal.run("break", "ann", "--yes", "--json", "--by", "olga").document
@@ -100,7 +100,7 @@ def test_nobody_holds_it(terminal: Terminal) -> None:
 
 
 def test_the_next_holder_is_not_hit(terminal: Terminal) -> None:
-    """The lock changes hands while somebody thinks."""
+    """The lock changes hands while the operator thinks."""
     lease = terminal.hold("ann")
 
     def change_hands() -> None:
@@ -115,8 +115,8 @@ def test_the_next_holder_is_not_hit(terminal: Terminal) -> None:
     assert holder.request == "GET /innocent"
 
 
-def test_the_next_holder_would_be_hit_by_breaking_whoever_has_it(terminal: Terminal) -> None:
-    """The negative control: breaking the lock, and not the lease that was shown."""
+def test_breaking_any_holder_would_hit_the_next_one(terminal: Terminal) -> None:
+    """The negative control: break the lock, not the lease that was shown."""
     lease = terminal.hold("ann")
     terminal.service.release(lease)
     terminal.hold("ann", "GET /innocent")
@@ -134,7 +134,7 @@ def test_it_was_released_meanwhile(terminal: Terminal) -> None:
     assert "nothing broken" in out
 
 
-def test_released_while_others_wait_is_not_called_broken(terminal: Terminal) -> None:
+def test_released_with_waiters_is_not_called_broken(terminal: Terminal) -> None:
     lease = terminal.hold("ann")
     terminal.wait("ann", "p", "GET /badges")
     code, _, _ = terminal.run(
@@ -162,7 +162,7 @@ def test_another_foreign_value_than_the_one_shown_stays(terminal: Terminal) -> N
     assert terminal.store.read("ann") is not None
 
 
-def test_the_store_goes_down_while_somebody_thinks(terminal: Terminal) -> None:
+def test_the_store_goes_down_while_the_operator_thinks(terminal: Terminal) -> None:
     terminal.hold("ann")
     code, out, err = terminal.run(
         "break", "ann", typed="y\n", while_asked=terminal.memory().go_down

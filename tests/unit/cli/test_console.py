@@ -1,4 +1,4 @@
-"""Text that fits, and does nothing to a terminal."""
+"""Test that texts fit, and cannot harm a terminal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from userlock.cli.console import Column, cut, shown, span, table, time_of_day, width
-from userlock.lock.survey import timestamp
+from userlock.admin.snapshot import timestamp
+from userlock.cli.console import Column, cut, escaped, table, time_of_day, width
 
 
 @pytest.mark.parametrize(
@@ -22,35 +22,13 @@ from userlock.lock.survey import timestamp
         ("\x9b2J", "\\x9b2J"),
     ],
 )
-def test_shown(text: str, safe: str) -> None:
-    assert shown(text) == safe
-    assert shown(text).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "short"),
-    [
-        (0, "0.0s"),
-        (-5, "0.0s"),
-        (0.44, "0.4s"),
-        (9.96, "10s"),
-        (59.4, "59s"),
-        (59.6, "1m00s"),
-        (200, "3m20s"),
-        (3599.9, "1h00m"),
-        (7500, "2h05m"),
-        (360000, "4d04h"),
-        (math.nan, "?"),
-        (math.inf, "?"),
-        (1e300, "?"),
-    ],
-)
-def test_span(seconds: float, short: str) -> None:
-    assert span(seconds) == short
+def test_escaped(text: str, safe: str) -> None:
+    assert escaped(text) == safe
+    assert escaped(text).isprintable()
 
 
 @pytest.mark.parametrize("wall", [math.nan, math.inf, -1e300, 1e300])
-def test_moments_that_are_none(wall: float) -> None:
+def test_impossible_moments(wall: float) -> None:
     assert time_of_day(wall) == "?"
     assert timestamp(wall) is None
 
@@ -73,7 +51,7 @@ def test_cut(text: str, columns: int, what_fits: str) -> None:
     assert width(cut(text, columns)) <= columns
 
 
-def test_the_widest_column_gives_way() -> None:
+def test_the_widest_column_is_cut_first() -> None:
     columns = [Column("A", least=3), Column("N", right=True), Column("B", least=3)]
     assert table(columns, [["a" * 30, "7", "b" * 8], ["x", "12", ""]], 24) == [
         "A            N  B",
@@ -89,5 +67,5 @@ def test_no_line_is_too_long() -> None:
     assert lines[1].endswith("…")
 
 
-def test_what_cannot_be_cut_is_not() -> None:
+def test_a_column_that_must_not_be_cut() -> None:
     assert table([Column("NUMBER")], [["1234567890"]], 4) == ["NUMBER", "1234567890"]

@@ -1,4 +1,4 @@
-"""docs/cli.md says what there is, and what it prints."""
+"""Test docs/cli.md: it describes every option, and shows the real output."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from userlock.cli.entry import COMMANDS, _parser
 PAGE = Page("docs/cli.md")
 SETTING = PAGE.take("sh", "export USERLOCK_STORE")
 HOLDER = PAGE.take("console", "holder ann")
-NOBODY = PAGE.take("console", "holder nobody")
 BREAK = PAGE.take("console", "break ann")
 WATCH = PAGE.take("console", "watch")
-#: Run by `tests/contract/cli/test_docs.py`, on a real memcached and an emulator.
-DOCTOR = PAGE.take("console", "doctor\n")
+#: `tests/contract/cli/test_docs.py` runs these on a real memcached and an emulator.
+DOCTOR = PAGE.take("console", "doctor --quiet")
 DOCTOR_OF_DATASTORE = PAGE.take("console", "doctor --datastore")
 CHECK = PAGE.take("console", "baseline check")
 WRITE = PAGE.take("console", "baseline write")
@@ -45,7 +44,7 @@ def test_each_command_has_an_example() -> None:
 
 
 def codes_in(text: str, line: str) -> dict[int, str]:
-    """What is said of each exit code; `line` finds them."""
+    """Return the meaning of each exit code; `line` matches one."""
     return {int(code): says for code, says in re.findall(line, text, re.MULTILINE)}
 
 
@@ -65,7 +64,7 @@ def test_the_help_has_the_same_exit_codes() -> None:
 
 
 @pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.NAME)
-def test_the_help_of_each_command_has_those_that_it_can_end_with(module: ModuleType) -> None:
+def test_the_help_of_each_command_has_its_exit_codes(module: ModuleType) -> None:
     listed = codes_in(_help_of(module.NAME), IN_HELP)
     expected = dict(DOCUMENTED)
     if module.NO_MEANS:
@@ -76,7 +75,7 @@ def test_the_help_of_each_command_has_those_that_it_can_end_with(module: ModuleT
 
 
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
-    """The options of a parser, and of all commands below it."""
+    """Return the options of a parser, and of all commands below it."""
     found = {each for each in parser._option_string_actions if each.startswith("--")}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -99,7 +98,7 @@ def _help_of(name: str) -> str:
 
 @pytest.fixture
 def scene(terminal: Terminal) -> Terminal:
-    """What the page looks at: three locks, and those who wait for two of them."""
+    """Return a terminal with the scene of the page: three locks, two of them with waiters."""
     terminal.environ |= dict(
         each.split("=", 1) for each in shlex.split(SETTING.text) if "=" in each
     )
@@ -128,21 +127,21 @@ def scene(terminal: Terminal) -> Terminal:
 
 
 def run(terminal: Terminal, block: Block, **options: Any) -> tuple[Outcome, str]:
-    """Run the one command of a block; also what the page says that it prints."""
+    """Run the only command of a block. Return also the output that the page shows."""
     ((line, shown),) = block.commands()
     program, *arguments = shlex.split(line.rpartition(" | ")[2])
     assert program == "userlock"
     return terminal.run(*arguments, **options), shown
 
 
-@pytest.mark.parametrize("block", [HOLDER, NOBODY, BREAK], ids=str)
-def test_it_prints_what_is_shown(scene: Terminal, block: Block) -> None:
+@pytest.mark.parametrize("block", [HOLDER, BREAK], ids=str)
+def test_the_output_is_as_shown(scene: Terminal, block: Block) -> None:
     outcome, shown = run(scene, block)
     assert outcome.err == ""
     assert outcome.out == shown
 
 
-def test_watch_draws_what_is_shown(scene: Terminal) -> None:
+def test_watch_draws_the_table_as_shown(scene: Terminal) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -163,7 +162,7 @@ def test_the_address_is_that_of_the_environment(scene: Terminal) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: a project of which 41 put sites are known."""
+    """Change to a project with 41 known put sites."""
     monkeypatch.chdir(tmp_path)
     for name in ("app/points.py", "app/badges.py", "app/learners.py", "app/exports.py"):
         path = tmp_path / name
@@ -176,7 +175,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sighting(file: str, function: str, violation: str, kind: str) -> str:
-    """What a log has of a put site."""
+    """Return the log record of a put site."""
     facts = {
         "violation": violation,
         "kind": kind,
@@ -196,7 +195,7 @@ def test_baseline_check(terminal: Terminal, project: Path) -> None:
 
 
 def test_baseline_write_from_the_log(terminal: Terminal, project: Path) -> None:
-    # In production the project lies elsewhere.
+    # In production the project is in another folder.
     site = sighting("/srv/app/exports.py", "nightly", "PutAfterRelease", "Report")
     outcome, shown = run(terminal, WRITE, typed=site)
     assert (outcome.out, outcome.code) == (shown, command.FINE)

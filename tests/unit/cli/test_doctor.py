@@ -1,14 +1,14 @@
-"""`userlock doctor`."""
+"""Test `userlock doctor`."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.unit.cli.terminal import Terminal
+from userlock.admin.findings import Finding, Findings, Verdict
+from userlock.admin.selftest import Latency, faults_of_records, judge_latency
 from userlock.cli.doctor import folded
-from userlock.lock.store import Finding, Verdict
 from userlock.stores import MemoryStore
-from userlock.stores.trial import Latency, judge_latency, trouble_with_records
 from userlock.testing import ManualClock
 
 FINE = Finding("h:1", "reachable", Verdict.OK, "it answers", facts={"up": True})
@@ -18,21 +18,21 @@ OLD = Finding("h:1", "version", Verdict.WARNING, "1.4.13", "Take a newer one.", 
 NO_CAS = Finding("h:1", "cas", Verdict.WRONG, "off \x1b[31m", "Start it without -C.")
 
 
-class _Examined(MemoryStore):
-    findings: tuple[Finding, ...] = ()
+class Doctor(Terminal):
+    """A terminal on a store whose examination has a result that is given."""
 
-    def examine(self) -> list[Finding]:
-        return list(self.findings)
+    findings: tuple[Finding, ...] = ()
 
 
 @pytest.fixture
-def doctor(clock: ManualClock) -> Terminal:
-    return Terminal(_Examined(clock=clock), clock)
+def doctor(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    terminal = Doctor(MemoryStore(clock=clock), clock)
+    monkeypatch.setattr("userlock.admin.memory.examine", lambda _: list(terminal.findings))
+    return terminal
 
 
-def finds(doctor: Terminal, *findings: Finding) -> None:
-    assert isinstance(doctor.store, _Examined)
-    doctor.store.findings = findings
+def finds(doctor: Doctor, *findings: Finding) -> None:
+    doctor.findings = findings
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def finds(doctor: Terminal, *findings: Finding) -> None:
     ],
 )
 def test_the_worst_decides(
-    doctor: Terminal, findings: list[Finding], code: int, verdict: str
+    doctor: Doctor, findings: list[Finding], code: int, verdict: str
 ) -> None:
     finds(doctor, *findings)
     assert doctor.run("doctor").code == code
@@ -57,7 +57,7 @@ def test_the_worst_decides(
     assert len(outcome.document["findings"]) == len(findings)
 
 
-def test_it_says_what_is_wrong_and_what_to_do(doctor: Terminal) -> None:
+def test_it_says_what_is_wrong_and_what_to_do(doctor: Doctor) -> None:
     finds(doctor, FINE, OLD, NO_CAS, OTHER_DOWN)
     assert doctor.run("doctor").out == (
         "h:1\n"
@@ -73,14 +73,14 @@ def test_it_says_what_is_wrong_and_what_to_do(doctor: Terminal) -> None:
     )
 
 
-def test_quiet(doctor: Terminal) -> None:
+def test_quiet(doctor: Doctor) -> None:
     finds(doctor, FINE, OLD)
     out = doctor.run("doctor", "--quiet").out
     assert "it answers" not in out
     assert "1.4.13" in out
 
 
-def test_facts_for_programs(doctor: Terminal) -> None:
+def test_facts_for_programs(doctor: Doctor) -> None:
     finds(doctor, OLD)
     (found,) = doctor.run("doctor", "--json").document["findings"]
     assert found == {
@@ -93,7 +93,7 @@ def test_facts_for_programs(doctor: Terminal) -> None:
     }
 
 
-def test_colours_on_a_terminal_only(doctor: Terminal) -> None:
+def test_colours_on_a_terminal_only(doctor: Doctor) -> None:
     finds(doctor, FINE)
     assert "\x1b[32mok\x1b[0m" in doctor.run("doctor", tty=True).out
     assert "\x1b" not in doctor.run("doctor").out
@@ -101,22 +101,22 @@ def test_colours_on_a_terminal_only(doctor: Terminal) -> None:
     assert "\x1b" not in doctor.run("doctor", tty=True).out
 
 
-def test_long_words_are_folded() -> None:
+def test_long_texts_are_folded() -> None:
     lines = folded("one two three four " * 10, 23, 80).split("\n")
     assert len(lines) > 1
     assert all(len(line) < 80 for line in lines)
     assert all(line.startswith(" " * 23) for line in lines[1:])
 
 
-def test_memory_is_for_tests(terminal: Terminal) -> None:
+def test_a_store_in_memory(terminal: Terminal) -> None:
     code, out, _ = terminal.run("doctor")
     assert code == 0
     assert "within one process only" in out
-    assert list(terminal.memory().lock_ids(10)) == []
+    assert terminal.memory().lock_ids() == []
 
 
 class _Careless(MemoryStore):
-    """Swaps and removes whatever the version is."""
+    """A store that ignores versions."""
 
     def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
         stored = self.read(lock_id)
@@ -130,7 +130,7 @@ class _Careless(MemoryStore):
 
 
 def test_a_store_that_takes_outdated_versions_is_found_out(clock: ManualClock) -> None:
-    wrong = trouble_with_records(_Careless(clock=clock))
+    wrong = faults_of_records(_Careless(clock=clock))
     assert "it took a change that was decided on an outdated version" in wrong
     assert "it removed a record by an outdated version" in wrong
     terminal = Terminal(_Careless(clock=clock), clock)
@@ -138,21 +138,21 @@ def test_a_store_that_takes_outdated_versions_is_found_out(clock: ManualClock) -
 
 
 class _Forgetful(MemoryStore):
-    """Loses what is appended."""
+    """A store that loses appended lines."""
 
     def append(self, lock_id: str, line: bytes) -> None:
         return None
 
 
 def test_a_store_that_appends_nothing_is_found_out(clock: ManualClock) -> None:
-    assert trouble_with_records(_Forgetful(clock=clock)) == [
-        "a line was not appended: nobody can stand in line"
+    assert faults_of_records(_Forgetful(clock=clock)) == [
+        "a line was not appended: no caller can join the queue"
     ]
 
 
 def test_a_good_store_has_no_trouble(clock: ManualClock) -> None:
     """The negative control of the two above."""
-    assert trouble_with_records(MemoryStore(clock=clock)) == []
+    assert faults_of_records(MemoryStore(clock=clock)) == []
 
 
 @pytest.mark.parametrize(
@@ -164,4 +164,6 @@ def test_a_good_store_has_no_trouble(clock: ManualClock) -> None:
     ],
 )
 def test_latency(p50: float, p99: float, verdict: Verdict) -> None:
-    assert judge_latency("h:1", Latency(10, p50, p99), 0.3).verdict is verdict
+    found = Findings("h:1")
+    judge_latency(found, Latency(10, p50, p99), 0.3)
+    assert [each.verdict for each in found] == [verdict]

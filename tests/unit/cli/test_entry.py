@@ -1,4 +1,4 @@
-"""Choosing the command, and whatever is wrong with the command line."""
+"""Test the choice of the command, and wrong command lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = [module.NAME for module in COMMANDS]
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a command line that makes no sense is told: one line."""
+    """Return the error for a wrong command line: one line."""
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -25,9 +25,9 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "say what to do: holder, break, watch, doctor, baseline (see userlock --help)"),
+        ([], "no command is given. Choose from: holder, break, watch, doctor, baseline (see "),
         (["holdr", "ann"], "there is no 'holdr'; did you mean holder?"),
-        (["frobnicate"], "There are: holder, break, watch, doctor"),
+        (["frobnicate"], "Choose from: holder, break, watch, doctor"),
         (["holder"], "userlock holder: the following arguments are required: ID"),
         (["holder", "a", "b"], "unrecognized arguments: b"),
         (["holder", "ann", "--jsn"], "unrecognized arguments: --jsn"),
@@ -47,8 +47,8 @@ def test_no_store(
 ) -> None:
     monkeypatch.delenv("USERLOCK_STORE", raising=False)
     needs = {"holder": ["ann"], "break": ["ann", "--yes"]}.get(name, [])
-    said = complaint(capsys, name, *needs)
-    assert "USERLOCK_STORE=memcache://127.0.0.1:11211" in said
+    error = complaint(capsys, name, *needs)
+    assert "USERLOCK_STORE=memcache://127.0.0.1:11211" in error
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_no_store(
         ("http://[", ""),
     ],
 )
-def test_an_address_that_is_none(url: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = complaint(capsys, "holder", "ann", "--store", url)
-    assert says in said
-    assert "secret" not in said
+def test_a_wrong_address(url: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = complaint(capsys, "holder", "ann", "--store", url)
+    assert says in error
+    assert "secret" not in error
 
 
-def test_a_missing_extra_says_what_to_install(terminal: Terminal) -> None:
+def test_a_missing_extra_is_named(terminal: Terminal) -> None:
     def connect(url: str, clock: object) -> userlock.LockService:
         raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'")
 
@@ -90,7 +90,7 @@ def test_options_stand_before_or_after_the_command(terminal: Terminal) -> None:
     assert terminal.urls[-2:] == ["memory://a"] * 2
 
 
-def test_the_option_goes_before_the_environment(terminal: Terminal) -> None:
+def test_the_option_overrides_the_environment(terminal: Terminal) -> None:
     terminal.run("holder", "ann", "--store", "memory://b")
     assert terminal.urls[-1] == "memory://b"
 
@@ -116,7 +116,7 @@ def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_bug_is_not_an_answer(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's own exit code would be 1: nobody holds it."""
+    """Python's own exit code would be 1, which means that nobody holds the lock."""
     monkeypatch.setattr(terminal.memory(), "read", lambda *args, **kwargs: 1 / 0)
     code, out, err = terminal.run("holder", "ann")
     assert (code, out) == (70, "")

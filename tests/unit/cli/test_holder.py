@@ -1,4 +1,4 @@
-"""`userlock holder`."""
+"""Test `userlock holder`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
-def test_it_tells_who_holds_it_and_who_waits_in_order(terminal: Terminal) -> None:
+def test_it_shows_the_holder_and_the_queue_in_order(terminal: Terminal) -> None:
     terminal.hold("ann", "POST /answers")
     terminal.clock.advance(2)
     terminal.wait("ann", "b", "nightly", "batch")
@@ -29,7 +29,7 @@ def test_it_tells_who_holds_it_and_who_waits_in_order(terminal: Terminal) -> Non
     assert person < batch
 
 
-def test_the_same_for_programs(terminal: Terminal) -> None:
+def test_the_json_document(terminal: Terminal) -> None:
     lease = terminal.hold("ann", "POST /answers")
     terminal.wait("ann", "p", "GET /badges")
     terminal.clock.advance(3.5)
@@ -45,20 +45,20 @@ def test_the_same_for_programs(terminal: Terminal) -> None:
 
 
 def test_nobody_holds_it(terminal: Terminal) -> None:
-    assert terminal.run("holder", "ann") == (1, "ann: nobody holds it, and nobody waits\n", "")
+    assert terminal.run("holder", "ann") == (1, "ann: not held, no waiters\n", "")
     found = terminal.run("holder", "ann", "--json")
     assert found.code == 1
     assert found.document["held"] is False
     assert found.document["holder"] is None
 
 
-def test_released_and_not_yet_taken(terminal: Terminal) -> None:
+def test_released_but_not_yet_taken(terminal: Terminal) -> None:
     lease = terminal.hold("ann")
     terminal.wait("ann", "p", "GET /badges")
     terminal.service.release(lease)
     code, out, _ = terminal.run("holder", "ann")
     assert code == 1
-    assert "the last lease was released, and whoever is next may take it" in out
+    assert "the last lease was released, and the first waiter may take the lock" in out
     assert "GET /badges" in out
 
 
@@ -80,7 +80,7 @@ def test_it_was_broken(terminal: Terminal) -> None:
     assert "was broken by olga" in out
 
 
-def test_the_holder_waits_for_another_lock_itself(terminal: Terminal) -> None:
+def test_a_holder_that_waits_for_another_lock(terminal: Terminal) -> None:
     lease = terminal.hold("ann")
     on = BlockedOn("bob", terminal.clock.wall(), "t")
     terminal.store.append("ann", blocked(lease.token, on))
@@ -101,7 +101,7 @@ def test_the_holder_waits_for_another_lock_itself(terminal: Terminal) -> None:
 def test_a_foreign_value_under_our_key(terminal: Terminal, record: bytes) -> None:
     terminal.store.create("ann", record, 60)
     code, out, _ = terminal.run("holder", "ann")
-    assert code == 0  # nobody gets the lock while it is there
+    assert code == 0  # nobody can take the lock meanwhile
     assert "something that userlock did not write" in out
     _harmless(out)
     found = terminal.run("holder", "ann", "--json")
@@ -155,22 +155,39 @@ def test_the_store_does_not_answer(terminal: Terminal) -> None:
     assert "Connection refused" in json.loads(found.out)["error"]
 
 
-class _Plain:
-    """A store that can do no more than it must."""
+class _Plain(LeaseStore):
+    """A third party's store, which can do no more than it must."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self.create, self.read, self.swap = store.create, store.read, store.swap
-        self.remove, self.append, self.close = store.remove, store.append, store.close
+        self._store = store
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        return self._store.create(lock_id, record, ttl_seconds)
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        stored = self._store.read(lock_id, hurry=hurry)
+        return None if stored is None else stored._replace(seconds_left=None)
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        return self._store.swap(lock_id, version, record, ttl_seconds)
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        return self._store.remove(lock_id, version)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        return self._store.append(lock_id, line)
+
+    def close(self) -> None: ...
 
 
 def test_a_store_that_does_not_tell_the_time(clock: ManualClock) -> None:
-    store: LeaseStore = _Plain(MemoryStore(clock=clock))
-    assert isinstance(store.read("nobody"), Stored | None)
-    terminal = Terminal(store, clock)
+    terminal = Terminal(_Plain(MemoryStore(clock=clock)), clock)
     terminal.hold("ann")
     assert "60 s at a time\n" in terminal.run("holder", "ann").out
     assert terminal.run("holder", "ann", "--json").document["seconds_left"] is None
     assert terminal.run("watch", "--once").code == 2
-    assert "Name those to watch" in terminal.run("watch", "--once").err
+    assert "name the locks to watch" in terminal.run("watch", "--once").err
     assert terminal.run("watch", "--once", "ann").code == 0
     assert terminal.run("doctor").code == 0

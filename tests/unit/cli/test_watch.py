@@ -1,21 +1,20 @@
-"""`userlock watch`."""
+"""Test `userlock watch`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.unit.cli.terminal import Terminal
-from userlock.lock.store import Listed, ListingStopped
+from userlock.admin.diagnostics import Listed, Listing
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
 @pytest.fixture
 def scene(terminal: Terminal) -> Terminal:
-    """ann has been waited for since longer than bob; nobody waits for carl."""
+    """Return a terminal with three locks: ann with the longest wait, bob, and carl without any."""
     for lock_id in ("carl", "bob", "ann"):
         terminal.hold(lock_id, f"POST /{lock_id}")
     terminal.wait("ann", "a1", "GET /one")
@@ -33,7 +32,7 @@ def interrupted_after(terminal: Terminal, seconds: float) -> None:
     terminal.clock.after(seconds, interrupt)
 
 
-def test_who_waits_longest_comes_first(scene: Terminal) -> None:
+def test_the_longest_wait_comes_first(scene: Terminal) -> None:
     code, out, err = scene.run("watch", "--once")
     assert (code, err) == (0, "")
     head, titles, *rows = out.splitlines()
@@ -66,7 +65,7 @@ def test_all_and_named(scene: Terminal) -> None:
     assert "(free)" in named
 
 
-def test_for_programs_one_line_a_sample(scene: Terminal) -> None:
+def test_one_json_document_per_sample(scene: Terminal) -> None:
     interrupted_after(scene, 2.5)
     code, out, _ = scene.run("watch", "--json")
     assert code == 130
@@ -86,7 +85,7 @@ def test_the_interval(scene: Terminal) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "soon", "1e9", ""])
-def test_an_interval_that_makes_no_sense(scene: Terminal, value: str) -> None:
+def test_a_wrong_interval(scene: Terminal, value: str) -> None:
     code, out, _ = scene.run("watch", f"--interval={value}")
     assert (code, out) == (2, "")
 
@@ -99,13 +98,13 @@ def test_on_a_terminal_it_is_drawn_in_place(scene: Terminal) -> None:
     assert "\x1b[2J" not in out
 
 
-def test_on_a_small_terminal_it_says_what_is_missing(scene: Terminal) -> None:
+def test_a_small_terminal_shows_how_many_are_missing(scene: Terminal) -> None:
     scene.size = (80, 5)
     out = scene.run("watch", "--once", tty=True).out
     assert "… and 1 more" in out
 
 
-def test_when_the_terminal_changes_its_size_it_begins_anew(scene: Terminal) -> None:
+def test_a_terminal_that_changes_its_size_is_cleared(scene: Terminal) -> None:
     scene.clock.after(0.5, lambda: setattr(scene, "size", (60, 20)))
     interrupted_after(scene, 1.5)
     out = scene.run("watch", tty=True).out
@@ -125,7 +124,7 @@ def test_a_store_that_is_down_from_the_start(scene: Terminal) -> None:
     assert "does not answer" in err
 
 
-def test_it_goes_on_through_an_outage(scene: Terminal) -> None:
+def test_it_continues_through_an_outage(scene: Terminal) -> None:
     scene.clock.after(0.5, scene.memory().go_down)
     scene.clock.after(2.5, scene.memory().come_back)
     interrupted_after(scene, 5.5)
@@ -136,34 +135,29 @@ def test_it_goes_on_through_an_outage(scene: Terminal) -> None:
     assert "locks" in samples[-1]
 
 
-class _Listing(MemoryStore):
-    """Lists as it is told."""
-
-    how: Callable[[int], Iterator[Listed]]
-
-    def lock_ids(self, limit: int) -> Iterator[Listed]:
-        return self.how(limit)
-
-
 @pytest.fixture
 def listing(clock: ManualClock) -> Terminal:
-    terminal = Terminal(_Listing(clock=clock), clock)
+    terminal = Terminal(MemoryStore(clock=clock), clock)
     terminal.hold("ann")
     terminal.wait("ann", "p", "GET /one")
     return terminal
 
 
-def _say(listing: Terminal, how: Callable[[int], Iterator[Listed]]) -> None:
-    assert isinstance(listing.store, _Listing)
-    listing.store.how = how
+def lists(monkeypatch: pytest.MonkeyPatch, listing: Listing) -> None:
+    """Let the store list these locks."""
+    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: listing)
 
 
-def test_a_list_that_stops_half_way_is_called_so(listing: Terminal) -> None:
-    def how(limit: int) -> Iterator[Listed]:
-        yield Listed("ann", False, "ann")
-        raise ListingStopped("h:1: [Errno 111] Connection refused")
+def listed(terminal: Terminal, name: str, *, hashed: bool = False) -> Listed:
+    stored = terminal.store.read("ann")
+    assert stored is not None
+    return Listed.of(name, hashed, stored)
 
-    _say(listing, how)
+
+def test_an_incomplete_list_is_called_so(
+    listing: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists(monkeypatch, Listing([listed(listing, "ann")], "h:1: [Errno 111] Connection refused"))
     code, out, _ = listing.run("watch", "--once")
     assert code == 0
     assert "GET /one" in out
@@ -173,26 +167,25 @@ def test_a_list_that_stops_half_way_is_called_so(listing: Terminal) -> None:
     assert found["note"] == "h:1: Connection refused"
 
 
-def test_a_server_that_lists_nothing(listing: Terminal) -> None:
-    def how(limit: int) -> Iterator[Listed]:
-        if limit:
-            raise ListingStopped("memcached was started with -X")
-        yield from ()
-
-    _say(listing, how)
+def test_a_server_that_lists_nothing(listing: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists(monkeypatch, Listing([], "memcached was started with -X"))
     code, out, err = listing.run("watch")
     assert (code, out) == (2, "")
-    assert "memcached was started with -X. Name those to watch: userlock watch ID …" in err
+    assert "memcached was started with -X. To fix it: name the locks to watch" in err
 
 
-def test_a_hashed_id_is_shown_as_what_it_is(listing: Terminal) -> None:
-    _say(listing, lambda limit: iter([Listed("sha256:abcd", True, "ann")]))
+def test_a_hashed_id_is_shown_as_what_it_is(
+    listing: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists(monkeypatch, Listing([listed(listing, "abcd", hashed=True)]))
     assert "sha256:abcd" in listing.run("watch", "--once").out
     (lock,) = listing.run("watch", "--once", "--json").document["locks"]
     assert lock["lock_id"] is None
     assert lock["hash"] == "sha256:abcd"
 
 
-def test_a_lock_that_goes_while_it_is_looked_at(listing: Terminal) -> None:
-    _say(listing, lambda limit: iter([Listed("gone", False, "gone")]))
+def test_a_lock_that_goes_while_it_is_listed(
+    listing: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing.store, "lock_ids", lambda: ["gone"])
     assert "0 held, 0 contended" in listing.run("watch", "--once").out

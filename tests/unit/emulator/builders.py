@@ -16,7 +16,7 @@ class Timestamp(int):
 
 
 def key(*flat: str | int, namespace: str = "", project: str = PROJECT) -> KeyPb:
-    """A key from a flat path: kind, identifier, kind, identifier …"""
+    """Return a key from a flat path: kind, identifier, kind, identifier …"""
     message = Key()
     message.partition_id.project_id = project
     if namespace:
@@ -33,7 +33,7 @@ def key(*flat: str | int, namespace: str = "", project: str = PROJECT) -> KeyPb:
 
 
 def value(python: Any, *, indexed: bool = True) -> ValuePb:
-    """A value from the obvious Python type; lists become arrays, dicts entities."""
+    """Return a value from the corresponding Python type; lists become arrays, dicts entities."""
     message = Value()
     if not indexed:
         message.exclude_from_indexes = True
@@ -67,7 +67,7 @@ def value(python: Any, *, indexed: bool = True) -> ValuePb:
 
 
 def entity(entity_key: KeyPb, **properties: Any) -> EntityPb:
-    """An entity; values that are not messages go through `value`."""
+    """Return an entity; values that are not messages go through `value`."""
     message = Entity(key=entity_key)
     for name, item in properties.items():
         message.properties[name].CopyFrom(item if isinstance(item, Value) else value(item))

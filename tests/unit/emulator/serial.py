@@ -1,10 +1,9 @@
-"""Whether transactions, as they were seen from outside, can have run one after the other.
+"""A check whether transactions, as seen from outside, can have run one after the other.
 
-The checker knows nothing of modes, locks or snapshots: only what each
-transaction was told when it read, what it wrote, and when it began and ended.
-Writers have an order, that of their commits' versions. Each must have read what
-stood there just before its own commit; a transaction that only read, what stood
-there at some moment between its beginning and its end.
+The checker does not depend on modes, locks or snapshots. It only uses the results of each
+transaction's reads, its writes, and its begin and end. Writers are ordered by their commits'
+versions. Each must have read the state just before its own commit. A read-only transaction must
+have read the state at some moment between its begin and its end.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-#: An entity's name, and what is written to it: a number to query by, and who wrote it.
+#: An entity's name, and its value: a number to query by, and the writer.
 State = Mapping[str, tuple[int, str]]
-#: What a read would be told in a given state.
+#: The result of a read in a given state.
 Question = Callable[[State], object]
 
 
 class NotSerializable(AssertionError):
-    """What was found in a history that must not be there."""
+    """A violation in a history."""
 
 
 @dataclass
 class Ran:
-    """A transaction that was committed, or a put outside of any.
+    """A committed transaction, or a put outside transactions.
 
     Attributes:
-        name: unique; what it writes carries it.
-        began: before its first request, on a clock of the test.
-        reads: each question with the answer that it was given.
-        writes: entities with what became of them; None for those that were deleted.
-        version: of its commit; None if it wrote nothing.
-        ended: after its last reply.
+        name: unique, and part of its writes.
+        began: the time before its first request, on a clock of the test.
+        reads: each read with its result.
+        writes: entities with their new values; None for deleted ones.
+        version: the version of its commit; None if it wrote nothing.
+        ended: the time after its last reply.
     """
 
     name: str
@@ -44,15 +43,15 @@ class Ran:
     ended: float = 0.0
 
     def agrees_with(self, state: State) -> bool:
-        """Whether it was told what stands there."""
+        """Return whether its reads agree with the state."""
         return all(question(state) == answer for question, answer in self.reads)
 
 
 def check(history: Sequence[Ran]) -> None:
-    """Check a history that began with nothing stored.
+    """Check a history that began with an empty database.
 
     Raises:
-        NotSerializable: says which transaction cannot be put in line.
+        NotSerializable: names the transaction that fits nowhere in the order.
     """
     writers = sorted((ran for ran in history if ran.version is not None), key=_version)
     for before, after in itertools.pairwise(writers):
@@ -65,7 +64,7 @@ def check(history: Sequence[Ran]) -> None:
         if not writer.agrees_with(states[position]):
             raise NotSerializable(f"{writer.name} did not read what it was written on")
     for reader in (ran for ran in history if ran.version is None):
-        # What had been acknowledged before it began is there, what began after its end is not.
+        # It sees all writes acknowledged before its begin, and none that began after its end.
         earliest = sum(writer.ended < reader.began for writer in writers)
         latest = sum(writer.began < reader.ended for writer in writers)
         if not any(reader.agrees_with(state) for state in states[earliest : latest + 1]):
@@ -78,7 +77,7 @@ def _version(ran: Ran) -> int:
 
 
 def _states(writers: Iterable[Ran]) -> Iterable[State]:
-    """What is stored before the first one, between them, and after the last."""
+    """Yield the states before the first writer, between them, and after the last."""
     state: dict[str, tuple[int, str]] = {}
     yield state
     for writer in writers:

@@ -40,7 +40,7 @@ OPERATORS = {
 
 
 def where(*filters: tuple[str, str, Any], any_of: bool = False) -> Message:
-    """A filter message: all of `filters` (name, operator, value), or any of them."""
+    """Return a filter message: all of `filters` (name, operator, value), or any of them."""
     message = Filter()
     composite = message.composite_filter
     composite.op = composite.OR if any_of else composite.AND
@@ -58,7 +58,7 @@ def query(
     projection: tuple[str, ...] = (),
     **fields: Any,
 ) -> QueryPb:
-    """A query message; a descending order starts with "-"."""
+    """Return a query message; a descending order starts with "-"."""
     limit = fields.pop("limit", None)
     message = Query(**fields)
     if limit is not None:
@@ -88,7 +88,7 @@ class Subject:
     def commit(
         self, *mutations: Message, transaction: bytes = b"", transactional: bool = False
     ) -> Message:
-        """Commit; non-transactional unless told otherwise."""
+        """Commit, by default without a transaction."""
         request = CommitRequest(project_id=PROJECT, mutations=mutations)
         if transaction:
             request.transaction = transaction
@@ -99,7 +99,7 @@ class Subject:
         return self.engine.commit(request)
 
     def put(self, *entities: EntityPb) -> Message:
-        """Upsert entities, each in a commit of its own; the last one's response."""
+        """Upsert entities, each in a commit of its own; return the last response."""
         response: Message = None
         for item in entities:
             request = CommitRequest(project_id=PROJECT, mode=CommitRequest.NON_TRANSACTIONAL)
@@ -119,7 +119,7 @@ class Subject:
         return self.engine.lookup(request)
 
     def run(self, message: QueryPb, *, transaction: bytes = b"", namespace: str = "") -> Message:
-        """The first batch of a query."""
+        """Return the first batch of a query."""
         request = RunQueryRequest(project_id=PROJECT, query=message)
         request.partition_id.namespace_id = namespace
         if transaction:
@@ -127,7 +127,7 @@ class Subject:
         return self.engine.run_query(request).batch
 
     def identifiers(self, message: QueryPb) -> list[int | str]:
-        """The last identifiers of a query's results."""
+        """Return the last identifiers of a query's results."""
         return [
             result.entity.key.path[-1].name or result.entity.key.path[-1].id
             for result in self.run(message).entity_results
@@ -146,7 +146,7 @@ class Subject:
 
 @contextmanager
 def subject(control: ControlFactory = Optimistic) -> Iterator[Subject]:
-    """An engine on an empty database in memory."""
+    """Yield an engine on an empty database in memory."""
     storage = Storage()
     try:
         yield Subject(storage, control)

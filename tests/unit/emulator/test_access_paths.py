@@ -1,4 +1,4 @@
-"""How queries find their results: rightly on each way, and without looking at everything."""
+"""The access paths of queries: correct on each path, and without reading everything."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMPARE: dict[str, Callable[[int, Any], bool]] = {
 
 
 def numbers(i: int) -> dict[str, int]:
-    """Values that are the same for many, for some and for few."""
+    """Return values that are equal for many, for some and for few entities."""
     return {"a": i * 7 % 2, "b": i * 3 % 5, "c": i * 11 % 13}
 
 
@@ -72,7 +72,7 @@ def expected(
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Which ways were gone; few entities are many."""
+    """Count the used access paths; few entities count as many."""
     for module, name, low in (
         (query_runner, "FEW", 20),
         (access, "FEW", 20),
@@ -189,7 +189,7 @@ def test_the_last_page_takes_as_little_as_the_first(
     message = query("K", where(*filters) if filters else None, orders, limit=10)
     everything = query("K", where(*filters) if filters else None, orders)
     *_, before_last = pages(engine, everything, 50)
-    # Counts what SQLite does, in some hundreds of its steps.
+    # Counts SQLite's work, in units of some hundred steps.
     steps: list[int] = []
     connection = engine.storage._connection
     connection.set_progress_handler(lambda: steps.append(1), 100)
@@ -203,7 +203,7 @@ def test_the_last_page_takes_as_little_as_the_first(
 
 
 def pages(engine: Subject, message: QueryPb, size: int) -> Iterator[bytes]:
-    """Where the pages of a query begin, but for the first one."""
+    """Yield the beginnings of a query's pages, except the first one."""
     message.limit.value = size
     while True:
         batch = engine.run(message)

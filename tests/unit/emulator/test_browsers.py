@@ -1,4 +1,4 @@
-"""Which requests a web page can be behind, told by their headers."""
+"""Requests that a web page can cause, recognised by their headers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ HERE = "127.0.0.1:8081"
 
 
 def refusal(
-    *headers: tuple[str, str], told: str = "127.0.0.1", open_to_others: bool = False
+    *headers: tuple[str, str], host: str = "127.0.0.1", open_to_others: bool = False
 ) -> str:
     message = Message()
     for name, value in headers:
         message[name] = value
-    return Gate(told, open_to_others=open_to_others).refusal(message) or ""
+    return Gate(host, open_to_others=open_to_others).refusal(message) or ""
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def refusal(
         "localhost:8081",
         "LocalHost.:8081",
         "emulator.localhost:8081",
-        "192.0.2.7:8081",  # passed on by something else; an address is not rebound
+        "192.0.2.7:8081",  # forwarded by another program; an address cannot be rebound
     ],
 )
 def test_addresses_and_names_of_this_machine(host: str) -> None:
@@ -53,15 +53,15 @@ def test_other_names_are_refused(host: str) -> None:
     assert "may be the name of a web site" in refusal(("Host", host))
 
 
-def test_the_name_that_it_was_told_to_listen_on() -> None:
+def test_the_name_that_it_listens_on() -> None:
     named = "Box.Corp.example"
-    assert not refusal(("Host", "box.corp.example:8081"), told=named)
-    assert refusal(("Host", "other.corp.example:8081"), told=named)
+    assert not refusal(("Host", "box.corp.example:8081"), host=named)
+    assert refusal(("Host", "other.corp.example:8081"), host=named)
 
 
 def test_where_other_machines_reach_it_they_may_use_its_name_in_their_network() -> None:
-    assert not refusal(("Host", "emulator:8081"), told="0.0.0.0", open_to_others=True)
-    assert refusal(("Host", "evil.example:8081"), told="0.0.0.0", open_to_others=True)
+    assert not refusal(("Host", "emulator:8081"), host="0.0.0.0", open_to_others=True)
+    assert refusal(("Host", "evil.example:8081"), host="0.0.0.0", open_to_others=True)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_second_host_hides_nothing() -> None:
     assert refusal(("Host", "evil.example"), ("Host", HERE))
 
 
-def test_people_who_type_the_address_and_programs() -> None:
+def test_typed_addresses_and_programs() -> None:
     assert not refusal(("Host", HERE), ("Sec-Fetch-Site", "none"))
     assert not refusal(
         ("Host", HERE), ("Sec-Fetch-Site", "same-origin"), ("Origin", f"http://{HERE}")

@@ -25,7 +25,7 @@ def n_of(engine: Subject, transaction: bytes = b"") -> int | None:
 
 
 def _increment_concurrently(control: ControlFactory, threads: int, rounds: int) -> tuple[int, int]:
-    """Transactional increments in threads; returns the total and how often one was aborted."""
+    """Run transactional increments in threads; return the total and the number of aborts."""
     with subjects.subject(control) as engine:
         engine.put(entity(KEY, n=0))
         aborted: list[int] = []

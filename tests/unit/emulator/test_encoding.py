@@ -1,4 +1,4 @@
-"""Byte order of encoded keys and values is the documented order."""
+"""The byte order of encoded keys and values is the documented order."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ VALUES_IN_ORDER = [
     -1,
     0,
     1,
-    Timestamp(1),  # shares the scale of integers, and is not equal to 1
+    Timestamp(1),  # shares the scale of integers, but does not equal 1
     2**62,
     2**63 - 1,
     False,

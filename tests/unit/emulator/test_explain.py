@@ -90,7 +90,7 @@ def test_a_plan_alone_is_no_read(engine: Subject) -> None:
     transaction = engine.begin()
     explain(engine, query(), analyze=False, transaction=transaction)
     engine.put(entity(key("K", 1), a=9))
-    engine.commit(transaction=transaction)  # nothing that it has read was changed
+    engine.commit(transaction=transaction)  # none of its reads was changed
 
 
 def test_an_analyzed_query_in_a_transaction_is_read(engine: Subject) -> None:

@@ -1,4 +1,4 @@
-"""Faults: which request meets which, what becomes of it, and when a fault is over."""
+"""Faults: the matching requests, the effects, and the end of a fault."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commit_of(*kinds: str) -> Message:
 
 
 class Service:
-    """An RPC that notes what it carries out."""
+    """An RPC that records its executions."""
 
     def __init__(self) -> None:
         self.done: list[Message] = []
@@ -44,7 +44,7 @@ class Service:
         return self.faults.around(rpc, run)(request)
 
     def code_of(self, request: Message, rpc: str = "Commit") -> Code | None:
-        """How a call ends; None: with its reply."""
+        """Return the error code of a call; None: a normal reply."""
         try:
             assert self.call(request, rpc) == "reply"
         except DatastoreError as error:
@@ -118,9 +118,7 @@ def test_for_one_rpc(service: Service) -> None:
 
 
 @pytest.mark.parametrize("plant", [Faults.abort, Faults.drop_reply, Faults.hold])
-def test_some_are_for_commits_unless_told_otherwise(
-    service: Service, plant: Callable[..., Fault]
-) -> None:
+def test_some_are_for_commits_by_default(service: Service, plant: Callable[..., Fault]) -> None:
     with plant(service.faults) as fault:
         assert fault.rule.rpc == "Commit"
     with plant(service.faults, rpc=None) as fault:
@@ -178,7 +176,7 @@ class TestDelays:
         service.faults.delay(0.01)
         assert service.call(commit_of("K")) == "reply"
 
-    def test_whoever_waits_in_vain_is_told(self, service: Service) -> None:
+    def test_a_wait_that_times_out_raises(self, service: Service) -> None:
         fault = service.faults.hold()
         with pytest.raises(TimeoutError, match="was met 0 of 1 times"):
             fault.wait(timeout_seconds=0)
@@ -228,7 +226,7 @@ class TestKinds:
             ("Rollback", protos.RollbackRequest(), set()),
         ],
     )
-    def test_what_a_request_is_about(self, rpc: str, request_: Message, kinds: set[str]) -> None:
+    def test_the_kinds_of_a_request(self, rpc: str, request_: Message, kinds: set[str]) -> None:
         assert kinds_in(rpc, request_) == kinds
 
     @pytest.mark.parametrize(
@@ -281,7 +279,7 @@ class TestTransactions:
             engine.lookup(key("K", 1), transaction=transaction)
 
     def test_after_another_fault_it_goes_on(self, engine: Subject) -> None:
-        """The control: only what Datastore itself ends is over."""
+        """The control: only an abort by Datastore itself ends the transaction."""
         running, faults, transaction = self.begun(engine)
         faults.unavailable()
         request = CommitRequest(project_id=PROJECT, transaction=transaction)

@@ -1,4 +1,4 @@
-"""GQL: what the grammar of the reference allows, and which Query messages it makes."""
+"""GQL: the grammar of the reference, and the resulting Query messages."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ WHERE = "SELECT * FROM K WHERE "
 
 
 def gql(text: str, *positional: Any, literals: bool = True, **named: Any) -> Message:
-    """A GqlQuery; what is bound as a tuple is a cursor."""
+    """Return a GqlQuery; a value bound as a tuple is a cursor."""
     message = GqlQuery(query_string=text, allow_literals=literals)
     for parameter in positional:
         _bind(message.positional_bindings.add(), parameter)
@@ -46,7 +46,7 @@ def parse(text: str, *positional: Any, **named: Any) -> QueryPb:
 
 
 def condition(name: str, op: str, operand: Any) -> Message:
-    """One filter, not in a composite one."""
+    """Return one filter, without a composite one."""
     return where((name, op, operand)).composite_filter.filters[0]
 
 
@@ -220,14 +220,14 @@ def test_literals_have_to_be_allowed(text: str) -> None:
         ("SELECT * FROM K WHERE a = 9223372036854775808", "out of range"),
         ("SELECT * FROM K LIMIT -1", "out of range"),
         ("SELECT * FROM K LIMIT 'x'", "integers and cursors"),
-        ("SELECT DISTINCT * FROM K", "DISTINCT needs some"),
-        ("SELECT * WHERE a IN ARRAY(ARRAY(1))", "a value that is no array"),
+        ("SELECT DISTINCT * FROM K", "which DISTINCT needs"),
+        ("SELECT * WHERE a IN ARRAY(ARRAY(1))", "a value that is not an array"),
         ("SELECT * WHERE " + "(" * 1000 + "a = 1" + ")" * 1000, "40 parentheses"),
-        ("SELECT COUNT(*) FROM K", "aggregation is none"),
+        ("SELECT COUNT(*) FROM K", "RunQuery takes no aggregations"),
         ("AGGREGATE COUNT(*) OVER (SELECT * FROM K)", "expected SELECT"),
     ],
 )
-def test_what_is_not_gql(text: str, complaint: str) -> None:
+def test_invalid_gql(text: str, complaint: str) -> None:
     with pytest.raises(DatastoreError, match=f"GQL query error: .*{complaint}") as caught:
         parse(text)
     assert caught.value.code is Code.INVALID_ARGUMENT

@@ -11,7 +11,7 @@ CHUNKED = {"Transfer-Encoding": "chunked"}
 
 
 def read(headers: dict[str, str], sent: bytes) -> tuple[bytes, bytes]:
-    """The body, and what follows it."""
+    """Return the body, and the bytes after it."""
     stream = io.BytesIO(sent)
     coding, length = headers.get("Transfer-Encoding"), headers.get("Content-Length")
     return read_body(stream, LIMIT, coding=coding, length=length), stream.read()
@@ -36,19 +36,19 @@ def test_the_body_and_no_more_is_read(headers: dict[str, str], sent: bytes, body
 @pytest.mark.parametrize(
     ("headers", "sent", "complaint"),
     [
-        ({"Content-Length": "-1"}, b"", "no number"),
-        ({"Content-Length": "²"}, b"", "no number"),
+        ({"Content-Length": "-1"}, b"", "not a number"),
+        ({"Content-Length": "²"}, b"", "not a number"),
         ({"Content-Length": str(LIMIT + 1)}, b"", "at most 1 MiB"),
         ({"Transfer-Encoding": "gzip, chunked"}, b"", "gzip, chunked is unknown"),
         (CHUNKED, b"x\r\n", "does not begin with its size"),
         (CHUNKED, b"\r\n", "does not begin with its size"),
         (CHUNKED, b"+1\r\na\r\n0\r\n\r\n", "does not begin with its size"),
-        (CHUNKED, b"1\r\nab\r\n0\r\n\r\n", "longer than it says"),
+        (CHUNKED, b"1\r\nab\r\n0\r\n\r\n", "longer than its announced size"),
         (CHUNKED, b"80000\r\n" + b"x" * 2**19 + b"\r\n80001\r\n", "at most 1 MiB"),
         (CHUNKED, b"0" * 2000, "too long"),
     ],
 )
-def test_what_is_refused(headers: dict[str, str], sent: bytes, complaint: str) -> None:
+def test_refused_bodies(headers: dict[str, str], sent: bytes, complaint: str) -> None:
     with pytest.raises(BodyError, match=complaint):
         read(headers, sent)
 

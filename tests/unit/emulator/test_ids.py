@@ -1,4 +1,4 @@
-"""Automatic ids: spread out, and never the same twice."""
+"""Automatic ids: spread out, and never repeated."""
 
 import itertools
 

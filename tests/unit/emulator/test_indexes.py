@@ -1,4 +1,4 @@
-"""Composite indexes: what is needed, what is refused, what is written into index.yaml."""
+"""Composite indexes: requirements, refusals, and additions to index.yaml."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def asked(filters: Conditions = (), orders: tuple[str, ...] = (), **fields: Any)
 
 
 def index(*names: str, ancestor: bool = False) -> CompositeIndex:
-    """An index on K; a descending property starts with "-"."""
+    """Return an index on K; a descending property starts with "-"."""
     orders = tuple(Order(name.removeprefix("-"), name.startswith("-")) for name in names)
     return CompositeIndex("K", ancestor, orders)
 
@@ -85,7 +85,7 @@ def test_a_composite_index_is_needed(message: QueryPb, indexes: list[CompositeIn
     assert needed(message) == indexes
 
 
-def test_what_is_added_up_is_read_from_an_index() -> None:
+def test_sums_are_read_from_an_index() -> None:
     assert needed(asked(), "n") == []
     assert needed(asked((("a", "=", 1),)), "n") == [index("a", "n")]
 
@@ -129,7 +129,7 @@ class TestFile:
             CompositeIndex("My 'kind'", True, (Order("a b"),)),
         ]
 
-    def test_what_is_written_is_read(self, tmp_path: Path) -> None:
+    def test_written_indexes_are_read(self, tmp_path: Path) -> None:
         path = tmp_path / "index.yaml"
         odd = CompositeIndex(
             "yes", False, (Order("a b"), Order("it's", True), Order("x.y"), Order("n\n"))
@@ -138,7 +138,7 @@ class TestFile:
         index_file.add(path, [index("a", "-b"), odd])
         assert sorted(index_file.read(path)) == sorted([odd, index("a", "-b")])
 
-    def test_what_stands_above_the_mark_is_kept(self, tmp_path: Path) -> None:
+    def test_the_part_above_the_marker_is_kept(self, tmp_path: Path) -> None:
         path = tmp_path / "index.yaml"
         mine = "# mine\nindexes:\n\n- kind: K\n  properties:\n  - name: z\n  - name: y"
         path.write_text(mine + "\n")
@@ -166,7 +166,7 @@ class TestFile:
             ("indexes:\n- kind: \x00\n", "not allowed"),
         ],
     )
-    def test_what_is_not_understood(self, tmp_path: Path, text: str, complaint: str) -> None:
+    def test_unknown_content(self, tmp_path: Path, text: str, complaint: str) -> None:
         path = tmp_path / "index.yaml"
         path.write_text(text)
         with pytest.raises(StorageError, match=complaint) as caught:
@@ -190,7 +190,7 @@ class TestFile:
             CompositeIndex("x\ny", True, (Order("a"), Order("b", True))),
         ]
 
-    def test_what_is_added_stands_in_the_column_of_the_others(self, tmp_path: Path) -> None:
+    def test_additions_have_the_column_of_the_others(self, tmp_path: Path) -> None:
         path = tmp_path / "index.yaml"
         path.write_text("indexes:\n    -   kind: K\n        properties:\n        - name: a\n")
         index_file.add(path, [index("b", "c")])
@@ -282,9 +282,9 @@ class TestEnforced:
 def test_a_file_that_is_spoilt_later(
     storage: Storage, path: Path, mode: str, text: str, complaint: str
 ) -> None:
-    """The client learns what is wrong, and it can be mended."""
+    """The client learns the error, and it can be fixed."""
     engine = Engine(storage, indexes=IndexPolicy(mode, path))
-    path.unlink()  # a file with another number
+    path.unlink()  # a file with another inode
     path.write_text(text)
     for _ in range(2):
         with pytest.raises(DatastoreError, match=complaint) as caught:
@@ -316,7 +316,7 @@ def test_by_default_no_index_is_needed(engine: Subject) -> None:
 
 @pytest.mark.parametrize("mode", ["enforced", "auto"])
 def test_a_file_is_needed(mode: str) -> None:
-    with pytest.raises(StorageError, match="need an index file"):
+    with pytest.raises(StorageError, match="needs an index file"):
         IndexPolicy(mode)
 
 

@@ -1,4 +1,4 @@
-"""Imports point one way, and the emulator stands on its own."""
+"""Imports point one way, and the emulator is independent."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ import emulator
 
 ROOT = Path(emulator.__file__).parent
 
-# Each module may import from those before it.
+# Each module may import from earlier floors.
 FLOORS = [
     ["protos", "errors"],
     ["encoding", "clock", "schema", "catalog"],

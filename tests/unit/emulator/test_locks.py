@@ -1,4 +1,4 @@
-"""Reader/writer locks: who waits for whom, in which order, and who is aborted."""
+"""Reader/writer locks: the waits, their order, and the aborted ones."""
 
 from functools import partial
 
@@ -95,7 +95,7 @@ def test_several_entities_are_granted_as_a_whole(locks: LockTable) -> None:
     owner = Owner()
     writer = Started(lambda: locks.take(owner, [A, B]))
     wait_until_queued(locks, 1)
-    # A is not held by the waiting writer, so that a writer of A alone is only behind it.
+    # The waiting writer does not hold A, so a writer of A alone is only queued behind it.
     assert owner.exclusive == set()
     locks.release(reader)
     writer.result()
@@ -124,7 +124,7 @@ def test_the_younger_is_aborted_though_it_came_first(locks: LockTable) -> None:
     assert_aborted(first)
 
 
-def test_a_long_circle_is_found(locks: LockTable) -> None:
+def test_a_long_cycle_is_found(locks: LockTable) -> None:
     owners = [Owner(), Owner(), Owner()]
     for owner, entity in zip(owners, (A, B, C), strict=True):
         locks.share(owner, [entity])
@@ -149,7 +149,7 @@ def test_many_readers_that_all_want_to_write(locks: LockTable) -> None:
         assert_aborted(loser)
 
 
-def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks_module, "_SWEEP_SECONDS", 0.001)
     now = [0.0]
     sweeps = []

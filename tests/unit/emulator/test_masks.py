@@ -27,7 +27,7 @@ PERSON: dict[str, Any] = {
 
 
 def masked(engine: Subject, *paths: str) -> EntityPb:
-    """What a lookup finds of `PERSON`."""
+    """Return the result of a lookup of `PERSON`."""
     engine.put(entity(KEY, **PERSON))
     request = LookupRequest(project_id=PROJECT, keys=[KEY])
     request.property_mask.paths.extend(paths)
@@ -91,7 +91,9 @@ def test_a_projection_has_no_mask(engine: Subject, projection: str) -> None:
 
 class TestWriting:
     @pytest.mark.parametrize("operation", ["update", "upsert"])
-    def test_what_is_masked_is_updated_or_removed(self, engine: Subject, operation: str) -> None:
+    def test_masked_properties_are_updated_or_removed(
+        self, engine: Subject, operation: str
+    ) -> None:
         engine.put(entity(KEY, a=1, b=2, c=3))
         engine.commit(write(operation, entity(KEY, a=10, c=30), "a", "b"))
         assert stored(engine) == entity(KEY, a=10, c=3)

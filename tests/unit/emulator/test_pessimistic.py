@@ -97,7 +97,7 @@ def test_of_two_that_have_read_the_younger_is_aborted(engine: Subject, locks: Lo
 
 
 def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: LockTable) -> None:
-    # Each has read what the other wants to write; the younger one waits as a reader.
+    # Each has read an entity that the other wants to write; the younger one waits as a reader.
     old, young = engine.begin(), engine.begin()
     n_of(engine, old)
     engine.lookup(OTHER, transaction=young)
@@ -155,7 +155,7 @@ def test_a_query_that_was_overtaken_is_run_again(engine: Subject, locks: LockTab
     wait_until_queued(locks, 1)
     transaction = engine.begin()
     asking = query("Counter", filters=where(("n", ">", 0)), orders=("n",))
-    # Its results are behind the writer in the queue: when they are locked, they are old.
+    # Its results are queued behind the writer: when they are locked, they are out of date.
     result = Started(lambda: engine.run(asking, transaction=transaction))
     wait_until_queued(locks, 2)
     engine.rollback(holder)
@@ -165,7 +165,7 @@ def test_a_query_that_was_overtaken_is_run_again(engine: Subject, locks: LockTab
     engine.commit(write(6), transaction=transaction)
 
 
-def test_reset_frees_those_who_wait(engine: Subject, locks: LockTable) -> None:
+def test_reset_ends_all_waits(engine: Subject, locks: LockTable) -> None:
     transaction = engine.begin()
     n_of(engine, transaction)
     put = Started(lambda: engine.put(entity(KEY, n=50)))

@@ -1,4 +1,4 @@
-"""What queries mean: the documented rules, one by one."""
+"""The meaning of queries: the documented rules, one by one."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.unit.emulator.subject import Subject, query, where
 
 @pytest.fixture
 def numbers(engine: Subject) -> Subject:
-    """Entities K:1 … K:6 with n = 10, 20 … and a parity."""
+    """Provide entities K:1 … K:6 with n = 10, 20 … and a parity."""
     engine.put(
         *(entity(key("K", i), n=10 * i, parity="odd" if i % 2 else "even") for i in range(1, 7))
     )
@@ -65,7 +65,7 @@ def test_the_gaps_of_an_inequality_are_no_disjunctions(numbers: Subject) -> None
 def test_several_orders(numbers: Subject) -> None:
     assert numbers.identifiers(query(orders=("parity", "-n"))) == [6, 4, 2, 5, 3, 1]
     assert numbers.identifiers(query(orders=("-parity", "-__key__"))) == [5, 3, 1, 6, 4, 2]
-    # Keys break ties upwards, in a descending order too.
+    # Keys break ties in ascending order, in a descending query too.
     assert numbers.identifiers(query(orders=("-parity",))) == [1, 3, 5, 2, 4, 6]
 
 
@@ -82,7 +82,7 @@ def test_unindexed_properties_are_invisible(engine: Subject) -> None:
     )
     assert engine.identifiers(query(filters=where(("n", "=", 1)))) == [2]
     assert engine.identifiers(query(orders=("n",))) == [2]
-    # Indexed no more: gone from the index, and back again.
+    # No longer indexed: removed from the index, and added again.
     engine.put(entity(key("K", 2), n=value(1, indexed=False)))
     assert engine.identifiers(query(orders=("n",))) == []
     engine.put(entity(key("K", 2), n=1))

@@ -1,4 +1,4 @@
-"""Random transactions at once, in each mode: as if one had run after the other."""
+"""Concurrent random transactions, in each mode: equivalent to a serial order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRANSACTIONS = 150
 
 @pytest.fixture(autouse=True)
 def many_switches() -> Iterator[None]:
-    """Threads take turns within a request, too."""
+    """Make threads switch within a request, too."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -42,7 +42,7 @@ def key_of(name: str) -> KeyPb:
 
 
 class Client:
-    """Runs random transactions, one after the other, and notes what it was told."""
+    """A client that runs random transactions, one after the other, and records the results."""
 
     def __init__(self, engine: Subject, number: int, *, all_kinds_of_queries: bool) -> None:
         self._engine = engine
@@ -103,7 +103,7 @@ class Client:
         return question, dict(_told(result.entity) for result in batch.entity_results)
 
     def _end(self, ran: Ran, transaction: bytes) -> None:
-        """Commit, mostly with something to write."""
+        """Commit, usually with writes."""
         if transaction and self._random.random() < 0.2:
             self._engine.commit(transaction=transaction)
             return
@@ -141,7 +141,7 @@ def _mutation(name: str, written: tuple[int, str] | None) -> Message:
 
 
 def run(control: ControlFactory, *, all_kinds_of_queries: bool = True) -> tuple[list[Ran], int]:
-    """What was committed, and how many transactions were aborted."""
+    """Return the committed transactions, and the number of aborts."""
     with subjects.subject(control) as engine:
         clients = [
             Client(engine, number, all_kinds_of_queries=all_kinds_of_queries)
@@ -179,8 +179,8 @@ def test_without_validation_they_are_not() -> None:
 
 
 def wrote(name: str, version: int, began: float, ended: float, **writes: int) -> Ran:
-    told = {entity: (level, name) for entity, level in writes.items()}
-    return Ran(name, began, [], dict(told), version, ended)
+    wrote = {entity: (level, name) for entity, level in writes.items()}
+    return Ran(name, began, [], dict(wrote), version, ended)
 
 
 def is_there(name: str, writer: str) -> tuple[Question, object]:
@@ -205,7 +205,7 @@ def test_an_order_against_time_is_found() -> None:
 
 
 @pytest.mark.parametrize(("began", "right"), [(0.0, True), (4.0, False)])
-def test_what_only_reads_reads_a_state_of_its_time(began: float, right: bool) -> None:
+def test_read_only_transactions_read_a_state_of_their_time(began: float, right: bool) -> None:
     reader = Ran("reader", began, [is_there("a1", "first")], ended=6)
     history = [wrote("first", 1, 0, 1, a1=1), wrote("second", 2, 2, 3, a1=2), reader]
     if right:

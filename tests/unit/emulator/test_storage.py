@@ -1,4 +1,4 @@
-"""Storage: files, restarts, history, and that nothing scans a kind."""
+"""Storage: files, restarts, history, and no scan of a kind."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.unit.emulator.subject import Subject, query, where
 from tests.unit.emulator.waiting import Started
 
 KEY = key("K", 1)
-# An hour, and as long as a transaction may go on that reads what was then.
+# An hour, and the lifetime of a transaction that reads the state of that time.
 FORGOTTEN_MICROSECONDS = 3_901_000_000
 
 
 @pytest.fixture
 def clock() -> list[int]:
-    """The time of day in microseconds, set by the test."""
+    """Provide the time of day in microseconds, set by the test."""
     return [1_700_000_000_000_000]
 
 
@@ -72,7 +72,7 @@ class TestFiles:
         (connection,) = storage._connections - {storage._connection}
         assert storage._idle == [connection]
 
-        # Where a reader fails, its snapshot goes with it.
+        # If a reader fails, its snapshot ends with it.
         left_open = []
         with contextlib.suppress(RuntimeError), storage.read() as reader:
             left_open.append(reader.scan_keys(1))
@@ -204,7 +204,7 @@ class TestHistory:
     def test_large_commits_do_not_outrun_what_is_removed(
         self, timed: Subject, clock: list[int]
     ) -> None:
-        """Each supersedes 1200 index entries; an hour and five minutes have seven of them."""
+        """Each supersedes 1200 index entries; an hour and five minutes contain seven of them."""
         for step in range(15):
             numbers = [f"{step}.{i}" for i in range(3)]
             timed.commit(*(Mutation(upsert=entity(key("K", i + 1), n=numbers)) for i in range(400)))
@@ -235,7 +235,7 @@ SMALL, LARGE = 100, 2000
 
 @pytest.fixture(scope="module")
 def sizes() -> Iterator[tuple[Subject, Subject]]:
-    """Two databases with kinds of different sizes; each value of g occurs 20 times."""
+    """Provide two databases with kinds of different sizes; each value of g occurs 20 times."""
     storages = Storage(), Storage()
     for storage, size in zip(storages, (SMALL, LARGE), strict=True):
         Subject(storage).commit(
@@ -250,7 +250,7 @@ def sizes() -> Iterator[tuple[Subject, Subject]]:
 
 
 class TestCost:
-    """Work in SQLite, in virtual machine steps, on kinds of different sizes."""
+    """The work of SQLite, in virtual machine steps, on kinds of different sizes."""
 
     def steps(self, engine: Subject, act: str) -> int:
         counted = [0]

@@ -1,4 +1,4 @@
-"""Transactions: snapshots, validation, the life of an id."""
+"""Transactions: snapshots, validation, the life cycle of an id."""
 
 import pytest
 
@@ -104,9 +104,7 @@ class TestValidation:
         assert_aborted(engine, transaction)
         assert_aborted(engine, by_query)
 
-    def test_what_changed_before_the_transaction_began_does_not_matter(
-        self, engine: Subject
-    ) -> None:
+    def test_changes_before_the_transaction_do_not_matter(self, engine: Subject) -> None:
         engine.put(entity(KEY, n=1))
         transaction = engine.begin()
         n_of(engine, transaction)

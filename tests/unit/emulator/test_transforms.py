@@ -34,7 +34,7 @@ def transform(name: str, kind: str, operand: Any = None) -> Message:
 
 
 def apply(engine: Subject, *transforms: Message, **properties: Any) -> Message:
-    """An upsert of these properties with transforms; its result."""
+    """Upsert these properties with transforms; return the result."""
     mutation = Mutation(upsert=entity(KEY, **properties))
     mutation.property_transforms.extend(transforms)
     (result,) = engine.commit(mutation).mutation_results
@@ -152,7 +152,7 @@ def test_each_of_several_in_one_transaction_sees_the_one_before(engine: Subject)
     assert stored(engine) == entity(KEY, n=3)
 
 
-def test_what_was_not_indexed_stays_so(engine: Subject) -> None:
+def test_unindexed_values_stay_unindexed(engine: Subject) -> None:
     apply(engine, transform("n", "increment", 1), n=value(1, indexed=False))
     assert stored(engine).properties["n"] == value(2, indexed=False)
 
@@ -207,7 +207,7 @@ def test_an_entity_may_not_grow_beyond_its_limits(engine: Subject) -> None:
 
 
 def test_elements_are_compared_as_they_are_stored(engine: Subject) -> None:
-    """A key without its project, and nanoseconds, are what an earlier request stored."""
+    """An earlier request stored a key without its project, and nanoseconds."""
     unfinished = key("K", 2)
     unfinished.ClearField("partition_id")
     at = value(Timestamp(5))

@@ -1,4 +1,4 @@
-"""The documented limits, each with what is just allowed and what is not."""
+"""The documented limits, each with the last allowed value and the first forbidden one."""
 
 from typing import Any
 
@@ -182,7 +182,7 @@ def bare_key() -> KeyPb:
 
 
 def test_keys_in_values_are_completed(engine: Subject) -> None:
-    """Clients leave the project out, or not: both are the same key."""
+    """Clients may omit the project: both keys are the same."""
     incomplete = bare_key()
     foreign = key("K", 1, project="another")
     inner = value({"in": incomplete})

@@ -1,4 +1,4 @@
-"""Running something in a thread that is expected to wait for a lock."""
+"""Running a call in a thread that should wait for a lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Started:
     def _run(self) -> None:
         try:
             self._outcome = self._call()
-        except BaseException as error:  # handed to the thread that asks for the result
+        except BaseException as error:  # passed to the thread that takes the result
             self._error = error
 
     @property
@@ -36,7 +36,7 @@ class Started:
         return not self._thread.is_alive()
 
     def result(self) -> Any:
-        """What the call returned; raises what it raised."""
+        """Return the result of the call, or raise its exception."""
         self._thread.join(10)
         assert self.done, "still waiting"
         if self._error is not None:

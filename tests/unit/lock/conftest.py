@@ -36,7 +36,7 @@ def service(store: MemoryStore, clock: ManualClock, events: list[Event]) -> Lock
 
 @pytest.fixture
 def configured(service: LockService) -> None:
-    """For tests of the statements, which ask the configured service."""
+    """Configure the service, for tests of the statements, which use the configured one."""
     userlock.configure(service=service)
 
 
@@ -48,12 +48,12 @@ def scope(service: LockService) -> Iterator[LockScope]:
 
 @pytest.fixture
 def tenure(scope: LockScope) -> HeldLock:
-    """A lock with a heartbeat, unless a file says otherwise."""
+    """Provide a lock with a heartbeat; some files override it."""
     return scope.acquire("ann", heartbeat=True)
 
 
 @pytest.fixture
 def world(clock: ManualClock, store: MemoryStore) -> Iterator[World]:
-    """Simulated processes that share the store."""
+    """Provide simulated processes that share the store."""
     with World(clock, Watch(store, clock)).running() as world:
         yield world

@@ -1,4 +1,4 @@
-"""People and jobs that want one lock, on a clock driven by hand."""
+"""Interactive requests and batch jobs that contend for one lock, on a clock driven by hand."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LOCK = "learner-1"
 
 
 class Moment(NamedTuple):
-    """Something that happened.
+    """One event.
 
     Attributes:
         at: seconds after the beginning.
-        who: by name.
+        who: the caller's name.
         what: "has it", "leaves" or "gave up".
     """
 
@@ -33,11 +33,11 @@ class Moment(NamedTuple):
 
 
 class Crowd:
-    """Everybody who wants the lock.
+    """The callers that contend for the lock.
 
     Attributes:
-        moments: what happened, in order.
-        store: where the records are.
+        moments: the events, in order.
+        store: the store of the records.
         world: the processes.
     """
 
@@ -60,9 +60,9 @@ class Crowd:
         wait_timeout: float | None = None,
         lock_timeout: float = 60.0,
     ) -> Process:
-        """Somebody wants the lock `after` so long, and holds it for `hold`; times in seconds.
+        """Start a caller that acquires the lock after `after`, and holds it for `hold`, in seconds.
 
-        In a process of its own, where none is given.
+        It runs in a process of its own, unless one is given.
         """
         process = process or self.world.process(name)
         clock = process.clock
@@ -95,49 +95,49 @@ class Crowd:
     def _note(self, name: str, what: str) -> None:
         self.moments.append(Moment(self.now, name, what))
 
-    # --- what happens -----------------------------------------------------------------------
+    # --- actions ----------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """Return the seconds since the beginning."""
         return self.world.clock.now() - self._began
 
     def passes(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.world.pass_time(seconds)
 
     def ends(self, *, within: float = 1000.0) -> None:
-        """Everybody has had their turn, or has given up."""
+        """Run until each caller has had its turn, or has timed out."""
         self.world.pass_time(within, until=lambda: not self.world.alive())
         assert not self.world.alive(), f"still there: {self.world.alive()}"
 
-    # --- what is to be seen -----------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------
 
     @property
     def order(self) -> list[str]:
-        """Who has had the lock, in order."""
+        """Return the callers that have held the lock, in order."""
         return [moment.who for moment in self.moments if moment.what == "has it"]
 
     def when(self, name: str, what: str = "has it") -> float:
-        """When that happened, in seconds after the beginning."""
+        """Return the time of an event, in seconds after the beginning."""
         (at,) = (moment.at for moment in self.moments if moment[1:] == (name, what))
         return at
 
     @property
-    def line(self) -> list[str]:
-        """Who stands in line."""
+    def queue(self) -> list[str]:
+        """Return the queue."""
         stored = self.store.read(LOCK)
         return [] if stored is None else [each.request for each in Record(stored).waiters()]
 
     @property
-    def complaints(self) -> list[str]:
-        """What must not have happened, as the watch has seen it."""
-        return self.world.watch.complaints
+    def violations(self) -> list[str]:
+        """Return the violations that the watch has found."""
+        return self.world.watch.violations
 
 
 @contextlib.contextmanager
 def gathering(clock: ManualClock, policy: LockPolicy | None = None) -> Iterator[Crowd]:
-    """A crowd around one lock. Each step of each of them takes no time."""
+    """Yield a crowd around one lock. The steps of its callers take no time."""
     watch = Watch(MemoryStore(clock=clock), clock)
     with World(clock, watch, policy=policy).running() as world:
         crowd = Crowd(world)

@@ -13,7 +13,7 @@ _numbers = itertools.count(1)
 
 
 def new_nonce() -> str:
-    """What the tokens of one process begin with."""
+    """Return the beginning of the tokens of one process."""
     return f"{next(_numbers):024x}"
 
 
@@ -25,7 +25,7 @@ def a_holder(
     process: str = "web/1",
     nonce: str = "",
 ) -> Holder:
-    """Somebody, whose request says who it is; in a process of its own, if no nonce is given."""
+    """Return a holder whose request is its name; in a process of its own, if no nonce is given."""
     token = f"{nonce or new_nonce()}{next(_numbers):04x}"
     return Holder(token, priority, 1_700_000_000.0 + since, 60.0, process, name or token)
 
@@ -46,24 +46,24 @@ class Log:
         return self
 
     def joined_by(self, *names: str, **options: object) -> Log:
-        """These begin to wait, one after another."""
+        """Queue these waiters, one after another."""
         for name in names:
-            self.people[name] = a_holder(name, since=len(self.people), **options)  # type: ignore[arg-type]
-            self.add(joining(self.people[name]))
+            self.members[name] = a_holder(name, since=len(self.members), **options)  # type: ignore[arg-type]
+            self.add(joining(self.members[name]))
         return self
 
     def __getitem__(self, name: str) -> Holder:
-        return self.people[name]
+        return self.members[name]
 
-    people: dict[str, Holder] = dataclasses.field(default_factory=dict)
+    members: dict[str, Holder] = dataclasses.field(default_factory=dict)
 
     @property
     def record(self) -> Record:
         return Record(Stored(self.stored, object(), self.lapsed))
 
     @property
-    def line(self) -> list[str]:
-        """Who waits, by their names."""
+    def queue(self) -> list[str]:
+        """Return the waiters, by their names."""
         return names(self.record)
 
 
@@ -75,7 +75,7 @@ def read_again(record: bytes) -> Record:
     return Record(Stored(record, object(), lapsed=False))
 
 
-def offered_by(log: Log, holder: Holder) -> Log:
-    """How the record goes on when somebody who does not wait has offered the free lock."""
-    offered = log.record.offered_by(holder.encode(), holder.token)
-    return Log(holder, offered, people=log.people)
+def reserved_by(log: Log, holder: Holder) -> Log:
+    """Return the record after a caller that does not wait has reserved the free lock."""
+    reserved, _ = log.record.reserved_by(holder.encode(), holder.token, besides="", leaving=False)
+    return Log(holder, reserved, members=log.members)

@@ -1,4 +1,4 @@
-"""What tests of heartbeats share: time that passes with a renewal thread that beats in it."""
+"""Helpers of the tests of heartbeats: time that passes while the renewal thread runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from userlock import LockService
 from userlock.events import Event, LeaseLost
 from userlock.testing import ManualClock
 
-#: How long a lease with a heartbeat is by default, in seconds.
+#: The default length of a lease with a heartbeat, in seconds.
 LEASE = 10.0
 
 
 def live(service: LockService, clock: ManualClock, seconds: float) -> None:
-    """Let time pass, and all that is due in it be done, each at its time."""
+    """Let time pass, and run each due renewal at its time."""
     end = clock.now() + seconds
     while (due := service.renewals.run_due()) is not None and due <= end:
         clock.advance(due - clock.now())
@@ -19,6 +19,6 @@ def live(service: LockService, clock: ManualClock, seconds: float) -> None:
     service.renewals.run_due()
 
 
-def told(events: list[Event]) -> list[LeaseLost]:
-    """What was said of leases that were lost."""
+def losses(events: list[Event]) -> list[LeaseLost]:
+    """Return the reported losses of leases."""
     return [event for event in events if isinstance(event, LeaseLost)]

@@ -1,4 +1,4 @@
-"""Situations in which each verb of leases is used: a lock, ourselves, and others who want it."""
+"""Situations in which each verb of leases is used: a lock, ourselves, and other clients."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from collections.abc import Callable
 
 from tests.leases import taken
 from tests.unit.lock.shaky import ShakyStore
-from userlock.lock.degraded import confirm
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import PATIENCE_SECONDS
-from userlock.lock.record import Record
-from userlock.lock.upkeep import offer, shorten
+from userlock.lock.record import PATIENCE_SECONDS, Record
 from userlock.testing import ManualClock, make_claim
 
 LOCK = "learner-1"
 
 
 class World:
-    """A lock, ourselves, and others who want it."""
+    """A lock, ourselves, and other clients."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -59,21 +56,21 @@ class World:
 
 @dataclasses.dataclass
 class State:
-    """Who has a right to the lock, and who stands in line."""
+    """The holder of the lock, and its queue."""
 
     holder: str | None
     waiters: list[str]
 
-    def of(self, people: set[str]) -> State:
-        """As far as these are concerned."""
+    def of(self, tokens: set[str]) -> State:
+        """Return the part of the state that concerns these clients."""
         return State(
-            self.holder if self.holder in people else None,
-            [token for token in self.waiters if token in people],
+            self.holder if self.holder in tokens else None,
+            [token for token in self.waiters if token in tokens],
         )
 
 
 Outcome = Lease | Granted | Held | Released | Lost | Record | None
-#: Brings about a situation, and gives what is done in it.
+#: A function that creates a situation, and returns the call to make in it.
 Scenario = Callable[[World], Callable[[], Outcome]]
 
 
@@ -106,7 +103,7 @@ def claim_lapsed(world: World) -> Callable[[], Outcome]:
 
 
 def claim_too_late(world: World) -> Callable[[], Outcome]:
-    """We were paused, and the one behind us has passed us."""
+    """Claim after we were paused, and the next waiter has overtaken us."""
     holder = world.take(world.other())
     world.join(world.mine)
     behind = world.join(world.other())
@@ -218,21 +215,21 @@ def extend_forgotten(world: World) -> Callable[[], Outcome]:
 
 def confirm_free(world: World) -> Callable[[], Outcome]:
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_held(world: World) -> Callable[[], Outcome]:
     world.take(world.other())
     world.join(world.other())
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_lapsed(world: World) -> Callable[[], Outcome]:
     world.take(world.other(ttl_seconds=1))
     world.clock.advance(1)
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_where_another_is_next(world: World) -> Callable[[], Outcome]:
@@ -240,17 +237,17 @@ def confirm_where_another_is_next(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     world.leases.release(holder)
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_past_the_dead(world: World) -> Callable[[], Outcome]:
     holder = world.take(world.other())
     world.join(make_claim(LOCK))
     world.leases.release(holder)
-    offer(world.store, world.other(), world.record(), leaving=False)
+    world.leases.reserve(world.other(), world.record(), leaving=False)
     world.clock.advance(2 * PATIENCE_SECONDS)
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def confirm_in_line(world: World) -> Callable[[], Outcome]:
@@ -258,7 +255,7 @@ def confirm_in_line(world: World) -> Callable[[], Outcome]:
     world.join(world.mine)
     world.join(world.other())
     lease = without_the_store(world)
-    return lambda: confirm(world.leases, lease, world.clock)
+    return lambda: world.leases.confirm(lease)
 
 
 def offer_what_is_free(world: World) -> Callable[[], Outcome]:
@@ -267,7 +264,7 @@ def offer_what_is_free(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     world.leases.release(holder)
     seen = world.record()
-    return lambda: _nothing(offer(world.store, world.mine, seen, leaving=True))
+    return lambda: _nothing(world.leases.reserve(world.mine, seen, leaving=True))
 
 
 def offer_too_late(world: World) -> Callable[[], Outcome]:
@@ -277,7 +274,7 @@ def offer_too_late(world: World) -> Callable[[], Outcome]:
     world.leases.release(holder)
     seen = world.record()
     world.take_over(first)
-    return lambda: _nothing(offer(world.store, world.mine, seen, leaving=True))
+    return lambda: _nothing(world.leases.reserve(world.mine, seen, leaving=True))
 
 
 def shorten_what_is_held(world: World) -> Callable[[], Outcome]:
@@ -286,7 +283,7 @@ def shorten_what_is_held(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     world.leases.leave(LOCK, left.token)
     seen = world.record()
-    return lambda: shorten(world.store, LOCK, seen)
+    return lambda: world.leases.compact(LOCK, seen)
 
 
 def shorten_too_late(world: World) -> Callable[[], Outcome]:
@@ -294,11 +291,11 @@ def shorten_too_late(world: World) -> Callable[[], Outcome]:
     world.join(world.other())
     seen = world.record()
     world.leases.release(holder)
-    return lambda: shorten(world.store, LOCK, seen)
+    return lambda: world.leases.compact(LOCK, seen)
 
 
 def _nothing(_: object) -> None:
-    """Whether an offer could be made is nobody's lease."""
+    """Return nothing: a reservation is no lease."""
 
 
 def stand_in_line(world: World) -> Callable[[], Outcome]:
@@ -315,7 +312,7 @@ def leave_the_line(world: World) -> Callable[[], Outcome]:
 
 
 def without_the_store(world: World) -> Lease:
-    """A lease as the outage policy gives it; the next try may leave something behind."""
+    """Return a lease of the outage policy; the next attempt may leave something behind."""
     claim = world.mine
     return Lease(
         LOCK,
@@ -324,7 +321,7 @@ def without_the_store(world: World) -> Lease:
         claim.ttl_seconds,
         degraded=True,
         unsettled=True,
-        record=claim.record,
+        record=claim.holder.encode(),
     )
 
 

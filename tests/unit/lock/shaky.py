@@ -1,4 +1,4 @@
-"""A store on which accidents befall chosen steps of whatever is done with it."""
+"""A store with faults at chosen commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from userlock.stores.memory import MemoryStore, Verb
 
 
 class Mishap(enum.Enum):
-    """What happens to one command."""
+    """The fault of one command."""
 
     COMMAND_LOST = "command lost"
     REPLY_LOST = "reply lost"
@@ -21,15 +21,15 @@ class Mishap(enum.Enum):
     REFUSED = "never sent"
 
 
-#: The step at which each one happens, the first command being step 1.
+#: The number of the command for each fault, from 1.
 Plan = Mapping[int, Mishap]
 
 
 class ShakyStore(MemoryStore):
-    """A memory store whose accidents are planned by step.
+    """A memory store with planned faults.
 
     Attributes:
-        log: the commands since `shake`, with what befell them.
+        log: the commands since `shake`, with their faults.
     """
 
     def __init__(self, *, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class ShakyStore(MemoryStore):
         self.log: list[tuple[Verb, Mishap | None]] = []
 
     def shake(self, plan: Plan) -> None:
-        """Let this happen from now on; nothing any more, if it is empty."""
+        """Plan these faults from now on; none, if empty."""
         self._mishaps = plan
         self.log = []
 

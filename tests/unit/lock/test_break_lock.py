@@ -1,4 +1,4 @@
-"""`holder`, `waiters` and `break_lock`: what an operator sees and does."""
+"""The functions `holder`, `waiters` and `break_lock`, for operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestLooking:
         assert userlock.holder("ann") is None
         assert userlock.waiters("ann") == []
 
-    def test_who_it_is(self, service: LockService, clock: ManualClock) -> None:
+    def test_the_holder(self, service: LockService, clock: ManualClock) -> None:
         with userlock.scope(priority="batch", request="nightly"), userlock.global_lock("ann"):
             found = userlock.holder("ann")
             assert found is not None
@@ -34,18 +34,16 @@ class TestLooking:
             assert found.process == process_label()
             assert found.since == pytest.approx(clock.wall(), abs=0.01)
 
-    def test_those_in_line_in_the_order_in_which_they_will_be_served(
-        self, service: LockService
-    ) -> None:
+    def test_waiters_in_the_order_of_service(self, service: LockService) -> None:
         with userlock.global_lock(7):
             for request, priority in (("1", "batch"), ("2", "interactive"), ("3", "interactive")):
                 claim = make_claim("7", request=request, priority=userlock.Priority.of(priority))
-                service.leases.join(claim)
-            line = userlock.waiters(7)
-            assert [waiter.request for waiter in line] == ["2", "3", "1"]
-            assert [waiter.priority for waiter in line] == ["interactive", "interactive", "batch"]
+                service.protocol.join(claim)
+            queue = userlock.waiters(7)
+            assert [waiter.request for waiter in queue] == ["2", "3", "1"]
+            assert [waiter.priority for waiter in queue] == ["interactive", "interactive", "batch"]
 
-    def test_a_lease_that_is_over_holds_nobody_out(
+    def test_an_expired_lease_does_not_exclude(
         self, service: LockService, clock: ManualClock
     ) -> None:
         service.acquire("ann", lock_timeout=3)
@@ -80,7 +78,7 @@ class TestBreaking:
         assert store.read("ann") is None
         assert events == []
 
-    def test_the_holder_is_named_to_whoever_breaks_it_and_to_the_log(
+    def test_the_holder_is_named_to_the_operator_and_in_the_log(
         self, events: list[Event], caplog: pytest.LogCaptureFixture
     ) -> None:
         with userlock.scope(request="POST /slow") as scope:
@@ -108,13 +106,13 @@ class TestBreaking:
         assert "broken by Jo" in lost.how
 
     def test_or_when_it_extends(self) -> None:
-        told: list[str] = []
+        losses: list[str] = []
         with userlock.global_lock("ann") as lock:
-            lock.on_lost(lambda tenure: told.append(tenure.lost))
+            lock.on_lost(lambda tenure: losses.append(tenure.lost))
             userlock.break_lock("ann", by="Jo")
             with pytest.raises(LockNotHeld, match="broken by Jo"):
                 lock.extend(10)
-        assert told == ["it was broken by Jo"]
+        assert losses == ["it was broken by Jo"]
 
     def test_or_at_its_next_heartbeat(self, service: LockService, clock: ManualClock) -> None:
         with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
@@ -134,33 +132,33 @@ class TestBreaking:
         assert "POST /next" in lost.how
         assert userlock.holder("ann") is not None, "the late release does them no harm"
 
-    def test_those_in_line_go_on_in_order(self, world: World, service: LockService) -> None:
+    def test_waiters_continue_in_order(self, world: World, service: LockService) -> None:
         hanging = Rival(world, "host/hanging", [Step("ann")], work=1000)
-        people = [
+        rivals = [
             Rival(world, f"host/{number}", [Step("ann", after=0.1 * number)], work=0.2)
             for number in (1, 2, 3)
         ]
         world.pass_time(5)
-        assert [person.served for person in people] == [False] * 3
+        assert [rival.served for rival in rivals] == [False] * 3
         operator = world.process("host/operator")
         world.watch.breakers.append(operator)
         world.spawn(operator, "break", lambda: operator.service.break_lock("ann", by="Jo"))
         world.pass_time(0.1)
-        assert [person.served for person in people] == [True, False, False]
+        assert [rival.served for rival in rivals] == [True, False, False]
         world.pass_time(2)
-        assert [person.served for person in people] == [True] * 3
+        assert [rival.served for rival in rivals] == [True] * 3
         assert not hanging.done
-        assert not world.watch.complaints
+        assert not world.watch.violations
 
-    def test_those_in_line_are_not_broken_with_it(self, service: LockService) -> None:
+    def test_waiters_are_not_broken_with_it(self, service: LockService) -> None:
         with userlock.global_lock("ann"):
             claim = make_claim("ann", request="GET /waiting")
-            service.leases.join(claim)
+            service.protocol.join(claim)
             assert userlock.break_lock("ann") is not None
             assert userlock.break_lock("ann") is None, "nobody has it"
             assert [waiter.request for waiter in userlock.waiters("ann")] == ["GET /waiting"]
 
-    def test_only_whom_the_operator_has_seen(self, service: LockService) -> None:
+    def test_only_the_holder_that_the_operator_has_seen(self, service: LockService) -> None:
         seen = service.acquire("ann")
         service.release(seen)
         service.acquire("ann", request="POST /next")
@@ -194,7 +192,7 @@ class TestBreaking:
             assert not lock.degraded
 
     def test_one_that_is_changed_meanwhile(self, service: LockService, store: MemoryStore) -> None:
-        """Read as foreign, and ours by the time that it would be removed: left alone."""
+        """Read as foreign, but ours by the time of the removal: it is left alone."""
 
         def ours_now() -> None:
             store.evict("ann")
@@ -215,7 +213,7 @@ class TestBreaking:
     def test_handed_over_at_this_very_moment(
         self, service: LockService, store: MemoryStore, events: list[Event]
     ) -> None:
-        """The next holder is spared: it is not the one that was to be broken."""
+        """The next holder is spared: it is not the one to break."""
 
         def hand_over() -> None:
             service.release(lease)

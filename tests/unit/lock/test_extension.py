@@ -10,6 +10,7 @@ import userlock
 from tests.leases import record_of
 from userlock import HeldLock, LockNotHeld, LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Event, Extended, LeaseLost
+from userlock.lock.lease import Granted
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -31,7 +32,7 @@ class TestExtend:
         events: list[Event],
         seconds: float,
     ) -> None:
-        """Not that much longer: what it had left does not count."""
+        """Not by that much longer: the remaining time does not count."""
         clock.advance(4)
         tenure.extend(seconds)
         assert tenure.remaining_seconds == seconds
@@ -47,25 +48,23 @@ class TestExtend:
         tenure.extend(5)
         assert store.asked.total() == before + 1
 
-    def test_those_in_line_keep_their_places(
+    def test_waiters_keep_their_places(
         self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
         claims = [make_claim("ann") for _ in range(3)]
         for claim in claims:
-            service.leases.join(claim)
+            service.protocol.join(claim)
         for _ in range(3):
             tenure.extend(10)
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
 
     @pytest.mark.parametrize("seconds", ["5", None, True, 1j])
-    def test_what_is_no_number_of_seconds_is_refused(
-        self, tenure: HeldLock, seconds: object
-    ) -> None:
+    def test_invalid_seconds_are_refused(self, tenure: HeldLock, seconds: object) -> None:
         with pytest.raises(TypeError, match="seconds must be a number"):
             tenure.extend(seconds)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 30 * 86400])
-    def test_so_is_what_makes_no_sense(self, tenure: HeldLock, seconds: float) -> None:
+    def test_meaningless_seconds_are_refused(self, tenure: HeldLock, seconds: float) -> None:
         with pytest.raises(ValueError, match="seconds must be at least"):
             tenure.extend(seconds)
         assert tenure.remaining_seconds == 10
@@ -103,7 +102,7 @@ class TestErrors:
         assert tenure.remaining_seconds == 60
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, None])
-    def test_a_shorter_lease_whose_reply_is_lost_is_believed_in_no_longer(
+    def test_a_shorter_lease_with_a_lost_reply_is_not_relied_on_for_longer(
         self,
         service: LockService,
         clock: ManualClock,
@@ -112,20 +111,20 @@ class TestErrors:
         monkeypatch: pytest.MonkeyPatch,
         error: type[BaseException] | None,
     ) -> None:
-        """The store may have carried it out: also when the thread is stopped meanwhile."""
+        """The store may have executed it: also if the thread is stopped meanwhile."""
         if error is None:
             store.lose_reply("swap")
             with pytest.raises(LockServiceUnavailable):
                 tenure.extend(2)
         else:
-            extend = service.leases.extend
+            extend = service.protocol.extend
 
             def interrupted(*args: object) -> object:
                 extend(*args)  # type: ignore[arg-type]
                 raise error
 
             with monkeypatch.context() as patch:
-                patch.setattr(service.leases, "extend", interrupted)
+                patch.setattr(service.protocol, "extend", interrupted)
                 with pytest.raises(error):
                     tenure.extend(2)
         clock.advance(1.9)
@@ -142,7 +141,7 @@ class TestErrors:
             tenure.extend(2)
         assert tenure.remaining_seconds == 10
 
-    def test_a_longer_one_whose_reply_is_lost_can_be_extended_again(
+    def test_a_longer_lease_with_a_lost_reply_can_be_extended_again(
         self, clock: ManualClock, store: MemoryStore, scope: LockScope, tenure: HeldLock
     ) -> None:
         store.lose_reply("swap")
@@ -156,7 +155,7 @@ class TestErrors:
 
 
 class TestAcquiredLock:
-    """What `acquire_lock` returns can be extended as what `with global_lock(…)` gives can."""
+    """The result of `acquire_lock` can be extended like that of `with global_lock(…)`."""
 
     def test_it_runs_for_so_long_from_now(
         self, scope: LockScope, clock: ManualClock, events: list[Event]
@@ -216,7 +215,7 @@ class TestWithExtension:
         userlock.with_extension("ann", work, lock_timeout=2.5)
         assert isinstance(events[-1], LeaseLost)
 
-    def test_a_step_that_took_too_long_is_told_so(self, clock: ManualClock) -> None:
+    def test_a_step_that_took_too_long_is_reported(self, clock: ManualClock) -> None:
         def work(extend: Extend) -> None:
             extend(2.5)
             clock.advance(3)
@@ -229,18 +228,18 @@ class TestWithExtension:
     def test_a_crash_frees_the_lock_soon(
         self, service: LockService, clock: ManualClock, store: MemoryStore
     ) -> None:
-        """What the short lease is for. A crash: nothing is ever released."""
+        """The purpose of the short lease. A crash: nothing is ever released."""
         lease = service.acquire("ann", lock_timeout=2.5)
         for _ in range(5):
             clock.advance(2)
             outcome = service.extend(lease, 2.5)
-            assert isinstance(outcome, userlock.lock.lease.Granted)
+            assert isinstance(outcome, Granted)
             lease = outcome.lease
         started = clock.now()
         service.acquire("ann", wait_timeout=60)
         assert clock.now() - started < 2.5 + 0.5
 
-    def test_what_is_raised_inside_comes_out_and_the_lock_is_free(self, store: MemoryStore) -> None:
+    def test_an_exception_inside_propagates_and_frees_the_lock(self, store: MemoryStore) -> None:
         def work(extend: Extend) -> None:
             raise ZeroDivisionError
 

@@ -1,4 +1,4 @@
-"""Another store stands in for the time of an outage."""
+"""Another store replaces the main one during an outage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import userlock
-from tests.leases import dead_person, record_of
+from tests.leases import dead_waiter, record_of
 from tests.unit.lock.pulse import live
 from userlock import HeldLock, LockService, LockServiceUnavailable
 from userlock.events import (
@@ -35,7 +35,7 @@ def kinds(events: list[Event]) -> list[type[Event]]:
 
 @pytest.fixture
 def tenure(scope: LockScope, store: MemoryStore) -> HeldLock:
-    """Taken while the store is down; it stays down."""
+    """Provide a lock that was taken while the store is down; it stays down."""
     store.go_down("connection refused", sent=False)
     tenure = scope.acquire("ann")
     assert tenure.degraded
@@ -69,12 +69,12 @@ def beating(store: MemoryStore, scope: LockScope) -> HeldLock:
 
 
 def test_an_address_is_no_service(store: MemoryStore) -> None:
-    """Said at once, and not in the first outage."""
+    """The error comes at once, not in the first outage."""
     with pytest.raises(TypeError, match=r"fallback must be a LockService.*not 'datastore://'"):
         LockService(store, fallback="datastore://")  # type: ignore[arg-type]
 
 
-def test_its_lease_is_given_back_too(
+def test_its_lease_is_released_too(
     store: MemoryStore, other: MemoryStore, tenure: HeldLock
 ) -> None:
     assert not record_of(other, "ann").free
@@ -157,8 +157,8 @@ def test_when_it_does_not_answer_either_the_policy_decides(
         assert not beating.lost
 
 
-class TestTold:
-    """Both services tell the same listeners. One lock that was asked for is told of once."""
+class TestReports:
+    """Both services report to the same listeners, once per requested lock."""
 
     @pytest.fixture(autouse=True)
     def _lines(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -184,7 +184,7 @@ class TestTold:
             "(connection refused); stale writes are still refused at the commit"
         )
 
-    def test_one_that_is_waited_for_there(
+    def test_a_lock_that_is_waited_for_there(
         self,
         service: LockService,
         scope: LockScope,
@@ -210,7 +210,7 @@ class TestTold:
         assert "lock 'ann' acquired after 20" in caplog.messages[-1]
         assert "blocked by: POST /theirs" in caplog.messages[-1]
 
-    def test_one_that_does_not_become_free_there(
+    def test_a_lock_that_does_not_become_free_there(
         self, service: LockService, store: MemoryStore, events: list[Event]
     ) -> None:
         assert service.fallback is not None
@@ -231,7 +231,7 @@ class TestTold:
         caplog: pytest.LogCaptureFixture,
         whose: str,
     ) -> None:
-        """Whatever its own policy is: what goes on without anybody's word is not locked there."""
+        """Whatever its own policy is: a degraded lease there would not be a lock."""
         assert service.fallback is not None
         service.fallback.outage = userlock.OutagePolicy.of(whose)
         store.go_down("connection refused", sent=False)
@@ -246,7 +246,7 @@ class TestTold:
             ]
         else:
             lease = service.acquire("ann")
-            assert lease.also is None
+            assert lease.fallback is None
             assert events[0] == Degraded("ann", reason, fallback=False)
             assert kinds(events) == [Degraded, Acquired]
             assert "carrying on without it" in caplog.messages[0]
@@ -254,7 +254,7 @@ class TestTold:
 
 
 class TestHolder:
-    """Who has the lock, while only the fallback knows."""
+    """The holder, if only the fallback knows it."""
 
     def test_inside_a_block_that_it_granted(self, tenure: HeldLock) -> None:
         found = userlock.holder("ann")
@@ -262,12 +262,12 @@ class TestHolder:
         assert found.request == "POST /mine"
         assert userlock.waiters("ann") == []
 
-    def test_who_waits_there(self, service: LockService, tenure: HeldLock) -> None:
+    def test_waiters_there(self, service: LockService, tenure: HeldLock) -> None:
         assert service.fallback is not None
-        token = dead_person(service.fallback, "ann")
+        token = dead_waiter(service.fallback, "ann")
         assert [waiter.token for waiter in userlock.waiters("ann")] == [token]
 
-    def test_that_nobody_has_it_there_says_nothing_of_those_who_had_it_before(
+    def test_a_free_lock_there_says_nothing_about_earlier_holders(
         self, service: LockService, scope: LockScope, store: MemoryStore
     ) -> None:
         service.acquire("ann")
@@ -276,7 +276,7 @@ class TestHolder:
             with pytest.raises(LockServiceUnavailable, match="connection refused"):
                 ask("ann")
 
-    def test_nor_does_a_fallback_that_does_not_answer_either(
+    def test_a_fallback_outage_says_nothing_about_earlier_holders(
         self, tenure: HeldLock, other: MemoryStore
     ) -> None:
         other.go_down("down as well")
@@ -285,9 +285,9 @@ class TestHolder:
 
 
 class TestBreaking:
-    """A holder hangs, while only the fallback knows that it has the lock."""
+    """A holder hangs, and only the fallback knows it."""
 
-    def test_whoever_has_it_there(
+    def test_the_holder_there(
         self, service: LockService, clock: ManualClock, beating: HeldLock, events: list[Event]
     ) -> None:
         events.clear()
@@ -295,11 +295,11 @@ class TestBreaking:
         assert broken is not None
         assert broken.request == "POST /mine"
         assert events == [Broken("ann", broken.describe(), "Jo")]
-        assert service.acquire("ann", wait_timeout=0).also is not None
+        assert service.acquire("ann", wait_timeout=0).fallback is not None
         live(service, clock, 5)
         assert beating.lost.startswith("it was broken by Jo")
 
-    def test_that_nobody_has_it_there_says_nothing_of_those_who_had_it_before(
+    def test_a_free_lock_there_says_nothing_about_earlier_holders(
         self, service: LockService, store: MemoryStore
     ) -> None:
         service.acquire("ann")

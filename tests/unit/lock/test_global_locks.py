@@ -1,4 +1,4 @@
-"""`global_locks`: in order, all or none, within one wait."""
+"""The function `global_locks`: in order, all or none, within one wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("configured")
 
 
 def held(service: LockService, names: Iterable[str] = "abcde") -> str:
-    """Which of these locks somebody has."""
+    """Return which of these locks are held."""
     return "".join(name for name in names if service.holder(name) is not None)
 
 
@@ -56,7 +56,7 @@ class TestOrder:
             (["a", True], TypeError, "lock id must be"),
         ],
     )
-    def test_what_makes_no_sense_is_said_at_once(
+    def test_invalid_arguments_are_reported_at_once(
         self, ids: list[str], error: type[Exception], message: str
     ) -> None:
         with pytest.raises(error, match=message):
@@ -65,7 +65,7 @@ class TestOrder:
     @pytest.mark.parametrize(
         "wrong", [{"wait_timeout": -1}, {"lock_timeout": 0}, {"priority": "urgent"}]
     )
-    def test_so_are_other_arguments(self, wrong: dict[str, object]) -> None:
+    def test_other_invalid_arguments_are_reported_at_once(self, wrong: dict[str, object]) -> None:
         with pytest.raises(ValueError, match=next(iter(wrong)).partition("_")[2] or "priority"):
             userlock.global_locks(["a"], **wrong)  # type: ignore[arg-type]
 
@@ -217,13 +217,13 @@ class TestUse:
     def test_as_a_decorator(self, service: LockService) -> None:
         @userlock.global_locks(["a", "b"])
         def report(depth: int) -> str:
-            """Writes it."""
+            """Write a report."""
             return held(service) if depth == 0 else report(depth - 1)
 
         assert report(0) == "ab"
         assert report(3) == "ab"
         assert held(service) == ""
-        assert report.__doc__ == "Writes it."
+        assert report.__doc__ == "Write a report."
 
     def test_it_cannot_decorate_what_would_run_later(self) -> None:
         async def later() -> None:
@@ -279,8 +279,8 @@ class TestUse:
         assert together.count == 60
         assert held(real) == ""
 
-    def test_threads_that_name_them_the_other_way_round(self) -> None:
-        """They wait for each other, and never in a circle."""
+    def test_threads_that_name_them_in_the_opposite_order(self) -> None:
+        """They wait for each other, but never deadlock."""
         real = LockService(MemoryStore())
         userlock.configure(service=real)
         together = Together()
@@ -293,8 +293,8 @@ class TestUse:
         run_threads(lambda: work(["a", "b"]), 2, lambda: work(["b", "a"]), 2)
         assert (together.most, together.count) == (1, 80)
 
-    def test_nested_the_other_way_round_they_do_meet_in_one(self) -> None:
-        """The control: without the order. One gives way, at once, and both could go on."""
+    def test_nested_in_the_opposite_order_they_do_deadlock(self) -> None:
+        """The control: without the order. One gets the error at once, and both could continue."""
         real = LockService(MemoryStore())
         userlock.configure(service=real)
         both_inside = threading.Barrier(2)
@@ -332,7 +332,7 @@ class TestUse:
 
 
 class Together:
-    """How many are inside at once, at most."""
+    """A counter of concurrent entries, with its maximum."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -342,13 +342,13 @@ class Together:
     def inside(self) -> None:
         self._now += 1
         self.most = max(self.most, self._now)
-        threading.Event().wait(0.0001)  # lets the others in, if they can
+        threading.Event().wait(0.0001)  # lets the others in, if possible
         self.count += 1
         self._now -= 1
 
 
 def run_threads(*works: Callable[[], object] | int) -> None:
-    """Each function in so many threads; what they raise is raised."""
+    """Run each function in that many threads; raise their exceptions."""
     errors: list[BaseException] = []
 
     def guarded(work: Callable[[], object]) -> None:

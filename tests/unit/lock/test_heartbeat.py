@@ -1,4 +1,4 @@
-"""Heartbeats over the memory store, with time driven by hand: renewed, or told why not."""
+"""Heartbeats over the memory store, with time driven by hand: renewals, and reports of failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import userlock
 from tests.leases import record_of
-from tests.unit.lock.pulse import LEASE, live, told
+from tests.unit.lock.pulse import LEASE, live, losses
 from userlock import HeldLock, LockService, LockTimeout
 from userlock.events import Event, Extended, Released
 from userlock.lock.scope import LockScope
@@ -48,7 +48,7 @@ class TestRenewal:
         assert not tenure.lost
         scope.release("ann")
         assert store.read("ann") is None
-        assert told(events) == []
+        assert losses(events) == []
 
     def test_without_a_heartbeat_it_is_not(
         self, service: LockService, clock: ManualClock, scope: LockScope, events: list[Event]
@@ -59,10 +59,10 @@ class TestRenewal:
         assert tenure.ran_out
         service.acquire("ann", wait_timeout=5, request="POST /next")
         scope.release("ann")
-        (lost,) = told(events)
+        (lost,) = losses(events)
         assert "lease of 10 s ran out; it is now held by POST /next" in lost.how
 
-    def test_each_is_told(
+    def test_each_renewal_is_reported(
         self, service: LockService, clock: ManualClock, tenure: HeldLock, events: list[Event]
     ) -> None:
         live(service, clock, LEASE + 0.1)
@@ -81,7 +81,7 @@ class TestRenewal:
     def test_a_scope_that_is_dropped_is_renewed_no_longer(
         self, service: LockService, clock: ManualClock, store: MemoryStore
     ) -> None:
-        """A thread or greenlet that was killed: nobody works under its lock."""
+        """A thread or greenlet that was killed: no code runs under its lock."""
         dropped = LockScope(service, userlock.Settings())
         dropped.acquire("ann", heartbeat=True)
         live(service, clock, LEASE)
@@ -91,16 +91,16 @@ class TestRenewal:
         live(service, clock, LEASE)
         assert not is_held(service)
 
-    def test_those_in_line_keep_their_places(
+    def test_waiters_keep_their_places(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         claims = [make_claim("ann", request=f"GET /{number}") for number in range(3)]
         for claim in claims:
-            service.leases.join(claim)
+            service.protocol.join(claim)
         live(service, clock, 4 * LEASE)
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
         late = make_claim("ann")
-        service.leases.join(late)
+        service.protocol.join(late)
         live(service, clock, 4 * LEASE)
         claims.append(late)
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
@@ -108,10 +108,10 @@ class TestRenewal:
         record = record_of(store, "ann")
         assert (record.free, record.position_of(claims[0].token)) == (True, 0)
 
-    def test_whoever_waits_gets_it_at_the_release(
+    def test_a_waiter_gets_it_at_the_release(
         self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
-        """The renewal thread beats while somebody waits."""
+        """The renewal thread renews while others wait."""
         for tick in range(1, 40):
             clock.after(tick, service.renewals.run_due)
         clock.after(35.0, lambda: tenure.scope.release("ann"))
@@ -150,7 +150,7 @@ class TestFailures:
         assert not tenure.lost
         assert not tenure.ran_out
         assert is_held(service)
-        assert told(events) == []
+        assert losses(events) == []
 
     @pytest.mark.parametrize("lost", ["lose_reply", "lose_command", "delay"])
     def test_so_are_lost_replies_and_commands(
@@ -170,7 +170,7 @@ class TestFailures:
         assert not tenure.lost
         scope.release("ann")
         assert store.read("ann") is None
-        assert told(events) == []
+        assert losses(events) == []
 
     @pytest.mark.parametrize("slow", [True, False])
     def test_a_store_that_stays_away_for_longer_costs_the_lease(
@@ -183,7 +183,7 @@ class TestFailures:
         events: list[Event],
         slow: bool,
     ) -> None:
-        """Whether asking it costs a time-out (the breaker opens) or nothing."""
+        """With a timeout per command (the breaker opens), or with immediate failures."""
         if slow:
             for verb in ("swap", "read"):
                 for _ in range(50):
@@ -203,14 +203,14 @@ class TestFailures:
         live(service, clock, LEASE)
         store.come_back()
         scope.release("ann")
-        (event,) = told(events)
+        (event,) = losses(events)
         assert (event.lock_id, event.how) == ("ann", expected)
         assert not any(isinstance(event, Released) for event in events)
 
     def test_a_lease_is_not_revived(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
-        """The process was stopped; the record is still there for a moment."""
+        """The process was stopped; the record still exists for a moment."""
         clock.advance(LEASE + 0.1)
         assert store.read("ann") is not None
         service.renewals.run_due()
@@ -218,10 +218,10 @@ class TestFailures:
         assert store.asked["swap"] == 0
         service.acquire("ann", wait_timeout=1)
 
-    def test_what_is_found_out_from_the_clock_is_no_answer_of_the_store(
+    def test_a_loss_by_the_clock_is_no_answer_of_the_store(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
-        """A lease that is over by now must not make the breaker think that all is well."""
+        """A lease that has ended by now must not make the breaker think that the store works."""
         clock.advance(LEASE - 0.1)
         store.before("create", lambda: clock.advance(0.3))
         store.go_down("timed out", slow=True)

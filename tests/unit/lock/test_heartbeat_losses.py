@@ -1,4 +1,4 @@
-"""A lease that is lost: told as what it was, once, whoever finds out."""
+"""A lost lease: reported with its true reason, once, by the first detection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import userlock
-from tests.unit.lock.pulse import LEASE, live, told
+from tests.unit.lock.pulse import LEASE, live, losses
 from userlock import HeldLock, LockService
 from userlock.events import Event
 from userlock.lock.scope import LockScope
@@ -54,7 +54,7 @@ Accident = Callable[[MemoryStore, LockService], None]
 
 @ACCIDENTS
 class TestLoss:
-    """What happened to a lease is told as what it was: at the next renewal."""
+    """The reason of a loss is reported at the next renewal."""
 
     def test_by_the_heartbeat_once(
         self,
@@ -80,7 +80,7 @@ class TestLoss:
         with caplog.at_level(logging.WARNING):
             live(service, clock, 2 * LEASE)
             scope.release("ann")
-        assert [event.how for event in told(events)] == [tenure.lost]
+        assert [event.how for event in losses(events)] == [tenure.lost]
         assert service.holder("ann") == others, "what is another's is left alone"
 
     def test_by_an_extension(
@@ -99,7 +99,7 @@ class TestLoss:
                 tenure.extend(5)
             assert f"'ann' cannot be extended, it is lost: {how}" in str(caught.value)
         scope.release("ann")
-        assert [event.how for event in told(events)] == [tenure.lost]
+        assert [event.how for event in losses(events)] == [tenure.lost]
 
     def test_at_the_latest_by_the_release(
         self,
@@ -113,12 +113,12 @@ class TestLoss:
     ) -> None:
         accident(store, service)
         scope.release("ann")
-        (event,) = told(events)
+        (event,) = losses(events)
         assert event.how.startswith(how)
 
 
 class TestErrorsOfOthers:
-    def test_a_callback_that_fails_disturbs_nobody(
+    def test_a_failing_callback_has_no_effect(
         self,
         service: LockService,
         clock: ManualClock,
@@ -168,10 +168,10 @@ class TestErrorsOfOthers:
         assert not tenure.ran_out
 
     @pytest.mark.parametrize("wrong", [None, "print", 5, ("a", "b")])
-    def test_what_cannot_be_called_is_refused_at_once(
+    def test_a_callback_that_is_not_callable_is_refused_at_once(
         self, service: LockService, clock: ManualClock, tenure: HeldLock, wrong: object
     ) -> None:
-        """Not logged, one day, from a thread that knows nothing of who gave it."""
+        """At once, instead of a log entry some day, from a thread without the caller's context."""
         with pytest.raises(TypeError, match="callback must be callable, not"):
             tenure.on_lost(wrong)  # type: ignore[arg-type]
 
@@ -188,7 +188,7 @@ class TestErrorsOfOthers:
         live(service, clock, LEASE)
         assert not tenure.held
 
-    def test_a_callback_for_what_is_lost_already_is_called_at_once(
+    def test_a_callback_for_a_lost_lock_is_called_at_once(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.evict("ann")
@@ -197,7 +197,7 @@ class TestErrorsOfOthers:
         tenure.on_lost(seen.append)
         assert seen == [tenure]
 
-    def test_one_that_is_given_while_the_loss_is_told_is_called_once(
+    def test_a_callback_added_during_the_report_is_called_once(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         seen: list[HeldLock] = []

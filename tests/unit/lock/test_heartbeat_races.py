@@ -19,11 +19,11 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture(params=["nobody waits", "somebody waits", "somebody comes meanwhile"])
-def line(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock) -> str:
-    """Who else is there when it happens."""
+def queue(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock) -> str:
+    """Provide the presence or absence of a waiter."""
     how: str = request.param
     if how != "nobody waits":
-        service.leases.join(make_claim("ann"))
+        service.protocol.join(make_claim("ann"))
     if how == "somebody waits":
         tenure.extend(LEASE)  # so that the lease knows of it
     return how
@@ -37,13 +37,13 @@ class TestRelease:
         store: MemoryStore,
         tenure: HeldLock,
         events: list[Event],
-        line: str,
+        queue: str,
     ) -> None:
-        """The release comes first: the renewal finds nothing to renew, and says nothing."""
+        """The release comes first: the renewal finds nothing to renew, and reports nothing."""
         store.before("swap", lambda: tenure.scope.release("ann"))
         clock.advance(LEASE / 2)
         service.renewals.run_due()
-        self.assert_given_back(service, store, events, line)
+        self.assert_given_back(service, store, events, queue)
 
     def test_when_a_renewal_comes_in_just_before(
         self,
@@ -52,9 +52,9 @@ class TestRelease:
         store: MemoryStore,
         tenure: HeldLock,
         events: list[Event],
-        line: str,
+        queue: str,
     ) -> None:
-        """The record is not as the releasing thread knows it any more."""
+        """The record is no longer as the releasing thread knows it."""
         clock.advance(LEASE / 2)
         verb = "append" if tenure.lease.contended else "remove"
 
@@ -64,7 +64,7 @@ class TestRelease:
 
         store.before(verb, renew)  # type: ignore[arg-type]
         tenure.scope.release("ann")
-        self.assert_given_back(service, store, events, line)
+        self.assert_given_back(service, store, events, queue)
 
     @pytest.mark.parametrize("trouble", ["lose_reply", "lose_command"])
     def test_while_a_renewal_fails(
@@ -74,7 +74,7 @@ class TestRelease:
         store: MemoryStore,
         tenure: HeldLock,
         events: list[Event],
-        line: str,
+        queue: str,
         trouble: str,
     ) -> None:
         getattr(store, trouble)("swap")
@@ -82,14 +82,14 @@ class TestRelease:
         clock.advance(LEASE / 2)
         service.renewals.run_due()
         live(service, clock, LEASE / 10)
-        self.assert_given_back(service, store, events, line)
+        self.assert_given_back(service, store, events, queue)
 
     @staticmethod
     def assert_given_back(
-        service: LockService, store: MemoryStore, events: list[Event], line: str
+        service: LockService, store: MemoryStore, events: list[Event], queue: str
     ) -> None:
         assert service.holder("ann") is None
-        if line == "nobody waits":
+        if queue == "nobody waits":
             assert store.read("ann") is None
         else:
             assert len(service.waiters("ann")) == 1
@@ -106,14 +106,14 @@ class TestRelease:
         tenure: HeldLock,
         events: list[Event],
     ) -> None:
-        """The renewal has seen that it is gone; the release comes before it has said so."""
+        """The renewal has seen the loss; the release comes before its report."""
         store.evict("ann")
         clock.advance(LEASE / 2)
         store.before("read", lambda: tenure.scope.release("ann"))
         service.renewals.run_due()
         assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
 
-    def test_in_the_middle_of_telling_the_loss(
+    def test_during_the_report_of_the_loss(
         self,
         service: LockService,
         clock: ManualClock,
@@ -121,9 +121,9 @@ class TestRelease:
         tenure: HeldLock,
         events: list[Event],
     ) -> None:
-        """Another thread releases between two lines of `lose`: one of them tells, not both."""
+        """Another thread releases between two lines of `lose`: one of them reports, not both."""
         store.evict("ann")
-        first_to_end = tenure.first_to_end
+        first_to_end = tenure._first_to_end
 
         def release_at_that_moment() -> bool:
             first = first_to_end()
@@ -131,7 +131,7 @@ class TestRelease:
                 tenure.scope.release("ann")
             return first
 
-        tenure.first_to_end = release_at_that_moment  # type: ignore[method-assign]
+        tenure._first_to_end = release_at_that_moment  # type: ignore[method-assign]
         clock.advance(LEASE / 2)
         service.renewals.run_due()
         assert not tenure.held
@@ -139,7 +139,7 @@ class TestRelease:
 
 
 def events_of_end(events: list[Event]) -> int:
-    """Where in the events the release stands."""
+    """Return the index of the release in the events."""
     return next(number for number, event in enumerate(events) if isinstance(event, Released))
 
 
@@ -148,8 +148,8 @@ class TestExtensionByHand:
     def meeting(
         self, request: pytest.FixtureRequest, service: LockService, clock: ManualClock
     ) -> Iterator[None]:
-        """The renewal thread runs during an extension, or right after it."""
-        extend = service.leases.extend
+        """Run the renewal thread during an extension, or right after it."""
+        extend = service.protocol.extend
         met: list[bool] = []
 
         def meet(lease: Lease, seconds: float) -> Granted | Lost:
@@ -164,14 +164,14 @@ class TestExtensionByHand:
             return outcome
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(service.leases, "extend", meet)
+            patch.setattr(service.protocol, "extend", meet)
             yield
 
     @pytest.mark.usefixtures("meeting")
     def test_the_renewal_lets_it_finish(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
-        """Both would be granted; the holder must not believe in the longer of the two."""
+        """Both would be granted; the holder must not believe the longer one."""
         clock.advance(LEASE / 2)
         tenure.extend(60)
         assert tenure.remaining_seconds == 60
@@ -180,15 +180,15 @@ class TestExtensionByHand:
 
     @pytest.mark.parametrize("meeting", ["after"], indirect=True)
     @pytest.mark.usefixtures("meeting")
-    def test_side_by_side_the_store_would_end_it_before_the_holder(
+    def test_without_waiting_the_store_would_end_it_before_the_holder(
         self,
         service: LockService,
         clock: ManualClock,
         tenure: HeldLock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """The negative control: nobody lets the other finish."""
-        monkeypatch.setattr(HeldLock, "extending", property(lambda _: threading.Lock()))
+        """The negative control: neither waits for the other."""
+        monkeypatch.setattr(HeldLock, "_extending", property(lambda _: threading.Lock()))
         clock.advance(LEASE / 2)
         tenure.extend(60)
         clock.advance(30)
@@ -210,14 +210,14 @@ class TestExtensionByHand:
     def test_a_shorter_one_too(
         self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
-        """It is over before the renewal that was planned for the longer one."""
+        """It ends before the renewal that was planned for the longer one."""
         tenure.extend(1)
         assert tenure.remaining_seconds == 1
         live(service, clock, 100)
         assert not tenure.lost
         assert not tenure.ran_out
 
-    def test_a_shorter_one_whose_reply_is_lost_too(
+    def test_a_shorter_one_with_a_lost_reply_too(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         store.lose_reply("swap")

@@ -1,4 +1,4 @@
-"""Bad arguments get a clear error at the call where they are made."""
+"""Bad arguments get a clear error at the call."""
 
 from __future__ import annotations
 

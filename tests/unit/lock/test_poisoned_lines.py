@@ -1,4 +1,4 @@
-"""Whatever stands under a lock's key: each log line stays one line of text."""
+"""Any value under a lock's key: each log line stays one line of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from userlock.testing import ManualClock, make_claim
 
 
 class Lines(logging.Handler):
-    """What is logged, as text."""
+    """The logged text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Lines(logging.Handler):
 
 @contextmanager
 def lines() -> Iterator[list[str]]:
-    """All lines of the library's log, down to DEBUG."""
+    """Provide all lines of the library's log, down to DEBUG."""
     log, handler = logging.getLogger("userlock"), Lines()
     level = log.level
     log.addHandler(handler)
@@ -45,7 +45,7 @@ def lines() -> Iterator[list[str]]:
 
 
 def meet(value: bytes, lock_id: str = "ann", request: str = "") -> list[str]:
-    """What is said when a lock is asked for, lost, broken and asked for again over a value."""
+    """Return the log of a lock that is requested, lost, broken and requested again over a value."""
     clock = ManualClock()
     store = MemoryStore(clock=clock)
     service = LockService(store, clock=clock, random=Random(1), listeners=LISTENERS)

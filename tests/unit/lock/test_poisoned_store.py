@@ -1,4 +1,4 @@
-"""Whatever stands under a lock's key: nobody is granted the lock wrongly, and nothing breaks."""
+"""Any value under a lock's key: the lock is never granted wrongly, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import example, given
 
 from tests.poison import unhurried, values
 from tests.unit.lock.test_record_garbage import is_safe
+from userlock.admin import snapshot
 from userlock.errors import LockError
 from userlock.events import Listeners
-from userlock.lock import survey
 from userlock.lock.lease import Granted
 from userlock.lock.policy import OutagePolicy
 from userlock.lock.service import LockService
@@ -19,7 +19,7 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 ANN = "ann"
-#: Seconds within which waiters who are not there have been passed over; the record lasts longer.
+#: Seconds within which dead waiters have been passed; the record lasts longer.
 PASSED_OVER = 10.0
 
 
@@ -74,10 +74,12 @@ def test_what_is_shown_of_it_can_be_printed(value: bytes) -> None:
     for waiter in service.waiters(ANN):
         assert all(map(is_safe, (waiter.token, waiter.process, waiter.request)))
     wall = service.clock.wall()
-    for seen in survey.take(service, [ANN], wall).interesting(everything=True):
+    for seen in snapshot.take(service, [ANN], wall).select(everything=True):
         if seen.record is not None:
-            said = json.dumps(survey.holder_facts(seen.record, wall), allow_nan=False)
-            said += json.dumps([survey.waiter_facts(each, wall) for each in seen.record.waiters()])
+            said = json.dumps(snapshot.holder_facts(seen.record, wall), allow_nan=False)
+            said += json.dumps(
+                [snapshot.waiter_facts(each, wall) for each in seen.record.waiters()]
+            )
             assert said.isprintable()
 
 
@@ -105,5 +107,5 @@ def test_a_lease_that_somebody_has_written_over_is_lost_and_ends_nobody_elses(
 def test_it_can_be_broken_like_any_lock(value: bytes) -> None:
     service, _ = poisoned(value)
     service.break_lock(ANN, by="ops\x1b[2J")
-    lease = service.acquire(ANN, wait_timeout=PASSED_OVER)  # whoever seems to wait does not
+    lease = service.acquire(ANN, wait_timeout=PASSED_OVER)  # the apparent waiter does not wait
     assert not lease.degraded

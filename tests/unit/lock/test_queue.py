@@ -1,4 +1,4 @@
-"""Whose turn it is, as one in line sees it; and how often it looks."""
+"""The turn, as one waiter sees it; and its poll intervals."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import collections
 
 import pytest
 
-from tests.unit.lock.logs import Log, a_holder, new_nonce, offered_by
+from tests.unit.lock.logs import Log, a_holder, new_nonce, reserved_by
 from userlock.lock.policy import LockPolicy, Polling
-from userlock.lock.queue import PATIENCE_SECONDS, Decision, HoldTimes, Look, Turn, delay
-from userlock.lock.record import done, joining
+from userlock.lock.queue import Decision, HoldTimes, Look, Turn, delay
+from userlock.lock.record import PATIENCE_SECONDS, done, joining
 
 
 @pytest.fixture
@@ -42,19 +42,19 @@ class TestTurn:
         assert turn_of(log, "b").decide(log.record, 0.0) is Decision.WAIT
 
     def test_a_person_who_came_later_goes_before_batch(self, log: Log) -> None:
-        log.joined_by("job", priority="batch").joined_by("person").lapsed = True
+        log.joined_by("job", priority="batch").joined_by("interactive").lapsed = True
         assert turn_of(log, "job").decide(log.record, 0.0) is Decision.WAIT
-        assert turn_of(log, "person").decide(log.record, 0.0) is Decision.CLAIM
+        assert turn_of(log, "interactive").decide(log.record, 0.0) is Decision.CLAIM
 
     def test_whom_the_record_does_not_know_lines_up_again(self, log: Log) -> None:
-        log.joined_by("b").people["a"] = a_holder("a")
+        log.joined_by("b").members["a"] = a_holder("a")
         assert turn_of(log, "a").decide(log.record, 0.0) is Decision.REJOIN
         log.add(joining(log["a"], again=True))
         assert turn_of(log, "a").decide(log.record, 0.0) is Decision.WAIT
 
 
 class TestPatience:
-    """Those ahead may have died; nobody knows, until they do not take their turn."""
+    """Waiters ahead may be dead, which is unknown until they do not take their turn."""
 
     def test_one_that_does_not_take_its_turn_is_passed(self, log: Log) -> None:
         log.joined_by("dead", "b").lapsed = True
@@ -80,8 +80,8 @@ class TestPatience:
         turn.decide(log.record, 100.0)
         assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
 
-    def test_so_the_second_goes_before_the_third(self, log: Log) -> None:
-        """Both wait for the dead first one; the one who came earlier passes it earlier."""
+    def test_the_second_goes_before_the_third(self, log: Log) -> None:
+        """Both wait for the dead first one; the earlier waiter passes it earlier."""
         log.joined_by("dead", "b", "c").lapsed = True
         second, third = turn_of(log, "b"), turn_of(log, "c")
         second.decide(log.record, 100.0)
@@ -99,38 +99,36 @@ class TestPatience:
         assert turn.decide(log.record, 300.0) is Decision.WAIT
         assert turn.patience_ends == 300.0 + PATIENCE_SECONDS
 
-    def test_it_begins_anew_with_each_holder(self, log: Log) -> None:
-        """The one ahead took its turn, and has released the lock: now it is the next one's."""
+    def test_it_restarts_with_each_holder(self, log: Log) -> None:
+        """The waiter ahead took its turn, and has released the lock: now it is the next one's."""
         log.joined_by("a", "b", "me").lapsed = True
         turn = turn_of(log, "me")
         turn.decide(log.record, 100.0)
         taken_over = log.record.succeeded_by(log["a"].encode(), log["a"].token)
-        after = Log(log["a"], taken_over, people=log.people).add(done(log["a"].token))
+        after = Log(log["a"], taken_over, members=log.members).add(done(log["a"].token))
         assert turn.decide(after.record, 100.2) is Decision.WAIT
         assert turn.patience_ends == 100.2 + PATIENCE_SECONDS
 
-    def test_an_offer_does_not_begin_it_anew(self, log: Log) -> None:
-        """Who makes it has not had the lock."""
+    def test_a_reservation_does_not_restart_it(self, log: Log) -> None:
+        """The caller that makes it has not held the lock."""
         log.joined_by("dead", "me").add(done(log.holder.token))
         turn = turn_of(log, "me")
         turn.decide(log.record, 100.0)
-        offered = offered_by(log, a_holder("hasty"))
-        assert turn.decide(offered.record, 100.2) is Decision.WAIT
+        reserved = reserved_by(log, a_holder("hasty"))
+        assert turn.decide(reserved.record, 100.2) is Decision.WAIT
         assert turn.patience_ends == 100.0 + PATIENCE_SECONDS
 
-    def test_once_an_offer_has_lapsed_those_whom_it_was_made_to_have_had_their_time(
-        self, log: Log
-    ) -> None:
-        """By the store's clock, however short a look at it one has had oneself."""
+    def test_once_a_reservation_has_lapsed_its_waiters_have_had_their_time(self, log: Log) -> None:
+        """By the store's clock, however short the waiter itself has seen it."""
         log.joined_by("dead").add(done(log.holder.token))
-        offered = offered_by(log, a_holder("hasty")).joined_by("me", "behind")
-        assert turn_of(offered, "me").decide(offered.record, 100.0) is Decision.WAIT
-        offered.lapsed = True
-        assert turn_of(offered, "me").decide(offered.record, 100.0) is Decision.PASS
-        assert turn_of(offered, "behind").decide(offered.record, 100.0) is Decision.WAIT
+        reserved = reserved_by(log, a_holder("hasty")).joined_by("me", "behind")
+        assert turn_of(reserved, "me").decide(reserved.record, 100.0) is Decision.WAIT
+        reserved.lapsed = True
+        assert turn_of(reserved, "me").decide(reserved.record, 100.0) is Decision.PASS
+        assert turn_of(reserved, "behind").decide(reserved.record, 100.0) is Decision.WAIT
 
-    def test_it_begins_anew_when_the_holder_comes_back_to_life(self, log: Log) -> None:
-        """An extension that arrived late: the record was lapsed, and is not any more."""
+    def test_it_restarts_when_the_holder_comes_back_to_life(self, log: Log) -> None:
+        """An extension that arrived late: the record was lapsed, and is no longer."""
         log.joined_by("a", "me").lapsed = True
         turn = turn_of(log, "me")
         turn.decide(log.record, 100.0)
@@ -140,19 +138,19 @@ class TestPatience:
         log.lapsed = True
         assert turn.decide(log.record, 200.0) is Decision.WAIT
 
-    def test_it_begins_anew_when_a_person_comes_to_stand_before_batch(self, log: Log) -> None:
-        """That person is alive, and has a patience of its own, which is the shorter one."""
+    def test_it_restarts_when_an_interactive_request_is_placed_before_batch(self, log: Log) -> None:
+        """The request is alive, and has the shorter patience."""
         log.joined_by("dead").joined_by("job", priority="batch").lapsed = True
         job = turn_of(log, "job")
         job.decide(log.record, 100.0)
-        log.joined_by("person")
-        person = turn_of(log, "person")
-        assert person.decide(log.record, 100.2) is Decision.WAIT
+        log.joined_by("interactive")
+        interactive = turn_of(log, "interactive")
+        assert interactive.decide(log.record, 100.2) is Decision.WAIT
         assert job.decide(log.record, 100.25) is Decision.WAIT
         assert job.patience_ends == 100.25 + 2 * PATIENCE_SECONDS
-        assert person.patience_ends is not None
-        assert person.decide(log.record, person.patience_ends) is Decision.PASS
-        assert job.decide(log.record, person.patience_ends) is Decision.WAIT
+        assert interactive.patience_ends is not None
+        assert interactive.decide(log.record, interactive.patience_ends) is Decision.PASS
+        assert job.decide(log.record, interactive.patience_ends) is Decision.WAIT
 
     def test_not_when_somebody_comes_to_stand_behind(self, log: Log) -> None:
         log.joined_by("dead", "me").lapsed = True
@@ -176,7 +174,7 @@ class TestPatience:
 
 
 class TestGoneRecords:
-    """The store has lost the record: whoever was first begins again first."""
+    """The store has lost the record: the first waiter begins again first."""
 
     def test_the_first_begins_at_once(self, log: Log) -> None:
         log.joined_by("a", "b")
@@ -216,7 +214,7 @@ class TestGoneRecords:
         log.holder = log["a"]
         assert turn.decide(None, 20.0) is Decision.WAIT, "gone again: the time counts from now"
 
-    def test_who_never_stood_in_line_begins_at_once(self) -> None:
+    def test_a_caller_that_was_never_queued_begins_at_once(self) -> None:
         assert Turn("4f01").decide(None, 0.0) is Decision.CREATE
 
 
@@ -250,7 +248,7 @@ class TestHoldTimes:
         assert times.typical("interactive") < 0.1 < times.typical("batch")
 
     def test_another_thread_may_note_one_meanwhile(self) -> None:
-        """Here as soon as the first has been looked at."""
+        """Here it happens as soon as the first has been read."""
         times = HoldTimes()
         times.note("interactive", 0.05)
 
@@ -271,14 +269,14 @@ class TestHoldTimes:
         assert times.typical("interactive") > 0
 
 
-#: So wide that they do not matter.
+#: So wide that they have no effect.
 UNBOUND = Polling(least_seconds=1e-9, most_seconds=1e9)
 
 
 def looks_in(
     hold: float, polling: Polling, *, position: int = 0, typical: float = 0
 ) -> list[float]:
-    """When somebody who comes with the holder looks, until the lock is seen free."""
+    """Return the polls of a waiter that arrives with the holder, until the lock is free."""
     looks = [0.0]
     while looks[-1] < hold:
         looks.append(looks[-1] + delay(Look(position, typical or hold, looks[-1]), polling))
@@ -328,8 +326,8 @@ class TestDelay:
         assert seconds[0] < seconds[1] < seconds[20]
 
     @pytest.mark.parametrize("length", [2, 10, 100])
-    def test_a_long_line_asks_little_more_than_a_short_one(self, length: int) -> None:
-        """All together, about twice the logarithm of its length in each hold."""
+    def test_a_long_queue_polls_little_more_than_a_short_one(self, length: int) -> None:
+        """All together: about twice the logarithm of the queue's length in each hold."""
         hold, holds = 0.005, 200
 
         def looks_per_hold(position: int) -> float:
@@ -342,6 +340,6 @@ class TestDelay:
         asked = sum(looks_per_hold(position) for position in range(1, length))
         assert asked <= 2.1 * sum(1 / position for position in range(1, length))
 
-    def test_looking_in_the_same_way_wherever_one_stands_would_ask_much_more(self) -> None:
+    def test_polling_equally_at_each_position_would_cost_much_more(self) -> None:
         """The negative control."""
         assert 100 * len(looks_in(0.005, Polling())) > 10 * 20

@@ -1,4 +1,4 @@
-"""Whatever stands in a record: it neither breaks anybody nor gives anybody a right."""
+"""Any content of a record: it breaks no client and gives no client a right."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _notes = st.one_of(
 _times = st.sampled_from([b"1763640000.150", b"nan", b"-inf", b"1e999", b"", b"x"])
 _marks = st.sampled_from([b"+i", b"+b", b"~i", b"~b", b"^", b"=", b"!", b"<", b"+", b"?", b""])
 
-#: Other work on the machine may take longer than Hypothesis thinks right.
+#: Other work on the machine may take longer than Hypothesis expects.
 unhurried = settings(deadline=None)
 
 
 @st.composite
 def lines(draw: st.DrawFn) -> bytes:
-    """A line that looks like one of ours, more or less."""
+    """Draw a line that resembles one of ours, more or less."""
     parts = [draw(_marks), draw(_tokens)]
     if draw(st.booleans()):
         parts.append(draw(_times))
@@ -42,7 +42,7 @@ def lines(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def holders(draw: st.DrawFn) -> bytes:
-    """A first line that looks like one of ours, more or less."""
+    """Draw a first line that resembles one of ours, more or less."""
     if draw(st.booleans()):
         return draw(_notes)
     fields = ["4f01", "interactive", 1.0, 60.0, "web/1", "GET /"]
@@ -95,15 +95,14 @@ def test_everything_can_be_asked_of_it(garbage: bytes) -> None:
     assert isinstance(record.free, bool)
     assert record.empty == (record.waiters() == [])
     assert record.position_of(ME.token) is None
-    assert record.processes_ahead_of(ME.token) == record.processes_besides(ME.token)
     assert record.is_turn_of(ME.token) <= record.free
-    assert record.can_be_offered_by(ME.token) <= (record.free and not record.empty)
+    assert record.can_be_reserved_by(ME.token) <= (record.free and not record.empty)
 
 
 @unhurried
 @given(records)
-def test_it_gives_nobody_the_lock_that_is_not_its_holder(garbage: bytes) -> None:
-    """Whose token stands nowhere in it, whatever is added to it."""
+def test_only_its_holder_holds_the_lock(garbage: bytes) -> None:
+    """Its token is nowhere in the record, whatever is added."""
     lines = [joining(ME), joining(ME, again=True), aged(ME.token), done(ME.token)]
     lines.append(blocked(ME.token, BlockedOn("other", 1.0, "4f05")))
     for line in lines:
@@ -114,7 +113,7 @@ def test_it_gives_nobody_the_lock_that_is_not_its_holder(garbage: bytes) -> None
 
 @unhurried
 @given(records)
-def test_nobody_is_kept_from_standing_in_line(garbage: bytes) -> None:
+def test_any_caller_can_join_the_queue(garbage: bytes) -> None:
     record = understood(garbage + joining(ME))
     assert record.position_of(ME.token) is not None
     assert record.processes_ahead_of(ME.token) <= (record.position_of(ME.token) or 0)
@@ -123,7 +122,7 @@ def test_nobody_is_kept_from_standing_in_line(garbage: bytes) -> None:
 
 @unhurried
 @given(records, st.booleans(), st.booleans())
-def test_who_takes_over_is_the_holder_and_the_line_goes_on(
+def test_a_claim_becomes_the_holder_and_the_queue_continues(
     garbage: bytes, lapsed: bool, passing: bool
 ) -> None:
     before = understood(garbage + joining(ME), lapsed=lapsed)
@@ -134,27 +133,28 @@ def test_who_takes_over_is_the_holder_and_the_line_goes_on(
     assert position is not None
     dropped = position if passing else 0
     others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
-    assert repr(after.waiters()) == repr(others[dropped:])  # NaN is no NaN's equal
+    assert repr(after.waiters()) == repr(others[dropped:])  # NaN does not equal NaN
 
 
 @unhurried
 @given(records, st.booleans())
-def test_what_is_offered_is_free_for_the_same_line(garbage: bytes, lapsed: bool) -> None:
+def test_a_reserved_lock_is_free_for_the_same_queue(garbage: bytes, lapsed: bool) -> None:
     before = understood(garbage + joining(ME), lapsed=lapsed)
     by = ME._replace(token=new_token())
-    offered = understood(before.offered_by(by.encode(), by.token, leaving=ME.token))
-    assert (offered.holder, offered.free, offered.broken_by) == (by, True, "")
+    content, _ = before.reserved_by(by.encode(), by.token, besides=ME.token, leaving=True)
+    reserved = understood(content)
+    assert (reserved.holder, reserved.free, reserved.broken_by) == (by, True, "")
     others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
-    assert repr(offered.waiters()) == repr(others)
-    assert not offered.can_be_offered_by(ME.token)
-    assert not others or offered.left_by == before.left_by
-    afterwards = understood(offered.stored.record, lapsed=True)
+    assert repr(reserved.waiters()) == repr(others)
+    assert not reserved.can_be_reserved_by(ME.token)
+    assert not others or reserved.last_held_by == before.last_held_by
+    afterwards = understood(reserved.stored.record, lapsed=True)
     assert afterwards.is_turn_of("somebody in no line")
 
 
 @unhurried
 @given(records)
-def test_compacted_it_says_the_same(garbage: bytes) -> None:
+def test_compaction_keeps_the_meaning(garbage: bytes) -> None:
     before = understood(garbage)
     after = understood(before.compacted())
     assert repr(after.holder) == repr(before.holder)
@@ -177,7 +177,7 @@ def test_no_request_can_pass_for_something_else(process: str, request: str) -> N
 
 
 @pytest.mark.parametrize("size", [1, 10, 500])
-def test_many_who_wait_are_all_there(size: int) -> None:
+def test_many_waiters_are_complete(size: int) -> None:
     waiters = [ME._replace(token=new_token(), request=str(number)) for number in range(size)]
     record = understood(ME.encode() + b"".join(joining(waiter) for waiter in waiters))
     assert [waiter.request for waiter in record.waiters()] == [str(n) for n in range(size)]

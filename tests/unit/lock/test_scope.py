@@ -1,4 +1,4 @@
-"""Scopes and tenures: re-entrancy, release on leaving, threads."""
+"""Scopes and tenures: re-entrancy, release at the end, threads."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestGlobalLock:
 
         @userlock.global_lock("report", wait_timeout=0)
         def report(name: str) -> str:
-            """Writes it."""
+            """Write a report."""
             seen.append(holder("report"))
             return name
 
@@ -74,7 +74,7 @@ class TestGlobalLock:
         assert len(set(seen)) == 2
         assert None not in seen
         assert holder("report") is None
-        assert report.__doc__ == "Writes it."
+        assert report.__doc__ == "Write a report."
 
     def test_a_decorated_function_may_call_itself(self) -> None:
         @userlock.global_lock("report", wait_timeout=0)
@@ -91,10 +91,10 @@ class TestGlobalLock:
                 contextvars.Context().run(userlock.global_lock("ann", wait_timeout=1).__enter__)
             assert clock.now() - started == pytest.approx(1)
 
-    def test_whoever_waits_for_what_an_outer_scope_holds_is_told_at_once(
+    def test_waiting_for_a_lock_of_an_outer_scope_is_an_error_at_once(
         self, clock: ManualClock
     ) -> None:
-        """Nobody but the one that waits could release it."""
+        """Only the waiting code itself could release it."""
         with (
             userlock.global_lock("ann"),
             userlock.scope(),
@@ -130,7 +130,7 @@ class TestGlobalLock:
 
 
 class TestOddEndings:
-    def test_what_is_acquired_inside_ends_with_the_outermost_block(self) -> None:
+    def test_a_nested_acquire_ends_with_the_outermost_block(self) -> None:
         with userlock.global_lock("ann"):
             userlock.acquire_lock("ann")
             userlock.acquire_lock("bob")
@@ -165,7 +165,7 @@ class TestOddEndings:
             outer.acquire("ann")
 
     @pytest.mark.parametrize("kind", ["generator", "coroutine", "wrapped"])
-    def test_what_only_makes_a_generator_cannot_be_decorated(self, kind: str) -> None:
+    def test_a_generator_function_cannot_be_decorated(self, kind: str) -> None:
         def generator() -> Iterator[int]:
             yield 1
 
@@ -317,7 +317,7 @@ class TestAcquireLock:
             userlock.acquire_lock("ann")
         assert holder("ann") is None
 
-    def test_what_is_not_held_cannot_be_released(self) -> None:
+    def test_a_lock_that_is_not_held_cannot_be_released(self) -> None:
         with pytest.raises(userlock.LockNotHeld, match="there is no scope"):
             userlock.release_lock("ann")
         with userlock.scope():
@@ -378,8 +378,8 @@ class TestScopes:
         assert store.read("cid") is None
         assert current_scope() is None
 
-    def test_held_is_a_picture_of_its_moment(self) -> None:
-        """Read stamps keep it; it must not change under them."""
+    def test_held_is_a_snapshot(self) -> None:
+        """Read stamps keep it; it must not change later."""
         with userlock.scope() as scope:
             before = scope.held
             with userlock.global_lock("ann"):

@@ -49,8 +49,8 @@ def test_it_waits_until_the_holder_leaves(
     service.release(second)
 
 
-def test_looks_are_rare_in_a_hold_that_lasts(service: LockService, clock: ManualClock) -> None:
-    """How often whoever is first in line looks; for the whole story see test_queue."""
+def test_polls_are_rare_during_a_long_hold(service: LockService, clock: ManualClock) -> None:
+    """The polls of the first waiter; for the details see test_queue."""
     service.acquire("ann")
     with pytest.raises(LockTimeout):
         service.acquire("ann", wait_timeout=2)
@@ -161,9 +161,7 @@ class TestOutage:
         assert service.acquire("ann").degraded
         assert clock.now() - started < 1.1
 
-    def test_a_lease_that_could_not_be_given_back_is_given_back_later(
-        self, service: LockService, store: MemoryStore
-    ) -> None:
+    def test_a_failed_release_is_sent_later(self, service: LockService, store: MemoryStore) -> None:
         lease = service.acquire("ann")
         store.go_down()
         service.release(lease)
@@ -176,10 +174,10 @@ class TestOutage:
     def test_a_late_command_of_an_outage_is_cleaned_up(
         self, service: LockService, store: MemoryStore, asked: bool
     ) -> None:
-        """The record is created after the caller had given up on it.
+        """The record is created after the caller's timeout.
 
-        Also where looking for it fails before it begins (a server that hangs
-        accepts no connection): the command before that is on its way all the same.
+        Also if the look-up fails before it begins (a hanging server accepts no connection): the
+        command before that is still on its way.
         """
         store.delay("create")
         store.before("read", lambda: store.go_down(sent=asked, slow=True))
@@ -236,7 +234,7 @@ def test_an_interrupted_acquire_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
     error: type[BaseException],
 ) -> None:
-    """A signal handler may raise anything, at any moment: here after the store has granted."""
+    """A signal handler may raise anything, at any moment: here after the store's grant."""
     create = store.create
 
     def interrupted(lock_id: str, record: bytes, ttl_seconds: float) -> object:
@@ -260,10 +258,10 @@ def test_an_interrupted_release_is_made_up_for(service: LockService, store: Memo
     assert store.read("ann") is None
 
 
-def test_one_that_is_interrupted_while_it_gives_back_what_is_owed_keeps_nothing(
+def test_an_interrupt_during_pending_releases_keeps_nothing(
     service: LockService, store: MemoryStore, clock: ManualClock
 ) -> None:
-    """Nor is anything forgotten that is owed."""
+    """And no pending release is forgotten."""
     lease = service.acquire("ann")
     store.go_down("connection refused")
     service.release(lease)
@@ -277,7 +275,7 @@ def test_one_that_is_interrupted_while_it_gives_back_what_is_owed_keeps_nothing(
     assert store.read("ann") is None
 
 
-def test_nor_does_one_that_is_interrupted_while_it_tells_of_it(
+def test_an_interrupt_during_the_report_keeps_nothing(
     service: LockService, store: MemoryStore
 ) -> None:
     service.listeners.add(lambda _: interrupt())

@@ -1,4 +1,4 @@
-"""One scope, several threads: what one of them leaves is its own."""
+"""One scope, several threads: each thread releases only its own lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from userlock.testing import ManualClock
 def test_a_late_leave_takes_nothing_from_the_next_tenure(
     service: userlock.LockService, clock: ManualClock
 ) -> None:
-    """The lease of one thread has run out, and another that shares the scope has the lock."""
+    """The lease of one thread has expired, and another thread of the scope holds the lock."""
     with userlock.scope(service) as scope:
         late = scope.acquire("ann", lock_timeout=1)
         clock.advance(1 + GRACE_SECONDS)

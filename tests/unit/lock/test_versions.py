@@ -1,8 +1,7 @@
-"""Two releases side by side, as in a rolling deploy: what is kept for ever, and what may be added.
+"""Two releases at the same time, as in a rolling deploy: fixed formats, and allowed additions.
 
-The rules are in docs/protocol.md, "Releases side by side". What other releases
-write is written out here: what a past one wrote has to be understood, and what a
-later one may write must do no harm.
+The rules are in docs/protocol.md. The records of other releases are literals here: those of a past
+release must be parsed, and those of a later one must do no harm.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from userlock.testing import ManualClock
 
 TOKEN = "a" * 24 + "1"
 OTHER = "b" * 24 + "1"
-#: The first line of a later release: more fields behind those that there are.
+#: The first line of a later release: more fields after the known ones.
 LATER = json.dumps(
     [TOKEN, "interactive", 1763640000.123, 60.0, "web-1/77", "POST /answers", "trace-17", {"v": 2}]
 ).encode()
@@ -61,8 +60,8 @@ NEWS = b'\n% a line of a later release\n+x cccc 1763640000.150 ["web-9/1","?"]'
         ),
     ],
 )
-def test_what_is_written_stays_as_it_is(written: bytes, bytes_: bytes) -> None:
-    """Releases that are in use read these, under these keys. A change here needs a new key."""
+def test_written_formats_stay_unchanged(written: bytes, bytes_: bytes) -> None:
+    """Released versions read these, under these keys. A change here needs a new key."""
     assert written == bytes_
 
 
@@ -74,7 +73,7 @@ def test_a_later_holder_is_known_by_its_token() -> None:
     assert Record(Stored(LATER + NEWS + done(TOKEN), 1, lapsed=False)).free
 
 
-def test_later_details_of_waiters_are_passed_over() -> None:
+def test_later_details_of_waiters_are_ignored() -> None:
     line = b'\n+i %b 1763640000.150 ["web-2/12","GET /badges","trace-18"]' % OTHER.encode()
     note = b'\n! %b ["another",1763640000.2,"4f05","more"]' % TOKEN.encode()
     record = Record(Stored(LATER + line + note, 1, lapsed=False))
@@ -90,7 +89,7 @@ def test_a_later_holder_keeps_this_release_out(service: LockService, store: Memo
 
 
 def test_a_later_holder_hands_on_to_this_release() -> None:
-    """At its release, and not when its lease is over."""
+    """At its release, and not at the end of its lease."""
     store = MemoryStore()
     service = LockService(store)
     store.create("ann", LATER + NEWS, 60)
@@ -111,7 +110,7 @@ def test_a_later_holder_hands_on_to_this_release() -> None:
 def test_a_later_waiter_is_served_by_this_releases_holder(
     service: LockService, store: MemoryStore, clock: ManualClock
 ) -> None:
-    """It is passed on with the record, and takes it as its own release does."""
+    """It is handed on with the record, and takes it as its own release does."""
     lease = service.acquire("ann")
     line = b'\n+i %b %.3f ["web-2/12","GET /badges","trace-18"]' % (OTHER.encode(), clock.wall())
     store.append("ann", line)

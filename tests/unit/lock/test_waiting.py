@@ -1,4 +1,4 @@
-"""One call of `acquire` that has to wait: how it begins, and all the ways in which it can end."""
+"""One call of `acquire` that has to wait: its begin, and all its possible ends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from userlock.events import Acquired, Contended, Event, TimedOut
 from userlock.lock.lease import Lease
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
+from userlock.lock.store_client import StoreClient
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
 def others(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
-    """Somebody else's way to the store."""
+    """Provide another client's access to the store."""
     return LeaseProtocol(store, clock)
 
 
@@ -28,7 +29,7 @@ def interrupt() -> None:
 
 
 class TestBatch:
-    def test_it_does_not_wait_when_it_meets_nobody(
+    def test_it_does_not_wait_without_contention(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
         for number in range(100):
@@ -36,33 +37,35 @@ class TestBatch:
         assert clock.sleeps == []
         assert store.asked == {"create": 100, "remove": 100}
 
-    def test_it_lets_a_waiting_person_pass(self, service: LockService, clock: ManualClock) -> None:
-        """Both wait; batch came first; the person goes first."""
+    def test_it_lets_a_waiting_interactive_request_pass(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        """Both wait; batch came first; the interactive request goes first."""
         holder = service.acquire("ann")
         order: list[str] = []
 
         def person_comes() -> None:
             clock.after(1.0, lambda: service.release(holder))
-            lease = service.acquire("ann", request="person")
-            order.append("person")
+            lease = service.acquire("ann", request="interactive")
+            order.append("interactive")
             service.release(lease)
 
         clock.after(0.5, person_comes)
         lease = service.acquire("ann", priority="batch")
         order.append("batch")
         service.release(lease)
-        assert order == ["person", "batch"]
+        assert order == ["interactive", "batch"]
 
-    @pytest.mark.parametrize("in_line", [True, False])
-    def test_it_does_not_take_what_a_person_waits_for(
+    @pytest.mark.parametrize("queued", [True, False])
+    def test_it_does_not_take_a_lock_with_an_interactive_waiter(
         self,
         service: LockService,
         clock: ManualClock,
         monkeypatch: pytest.MonkeyPatch,
-        in_line: bool,
+        queued: bool,
     ) -> None:
-        """At the very moment when it is free. Without the line, the control, it does."""
-        if not in_line:
+        """At the very moment when it is free. Without the queue, the control, it does."""
+        if not queued:
             monkeypatch.setattr(Record, "empty", True)
         holder = service.acquire("ann")
         taken_by_batch: list[Lease] = []
@@ -73,15 +76,15 @@ class TestBatch:
                 taken_by_batch.append(service.acquire("ann", priority="batch", wait_timeout=0))
 
         clock.after(0.5, batch_tries)
-        if in_line:
-            service.acquire("ann", wait_timeout=2, request="person")
+        if queued:
+            service.acquire("ann", wait_timeout=2, request="interactive")
             assert taken_by_batch == []
         else:
             with pytest.raises(LockTimeout):
-                service.acquire("ann", wait_timeout=2, request="person")
+                service.acquire("ann", wait_timeout=2, request="interactive")
             assert taken_by_batch != []
 
-    def test_a_waiter_that_gave_up_does_not_hold_it_back(
+    def test_a_timed_out_waiter_does_not_delay_it(
         self, service: LockService, clock: ManualClock
     ) -> None:
         holder = service.acquire("ann")
@@ -94,7 +97,7 @@ class TestBatch:
 
 
 class TestBeginning:
-    def test_it_is_told_once_that_it_waits(
+    def test_its_wait_is_reported_once(
         self, service: LockService, clock: ManualClock, events: list[Event]
     ) -> None:
         holder = service.acquire("ann", request="POST /first")
@@ -105,7 +108,7 @@ class TestBeginning:
         acquired = [event for event in events if isinstance(event, Acquired)][-1]
         assert acquired.attempts == len(clock.sleeps) + 2, "the first try, the line, the looks"
 
-    def test_whoever_is_next_is_named_where_nobody_has_it(
+    def test_the_next_waiter_is_named_without_a_holder(
         self, service: LockService, store: MemoryStore, others: LeaseProtocol, events: list[Event]
     ) -> None:
         lease = taken(others.take(make_claim("ann")))
@@ -114,11 +117,11 @@ class TestBeginning:
         with pytest.raises(LockTimeout):
             service.acquire("ann", wait_timeout=0.1)
         (contended,) = (event for event in events if isinstance(event, Contended))
-        assert contended.blocked_by == "GET /second (next in line)"
+        assert contended.blocked_by == "GET /second (next in the queue)"
         (timed_out,) = (event for event in events if isinstance(event, TimedOut))
-        assert timed_out.blocked_by == "GET /second (next in line)"
+        assert timed_out.blocked_by == "GET /second (next in the queue)"
 
-    def test_those_behind_do_not_look_in_step(
+    def test_later_waiters_do_not_poll_in_step(
         self, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:
         taken(others.take(make_claim("ann")))
@@ -133,10 +136,10 @@ class TestBeginning:
         assert not set(sleeps[0]) & set(sleeps[1])
         assert len(set(sleeps[0])) == len(sleeps[0])
 
-    def test_trying_once_takes_what_lies_there_for_nobody(
+    def test_trying_once_takes_a_free_lock_without_waiters(
         self, service: LockService, store: MemoryStore, others: LeaseProtocol
     ) -> None:
-        """Released, and everybody who waited has given up: no reason to fail."""
+        """Released, and all waiters have timed out: no reason to fail."""
         lease = taken(others.take(make_claim("ann")))
         waiter = make_claim("ann")
         others.join(waiter)
@@ -148,7 +151,7 @@ class TestBeginning:
         assert store.read("ann") is None
 
     @pytest.mark.parametrize("wait", [0, 5])
-    def test_a_lock_that_is_released_at_that_very_moment_is_taken(
+    def test_a_lock_that_is_released_at_that_moment_is_taken(
         self,
         service: LockService,
         store: MemoryStore,
@@ -156,7 +159,7 @@ class TestBeginning:
         others: LeaseProtocol,
         wait: int,
     ) -> None:
-        """There was a record when it asked, and there is none when it looks."""
+        """There was a record when it asked, and there is none when it reads."""
         lease = taken(others.take(make_claim("ann")))
         store.before("append" if wait else "read", lambda: others.release(lease))
         service.release(service.acquire("ann", wait_timeout=wait))
@@ -165,7 +168,7 @@ class TestBeginning:
 
 
 class TestStopped:
-    """The thread is stopped in the middle: it leaves the line, and keeps no lock."""
+    """The thread is stopped in the middle: it leaves the queue, and keeps no lock."""
 
     def test_while_it_sleeps(
         self, service: LockService, store: MemoryStore, clock: ManualClock
@@ -182,7 +185,7 @@ class TestStopped:
         assert clock.sleeps == [], "the stopped waiter must not stand in line any more"
 
     @pytest.mark.parametrize("verb", ["append", "read", "swap"])
-    def test_while_it_asks(
+    def test_during_a_command(
         self, service: LockService, store: MemoryStore, clock: ManualClock, verb: str
     ) -> None:
         holder = service.acquire("ann")
@@ -218,7 +221,7 @@ class TestStopped:
                 service.acquire("ann")
         assert store.read("ann") is None
 
-    def test_without_leaving_the_line_others_would_wait_for_it(
+    def test_without_leaving_the_queue_others_would_wait_for_it(
         self,
         service: LockService,
         store: MemoryStore,
@@ -226,7 +229,7 @@ class TestStopped:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(LockService, "give_back", lambda *_: None)
+        monkeypatch.setattr(StoreClient, "give_back", lambda *_: None)
         service.acquire("ann")
         clock.after(1.0, interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -234,10 +237,10 @@ class TestStopped:
         assert not record_of(store, "ann").empty
 
 
-def test_a_store_that_refuses_every_change_is_given_up_in_time(
+def test_a_store_that_refuses_every_change_leads_to_a_timeout(
     service: LockService, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where each question goes to another server: what was just read is outdated each time."""
+    """As if each request went to another server: each read is outdated at once."""
 
     def refused(*_: object) -> None:
         clock.advance(0.01)
@@ -252,7 +255,7 @@ def test_a_store_that_refuses_every_change_is_given_up_in_time(
 
 
 class TestOutages:
-    def test_what_stood_in_line_when_the_store_went_away_is_taken_back(
+    def test_a_queue_position_from_before_an_outage_is_given_up(
         self, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:
         service = LockService(store, clock=clock, outage="fail")
@@ -265,7 +268,7 @@ class TestOutages:
         service.release(service.acquire("bob"))
         assert record_of(store, "ann").empty
 
-    def test_a_time_out_that_cannot_be_said_is_said_later(
+    def test_a_leave_that_failed_is_sent_later(
         self, service: LockService, store: MemoryStore, others: LeaseProtocol
     ) -> None:
         taken(others.take(make_claim("ann")))
@@ -280,10 +283,10 @@ class TestOutages:
     def test_a_command_that_is_late_does_not_keep_us_waiting(
         self, service: LockService, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:
-        """The first command was late, and arrives when the holder has gone, as we stand in line.
+        """The first command was late, and arrives when the holder has gone, while we are queued.
 
-        We stand there under another token, so what it has stored is a stray,
-        and is looked for once a second.
+        We are queued under another token, so the stored record is a pending release, which is
+        checked once a second.
         """
         taken(others.take(make_claim("ann")))
 

@@ -1,4 +1,4 @@
-"""`yield_to_waiters`: who is let pass, what becomes of the tenure, and what when it goes wrong."""
+"""The function `yield_to_waiters`: the waiters that pass, the tenure, and failures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 
 import userlock
-from tests.leases import dead_person
+from tests.leases import dead_waiter
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
 from userlock import HeldLock, LockNotHeld, LockService
 from userlock.events import Event, Extended
-from userlock.lock import held_lock as tenure_module
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -27,12 +26,10 @@ class TestNobodyWaits:
             assert lock.yield_to_waiters() is lock
             assert store.asked - before == {"read": 1}
 
-    def test_nor_anybody_to_whom_it_would_give_way(
-        self, service: LockService, store: MemoryStore
-    ) -> None:
-        """Another batch job waits its turn."""
+    def test_without_a_waiter_that_may_pass(self, service: LockService, store: MemoryStore) -> None:
+        """Another batch job is queued."""
         with userlock.global_lock("ann", priority="batch") as lock:
-            service.leases.join(make_claim("ann", priority=userlock.Priority.BATCH))
+            service.protocol.join(make_claim("ann", priority=userlock.Priority.BATCH))
             assert lock.yield_to_waiters() is lock
 
     def test_a_store_that_does_not_answer_is_no_reason_to_stop(self, store: MemoryStore) -> None:
@@ -63,54 +60,56 @@ class Batch:
 
 
 class TestSomebodyWaits:
-    def test_a_person_gets_it_and_the_batch_gets_it_back(self, world: World) -> None:
+    def test_an_interactive_request_gets_it_and_the_batch_gets_it_back(self, world: World) -> None:
         seen: list[object] = []
 
         def work(lock: HeldLock) -> None:
             batch.step()
             new = lock.yield_to_waiters()
-            seen.extend([person.served, new is lock, lock.held, new.held])
+            seen.extend([interactive.served, new is lock, lock.held, new.held])
             seen.append(batch.process.service.holder("ann") is not None)
             assert new.yield_to_waiters() is new
 
         batch = Batch(world, work)
-        person = Rival(world, "host/person", [Step("ann", after=0.05)], work=0.02)
+        interactive = Rival(world, "host/interactive", [Step("ann", after=0.05)], work=0.02)
         world.pass_time(5, until=lambda: batch.actor.finished)
         assert seen == [True, False, False, True, True]
-        assert not world.watch.complaints
+        assert not world.watch.violations
         assert world.watch.store.read("ann") is None
 
-    def test_without_the_checkpoint_the_person_waits_to_the_end(self, world: World) -> None:
+    def test_without_the_checkpoint_the_interactive_request_waits_to_the_end(
+        self, world: World
+    ) -> None:
         served: list[bool] = []
 
         def work(lock: HeldLock) -> None:
             for _ in range(10):
                 batch.step()
-                served.append(person.served)
+                served.append(interactive.served)
 
         batch = Batch(world, work)
-        person = Rival(world, "host/person", [Step("ann", after=0.05)], work=0.02)
-        world.pass_time(5, until=lambda: person.done)
+        interactive = Rival(world, "host/interactive", [Step("ann", after=0.05)], work=0.02)
+        world.pass_time(5, until=lambda: interactive.done)
         assert served == [False] * 10
 
-    def test_all_people_who_wait_are_served_first(self, world: World) -> None:
+    def test_all_interactive_waiters_are_served_first(self, world: World) -> None:
         served: list[int] = []
 
         def work(lock: HeldLock) -> None:
             batch.step()
             lock.yield_to_waiters()
-            served.append(sum(person.served for person in people))
+            served.append(sum(rival.served for rival in rivals))
 
         batch = Batch(world, work)
-        people = [
+        rivals = [
             Rival(world, f"host/{number}", [Step("ann", after=0.01 * number)], work=0.02)
             for number in range(1, 5)
         ]
         world.pass_time(5, until=lambda: batch.actor.finished)
         assert served == [4]
 
-    def test_so_is_batch_that_has_waited_long(self, world: World) -> None:
-        """It ranks with people then, and the one that yields is behind it in line."""
+    def test_aged_batch_is_served_first_too(self, world: World) -> None:
+        """It ranks as interactive then, and the yielding job is behind it in the queue."""
         first: list[bool] = []
 
         def work(lock: HeldLock) -> None:
@@ -131,19 +130,19 @@ class TestSomebodyWaits:
         def work(lock: HeldLock) -> None:
             batch.step()
             new = lock.yield_to_waiters()
-            seen.append(person.served)
+            seen.append(interactive.served)
             assert new.lease.priority == "interactive"
 
         batch = Batch(world, work, priority="interactive")
-        person = Rival(world, "host/person", [Step("ann", after=0.05)])
+        interactive = Rival(world, "host/interactive", [Step("ann", after=0.05)])
         world.pass_time(5, until=lambda: batch.actor.finished)
         assert seen == [True]
 
-    def test_one_who_died_in_line_costs_its_patience_once(
+    def test_a_dead_waiter_costs_its_patience_once(
         self, service: LockService, clock: ManualClock
     ) -> None:
         with userlock.global_lock("ann", priority="batch") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             before = clock.now()
             new = lock.yield_to_waiters()
             assert new is not lock
@@ -152,9 +151,9 @@ class TestSomebodyWaits:
 
 
 class TestTheNewTenure:
-    def test_it_is_asked_for_like_the_old_one(self, service: LockService) -> None:
+    def test_it_has_the_options_of_the_old_one(self, service: LockService) -> None:
         with userlock.global_lock("ann", lock_timeout=7, priority="batch") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             assert (new.lease.ttl_seconds, new.lease.priority) == (7, "batch")
             assert new.owner == lock.owner
@@ -163,7 +162,7 @@ class TestTheNewTenure:
     def test_nested_blocks_leave_it(self, service: LockService, store: MemoryStore) -> None:
         with userlock.global_lock("ann") as outer:
             with userlock.global_lock("ann") as inner:
-                dead_person(service, "ann")
+                dead_waiter(service, "ann")
                 new = inner.yield_to_waiters()
                 with userlock.global_lock("ann") as again:
                     assert again is new
@@ -176,7 +175,7 @@ class TestTheNewTenure:
     def test_acquire_lock_and_release_lock(self, service: LockService) -> None:
         with userlock.scope():
             lock = userlock.acquire_lock("ann")
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.tenure.yield_to_waiters()
             userlock.release_lock("ann")
             assert not new.held
@@ -186,14 +185,14 @@ class TestTheNewTenure:
     def test_the_scope_ends_it(self, service: LockService, store: MemoryStore) -> None:
         with userlock.scope():
             lock = userlock.acquire_lock("ann").tenure
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
         assert not new.held
         assert store.read("ann") is None
 
-    def test_the_old_one_says_what_to_use(self, service: LockService) -> None:
+    def test_the_old_one_names_the_new_one(self, service: LockService) -> None:
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             lock.yield_to_waiters().extend(5)
             with pytest.raises(LockNotHeld, match=r"what yield_to_waiters\(\) returned"):
                 lock.extend(5)
@@ -202,7 +201,7 @@ class TestTheNewTenure:
         self, service: LockService, clock: ManualClock, events: list[Event]
     ) -> None:
         with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             assert new.lease.ttl_seconds == 3
             for _ in range(20):
@@ -217,47 +216,45 @@ class TestTheNewTenure:
     ) -> None:
         with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
             lock.extend(100)
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             assert lock.yield_to_waiters().lease.ttl_seconds == 3
 
     def test_without_a_heartbeat_there_is_none_afterwards(
         self, service: LockService, clock: ManualClock
     ) -> None:
         with userlock.global_lock("ann", lock_timeout=3) as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             clock.advance(2)
             service.renewals.run_due()
             assert new.remaining_seconds <= 1
 
-    def test_who_wants_to_know_of_its_loss_is_told(
+    def test_callbacks_for_its_loss_are_kept(
         self, service: LockService, store: MemoryStore
     ) -> None:
-        told: list[HeldLock] = []
+        losses: list[HeldLock] = []
         with userlock.global_lock("ann", lock_timeout=5) as lock:
-            lock.on_lost(told.append)
-            dead_person(service, "ann")
+            lock.on_lost(losses.append)
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             store.evict("ann")
             with pytest.raises(LockNotHeld):
                 new.extend(5)
-        assert told == [new]
+        assert losses == [new]
 
 
 class TestParticipants:
     @pytest.fixture
     def participant(self, monkeypatch: pytest.MonkeyPatch) -> Writes:
         participant = Writes()
-        monkeypatch.setattr(tenure_module, "participants", [participant])
-        for module in ("scope", "passing"):
-            monkeypatch.setattr(f"userlock.lock.{module}.participants", [participant])
+        monkeypatch.setattr("userlock.lock.scope.participants", [participant])
         return participant
 
-    def test_what_was_begun_is_finished_before_the_release(
+    def test_begun_work_is_finished_before_the_release(
         self, service: LockService, participant: Writes
     ) -> None:
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             participant.at_the_end = lambda tenure: tenure.held
             lock.yield_to_waiters()
             assert participant.log == [(lock, True)]
@@ -267,7 +264,7 @@ class TestParticipants:
             raise ZeroDivisionError
 
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             participant.at_the_end = fail
             with pytest.raises(ZeroDivisionError):
                 lock.yield_to_waiters()
@@ -279,7 +276,7 @@ class TestParticipants:
     ) -> None:
         with userlock.scope():
             lock = userlock.acquire_lock("ann").tenure
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             participant.transaction = True
             before = store.asked.copy()
             assert lock.yield_to_waiters() is lock
@@ -289,7 +286,7 @@ class TestParticipants:
 
 
 class Writes:
-    """A participant that can be told what to do."""
+    """A participant with configurable behaviour."""
 
     def __init__(self) -> None:
         self.transaction = False

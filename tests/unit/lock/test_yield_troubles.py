@@ -1,4 +1,4 @@
-"""`yield_to_waiters` among several locks, and when the lock does not come back."""
+"""The function `yield_to_waiters` with several locks, and when the lock does not come back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import userlock
-from tests.leases import dead_person
+from tests.leases import dead_waiter
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.world import World
 from userlock import DeadlockDetected, HeldLock, LockNotHeld, LockService, LockTimeout
@@ -22,24 +22,24 @@ pytestmark = pytest.mark.usefixtures("configured")
 
 
 def in_a_thread(work: Callable[[], object]) -> None:
-    """In another one that shares the scope."""
+    """Run it in another thread that shares the scope."""
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
     thread.start()
     thread.join()
 
 
 def snatch(service: LockService, lock_id: str, token: str) -> None:
-    """Let the person take its turn after all, and keep the lock for long."""
+    """Let the interactive request take its turn after all, and keep the lock for long."""
     claim = make_claim(lock_id)
     claim = claim._replace(holder=claim.holder._replace(token=token), ttl_seconds=1000)
     record = service.look(lock_id)
     assert record is not None
-    assert service.leases.claim(claim, record, passing=False) is not None
+    assert service.protocol.claim(claim, record, passing=False) is not None
 
 
 class TestNotTakenBack:
     def person_keeps(self, service: LockService, clock: ManualClock, lock_id: str) -> None:
-        token = dead_person(service, lock_id)
+        token = dead_waiter(service, lock_id)
         clock.after(0.0001, lambda: snatch(service, lock_id, token))
 
     def test_a_time_out_leaves_nothing_held(self, service: LockService, clock: ManualClock) -> None:
@@ -54,7 +54,7 @@ class TestNotTakenBack:
             assert not lock.held
             with pytest.raises(LockNotHeld):
                 lock.yield_to_waiters()
-        assert service.holder("ann") is not None, "the person's, still"
+        assert service.holder("ann") is not None, "the interactive's, still"
         assert service.waiters("ann") == []
 
     def test_the_wait_can_be_bounded(self, service: LockService, clock: ManualClock) -> None:
@@ -110,9 +110,9 @@ class TestNotTakenBack:
     def test_the_store_goes_away_meanwhile(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:
-        """As for any lock: the outage policy, and no stale read is written."""
+        """As for any lock: the outage policy applies, and no stale read is written."""
         with userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             clock.after(0.1, store.go_down)
             new = lock.yield_to_waiters()
             assert new.degraded
@@ -121,19 +121,17 @@ class TestNotTakenBack:
 
 
 class TestReleased:
-    def test_what_has_been_released_cannot_be_yielded(self) -> None:
+    def test_a_released_lock_cannot_be_yielded(self) -> None:
         with userlock.global_lock("ann") as lock:
             pass
         with pytest.raises(LockNotHeld, match="has been released"):
             lock.yield_to_waiters()
 
-    def test_a_lease_that_was_lost_is_taken_anew(
-        self, service: LockService, store: MemoryStore
-    ) -> None:
-        """Somebody waits: then it is not ours to keep anyway."""
+    def test_a_lost_lease_is_taken_again(self, service: LockService, store: MemoryStore) -> None:
+        """Another request waits: then the lock is not ours to keep anyway."""
         with userlock.global_lock("ann") as lock:
             service.break_lock("ann")
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             assert new is not lock
             assert service.holder("ann") is not None
@@ -158,7 +156,7 @@ class TestSeveralLocks:
     def test_locks_inside_that_come_after_it_go_with_it(self, service: LockService) -> None:
         with userlock.scope() as scope:
             a, b, c = (userlock.acquire_lock(name).tenure for name in "abc")
-            dead_person(service, "b")
+            dead_waiter(service, "b")
             new = b.yield_to_waiters()
             assert a.held
             assert (b.held, c.held) == (False, False)
@@ -170,22 +168,22 @@ class TestSeveralLocks:
         """Taking it back is in order then."""
         with userlock.scope() as scope:
             b, a, c = (userlock.acquire_lock(name).tenure for name in "bac")
-            dead_person(service, "b")
+            dead_waiter(service, "b")
             b.yield_to_waiters()
             assert a.held
             assert not c.held
             assert list(scope.held) == ["a", "b", "c"]
 
     def test_locks_around_it_stay(self, service: LockService) -> None:
-        """Wherever they come: it was taken under them before."""
+        """In any order: it was taken inside them before."""
         with userlock.global_lock("nightly-job") as outer, userlock.global_lock("ann") as lock:
-            dead_person(service, "ann")
+            dead_waiter(service, "ann")
             assert lock.yield_to_waiters() is not lock
             assert outer.held
 
     def test_scopes_inside(self, service: LockService) -> None:
         with userlock.global_lock("a") as a, userlock.scope(), userlock.global_lock("b") as b:
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             new = a.yield_to_waiters()
             assert not b.held
             inside = current_scope()
@@ -197,7 +195,7 @@ class TestSeveralLocks:
     def test_locks_of_another_service_stay(self, service: LockService, clock: ManualClock) -> None:
         other = LockService(MemoryStore(clock=clock), clock=clock)
         with userlock.global_lock("a") as a, userlock.scope(other), userlock.global_lock("b") as b:
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             a.yield_to_waiters()
             assert b.held
 
@@ -208,7 +206,7 @@ class TestSeveralLocks:
 
         class Keeper:
             def leaving(self, tenure: HeldLock) -> None:
-                """Nothing to finish."""
+                """Do nothing: there is nothing to finish."""
 
             def holds(self, tenure: HeldLock) -> bool:
                 return tenure.lock_id == "b"
@@ -218,25 +216,25 @@ class TestSeveralLocks:
 
         with userlock.scope():
             a, b = (userlock.acquire_lock(name).tenure for name in "ab")
-            dead_person(service, "a")
-            monkeypatch.setattr("userlock.lock.passing.participants", [Keeper()])
+            dead_waiter(service, "a")
+            monkeypatch.setattr("userlock.lock.scope.participants", [Keeper()])
             assert a.yield_to_waiters() is a
             assert (a.held, b.held) == (True, True)
 
-    def test_what_another_thread_of_the_scope_has_taken_stays(self, service: LockService) -> None:
+    def test_locks_of_another_thread_of_the_scope_stay(self, service: LockService) -> None:
         with userlock.scope() as scope:
             a = userlock.acquire_lock("a").tenure
             in_a_thread(lambda: userlock.acquire_lock("b"))
             theirs = scope.held["b"]
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             assert a.yield_to_waiters() is not a
             assert theirs.held
 
     def test_another_thread_may_yield_for_the_one_that_has_it(self, service: LockService) -> None:
-        """Which enters it again afterwards without waiting for itself."""
+        """It enters the lock again afterwards without waiting for itself."""
         with userlock.scope() as scope:
             a = userlock.acquire_lock("a").tenure
-            dead_person(service, "a")
+            dead_waiter(service, "a")
             in_a_thread(lambda: a.yield_to_waiters())
             assert not a.held
             with userlock.global_lock("a", wait_timeout=0) as again:
@@ -245,8 +243,8 @@ class TestSeveralLocks:
     def test_all_are_taken_back_or_none(self, service: LockService, clock: ManualClock) -> None:
         with userlock.scope() as scope:
             a, b = (userlock.acquire_lock(name).tenure for name in "ab")
-            dead_person(service, "a")
-            token = dead_person(service, "b")
+            dead_waiter(service, "a")
+            token = dead_waiter(service, "b")
             clock.after(0.0001, lambda: snatch(service, "b", token))
             with pytest.raises(LockTimeout):
                 a.yield_to_waiters(wait_timeout=1)
@@ -255,7 +253,7 @@ class TestSeveralLocks:
         assert service.holder("a") is None
 
     def test_a_checkpoint_under_global_locks(self, world: World) -> None:
-        """People wait for one, or for all; whoever it is passes, and nobody deadlocks."""
+        """Requests wait for one lock, or for all; each of them passes, and there is no deadlock."""
         served: list[list[bool]] = []
 
         def job() -> None:
@@ -267,12 +265,12 @@ class TestSeveralLocks:
                 for _ in range(4):
                     process.clock.sleep(0.1)
                     tenures = [lock.yield_to_waiters() for lock in tenures]
-                    served.append([person.served for person in people])
+                    served.append([rival.served for rival in rivals])
                 assert [tenure.held for tenure in tenures] == [True] * 3
 
         process = world.process("host/batch")
         actor = world.spawn(process, "job", job)
-        people = [
+        rivals = [
             Rival(world, "host/1", [Step("b", after=0.05)]),
             Rival(world, "host/2", [Step("a", after=0.15), Step("c")]),
             Rival(world, "host/3", [Step("c", after=0.45)]),
@@ -285,11 +283,11 @@ class TestSeveralLocks:
             [True, True, True],
         ]
 
-    def test_if_later_locks_were_kept_a_person_could_be_refused(
+    def test_if_later_locks_were_kept_an_interactive_request_could_be_refused(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Why they are not."""
-        monkeypatch.setattr("userlock.lock.passing._taken_after", lambda *args: ())
+        """The reason why they are not kept."""
+        monkeypatch.setattr("userlock.lock.scope.LockScope._taken_after", lambda *args: ())
 
         def job() -> None:
             with (
@@ -301,6 +299,6 @@ class TestSeveralLocks:
 
         process = world.process("host/batch")
         actor = world.spawn(process, "job", job)
-        person = Rival(world, "host/1", [Step("a", after=0.05), Step("b")])
-        world.pass_time(20, until=lambda: actor.finished and person.done)
-        assert isinstance(person.error, DeadlockDetected)
+        interactive = Rival(world, "host/1", [Step("a", after=0.05), Step("b")])
+        world.pass_time(20, until=lambda: actor.finished and interactive.done)
+        assert isinstance(interactive.error, DeadlockDetected)

@@ -9,5 +9,5 @@ from tests.unit.memcache.support import Talk
 
 @pytest.fixture
 def talk() -> Talk:
-    """A client of a fresh cache."""
+    """Provide a client of a new cache."""
     return Talk()

@@ -6,11 +6,11 @@ from emulator.memcache.cache import DEFAULT_MEMORY_LIMIT_BYTES, Cache
 from emulator.memcache.protocol import Connection, Protocol
 
 START = 1_800_000_000
-"""Seconds since 1970 at which every test begins."""
+"""The time at which every test begins, in seconds since 1970."""
 
 
 class ManualClock:
-    """Seconds since 1970; moves only when told to."""
+    """A clock in seconds since 1970, moved by hand."""
 
     def __init__(self) -> None:
         self.now = float(START)

@@ -53,24 +53,25 @@ def test_each_policy_is_in_its_table() -> None:
         for name, value in vars(userlock.WritePolicy).items()
         if isinstance(value, userlock.WritePolicy)
     }
-    listed = first_column("## The policies")
+    listed = first_column("## Policies")
     assert all_policies | {'unsafe("why")'} == {name for name in listed if "…" not in name}
 
 
 def test_each_violation_is_in_its_table() -> None:
     violations = {each.__name__ for each in userlock.WriteViolation.__subclasses__()}
-    assert first_column("## The violations") == violations
+    assert first_column("## Violations") == violations
 
 
-def test_each_setting_of_a_reaction_is_in_its_table() -> None:
+def test_each_setting_of_a_reaction_is_described_with_its_default() -> None:
     settings = {
         field.name: field.default.value
         for field in dataclasses.fields(userlock.Settings)
         if isinstance(field.default, userlock.Reaction)
     }
-    assert first_column("## Warnings") == set(settings)
-    for name, default in settings.items():
-        assert f"| `{name}` | `{default}` |" in PAGE.text
+    assert set(settings) == set(re.findall(r"configure\((\w+)=", WARNINGS.text))
+    section = PAGE.text.split("## Blind overwrites", 1)[1].split("\n## ", 1)[0]
+    for default in settings.values():
+        assert f'`"{default}"`' in section
 
 
 def test_the_settings_are_set_as_it_says() -> None:

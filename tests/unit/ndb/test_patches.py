@@ -282,8 +282,7 @@ def _in_modules(tree: ast.Module) -> Iterator[str]:
 def _replaced(tree: ast.Module) -> Iterator[str]:
     """Give the private names that a file replaces by `@around`: "module:name.name"."""
     for node in ast.walk(tree):
-        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        if is_call and node.func.id == "around":
+        if isinstance(node, ast.Call) and _chain(node.func) == ("around",):
             names = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
             yield from (name for name in names if re.search(r"(^|[:.])_[a-z]", name))
 

@@ -1,4 +1,4 @@
-"""The site in this process, against the emulator in this process."""
+"""Provide the site and the emulator in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = datetime.datetime.fromisoformat("2024-03-14 09:30")
 
 
 class LeapingClock:
-    """A clock that does not wait: whoever sleeps finds that the time has passed."""
+    """A clock that does not wait: `sleep` advances it."""
 
     def __init__(self) -> None:
         self._seconds = 1000.0
@@ -38,7 +38,7 @@ class LeapingClock:
 
 @dataclass
 class Site:
-    """The app, a client for it, and the time it believes in."""
+    """The app, a client for it, and its clock."""
 
     app: flask.Flask
     client: FlaskClient
@@ -52,7 +52,7 @@ class Site:
         self.time[0] += datetime.timedelta(seconds=seconds)
 
     def sign_in(self, learner: str = "ada") -> FlaskClient:
-        """A browser in which this learner is signed in."""
+        """Return a client in which this learner is signed in."""
         client = self.app.test_client()
         assert client.post("/sign-in", data={"learner": learner}).status_code == 303
         return client
@@ -80,7 +80,7 @@ def datastore() -> Iterator[emulator.Emulator]:
 
 
 class OpenSite(Protocol):
-    """Opens a site on the emulator, with one learner, ada."""
+    """Return a function that opens a site on the emulator, with one learner, ada."""
 
     def __call__(self, **config: object) -> Site: ...
 
@@ -112,5 +112,5 @@ def open_site(datastore: emulator.Emulator) -> OpenSite:
 
 @pytest.fixture
 def site(open_site: OpenSite) -> Site:
-    """The site as it is meant to be."""
+    """Open the site with its usual settings."""
     return open_site()

@@ -1,4 +1,4 @@
-"""The JSON endpoints."""
+"""Test the JSON endpoints."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_nobody_reads_that_fast(site: Site) -> None:
     assert refused.get_json()["error"] == "too_early"
     assert "1 more, please" in refused.get_json()["detail"]
     assert site.learner()["points"] == 0
-    site.client.post(BEGIN)  # begun already: its time runs on
+    site.client.post(BEGIN)  # it began before: its time continues
     site.later(1)
     assert site.client.post(READ.format(0)).status_code == 200
     assert site.learner()["seconds_watched"] == least, "what it took, and no more"
@@ -104,7 +104,7 @@ def test_no_part_is_passed_over(site: Site, begun: bool, part: int) -> None:
     site.later(600)
     answer = site.client.post(READ.format(part))
     assert answer.status_code == 400
-    assert answer.get_json()["detail"] == "part: the parts before this one come first"
+    assert answer.get_json()["detail"] == "part: finish the earlier parts first"
 
 
 def test_a_streak_grows_by_the_day_and_ends(site: Site) -> None:
@@ -163,14 +163,14 @@ def test_a_certificate_that_is_too_dear_costs_nothing(site: Site) -> None:
         ("GET", "/api/nothing", "not_found"),
     ],
 )
-def test_what_is_not_there_is_a_404(site: Site, method: str, path: str, error: str) -> None:
+def test_a_missing_entity_is_a_404(site: Site, method: str, path: str, error: str) -> None:
     answer = site.client.open(path, method=method, json={})
     assert answer.status_code == 404, answer.text
     assert answer.get_json()["error"] == error
 
 
 @pytest.mark.parametrize("body", [{}, {"answers": []}, {"answers": [3, 0, 0]}, [], 7])
-def test_bad_answers_are_a_400_that_says_what_is_wrong(site: Site, body: object) -> None:
+def test_bad_answers_are_a_400_with_a_reason(site: Site, body: object) -> None:
     answer = site.client.post(ANSWER, json=body)
     assert answer.status_code == 400
     assert answer.mimetype == "application/problem+json"
@@ -207,7 +207,7 @@ def test_the_wrong_method_is_a_405_in_json(site: Site) -> None:
     assert "POST" in answer.headers["Allow"]
 
 
-def test_a_learner_who_is_locked_all_the_time_is_a_503(site: Site) -> None:
+def test_a_lock_that_stays_held_is_a_503(site: Site) -> None:
     with site.somebody_else_holds("ada"):
         answer = site.client.post(FINISH)
     assert answer.status_code == 503
@@ -221,7 +221,7 @@ def test_reading_does_not_wait_for_the_lock(site: Site) -> None:
         assert site.client.get("/learners/ada").status_code == 200
 
 
-def test_the_answer_says_what_the_lock_did(site: Site) -> None:
+def test_the_answer_describes_the_lock(site: Site) -> None:
     answer = site.client.post(FINISH)
     assert answer.headers["Server-Timing"].startswith('lock;desc="free";dur=')
     assert "Server-Timing" not in site.client.get("/api/learners/ada").headers

@@ -1,4 +1,4 @@
-"""Which badges are earned when."""
+"""Test the rules of badges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to learn."""
+"""Test the catalogue."""
 
 from __future__ import annotations
 

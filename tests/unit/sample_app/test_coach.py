@@ -1,4 +1,4 @@
-"""The coach's page: several learners at once, all or none."""
+"""Test the coach's page: several learners at once, all or none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_one_point_for_one_learner(mira: FlaskClient) -> None:
     assert "1 point each for one learner." in give(mira, "chen", points=1)
 
 
-def test_all_who_are_ticked_get_it(site: Site, mira: FlaskClient) -> None:
+def test_all_selected_learners_get_it(site: Site, mira: FlaskClient) -> None:
     before = points(site)
     assert "10 points each for 2 learners." in give(mira, "ada", "chen", "ada")
     after = points(site)
@@ -81,7 +81,7 @@ def test_if_one_cannot_be_had_nobody_gets_anything(
     assert left(mira) == BONUS
     for each in ("coach:mira", "ada", "bruno", "chen"):
         assert site.service.holder(each) is None, "none of the locks is left"
-    # The negative control: whoever is not ticked is not waited for.
+    # The negative control: no wait for a learner that is not ticked.
     with site.somebody_else_holds("bruno"):
         assert "10 points each for 2 learners." in give(mira, "ada", "chen")
 
@@ -98,7 +98,7 @@ def test_if_one_cannot_be_had_nobody_gets_anything(
         (["NO"], 1, "small letters"),
     ],
 )
-def test_what_is_refused_changes_nothing(
+def test_a_refused_bonus_changes_nothing(
     site: Site, mira: FlaskClient, learners: list[str], amount: int, why: str
 ) -> None:
     for number in range(8):

@@ -1,4 +1,4 @@
-"""Settings from a mapping, the environment, or defaults."""
+"""Test settings from a mapping, the environment, or defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inspector of the sample app: for whoever is on this machine, and no page elsewhere."""
+"""Test the inspector of the sample app: for this machine, and no page elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE = "/userlock/locks.json"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5000", "[::1]:5000"])
-def test_whoever_is_here_sees_it(open_site: OpenSite, host: str) -> None:
+def test_this_machine_sees_it(open_site: OpenSite, host: str) -> None:
     client = open_site(INSPECTOR=True).client
     assert client.get(PAGE, headers={"Host": host}).status_code == 200
 
@@ -21,7 +21,7 @@ def test_whoever_is_here_sees_it(open_site: OpenSite, host: str) -> None:
         ({}, "192.0.2.1"),
         ({"X-Forwarded-For": "127.0.0.1"}, "127.0.0.1"),
         ({"Forwarded": "for=127.0.0.1"}, "127.0.0.1"),
-        # A name of theirs that stands for this machine by now.
+        # A foreign name that resolves to this machine.
         ({"Host": "evil.example:5000"}, "127.0.0.1"),
         ({"Host": "localhost.evil.example"}, "127.0.0.1"),
     ],

@@ -1,4 +1,4 @@
-"""The contention lab: plans, the bench, figures and pictures. Whole runs are in tests/system."""
+"""Test the contention lab: plans, bench, figures, pictures. tests/system has whole runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_plan_from_text() -> None:
         ({"hold_ms": "-1"}, "hold_ms is '-1'"),
     ],
 )
-def test_a_plan_that_makes_no_sense(given: dict[str, str], message: str) -> None:
+def test_an_invalid_plan(given: dict[str, str], message: str) -> None:
     with pytest.raises(PlanError, match=re.escape(message)):
         Plan.of(given)
 
@@ -90,7 +90,7 @@ def test_each_way_adds_one(client: FlaskClient, way: str) -> None:
     assert client.get(f"/lab/bench/{way}/a").get_json() == {"count": 3}
 
 
-def test_without_memcached_it_is_said(client: FlaskClient, store: MemoryStore) -> None:
+def test_without_memcached_it_is_degraded(client: FlaskClient, store: MemoryStore) -> None:
     store.go_down()
     assert client.post("/lab/bench/lock/a").get_json()["degraded"] is True
 
@@ -106,7 +106,7 @@ def test_a_transaction_that_is_aborted_each_time_is_refused(
     assert client.get("/lab/bench/transaction/a").get_json() == {"count": 0}
 
 
-def test_there_is_no_other_way(client: FlaskClient) -> None:
+def test_an_unknown_protection(client: FlaskClient) -> None:
     assert client.post("/lab/bench/prayer/a").status_code == 404
 
 
@@ -146,7 +146,7 @@ def test_the_figures() -> None:
         "requests": 4,
         "accepted": 2,
         "refused": 1,
-        "gave_up": 1,
+        "timed_out": 1,
         "failed": 0,
         "stored": 1,
         "lost": 1,
@@ -157,12 +157,12 @@ def test_the_figures() -> None:
         "wait_p50": 100.0,
         "wait_p99": 1000.0,
         "wait_longest": 1000.0,
-        "people_p99": pytest.approx(300.0),
+        "interactive_p99": pytest.approx(300.0),
         "batch_p99": 1000.0,
     }
 
 
-def test_where_no_answer_comes_the_request_has_failed() -> None:
+def test_a_request_without_an_answer_has_failed() -> None:
     plan = Plan(between=Between.LOCK, clients=2, requests=3)
     visits = crew.send(plan, f"127.0.0.1:{ports.any_free()}", "a")
     found = Outcome.of(visits, stored=0)
@@ -186,9 +186,9 @@ def test_the_timeline_shows_each_visit() -> None:
     legend = 5
     shown = bars[: len(bars) - legend]
     assert shown.count("waits") == 4
-    assert shown.count("of-person") == 2
-    assert shown.count("of-person refused degraded") == 1
+    assert shown.count("of-interactive") == 2
+    assert shown.count("of-interactive refused degraded") == 1
     assert shown.count("of-batch") == 0, "it never was inside"
     assert picture.get("aria-label") == 'a <title> & "more"'
     lanes = [text.text for text in picture.iter(f"{space}text") if text.get("class") == "lane"]
-    assert lanes == ["person 1", "person 2", "batch 3", "person 4"]
+    assert lanes == ["interactive 1", "interactive 2", "batch 3", "interactive 4"]

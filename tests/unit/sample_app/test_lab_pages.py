@@ -1,4 +1,4 @@
-"""The contention lab's pages, with runs as files. Whole runs are in tests/system."""
+"""Test the contention lab's pages, with runs as files. tests/system has whole runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def client(tmp_path: Path) -> FlaskClient:
 
 
 def keep(folder: Path, name: str, plan: Plan, *lines: object, pid: int | None = None) -> None:
-    told = [{"plan": dataclasses.asdict(plan)}, *lines]
-    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in told)
+    entries = [{"plan": dataclasses.asdict(plan)}, *lines]
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in entries)
     (folder / f"{name}.jsonl").write_text(text + "\n")
     (folder / f"{name}.pid").write_text(str(os.getpid() if pid is None else pid))
 
@@ -39,7 +39,7 @@ LOST = outcome.document(
     Plan(between=Between.NOTHING), [visit(), visit(1)], Outcome.of([visit(), visit(1)], stored=1)
 )
 FIRST, SECOND = "1700000000-aaaaaa", "1700000001-bbbbbb"
-#: Beyond what Linux gives to processes.
+#: No Linux process has this id.
 NOBODY = 1 << 30
 
 
@@ -52,16 +52,16 @@ def test_the_form_offers_each_protection_and_mode(client: FlaskClient) -> None:
     page = client.get("/lab/").text
     for value in (*Between, "pessimistic", "optimistic-with-entity-groups"):
         assert value in page
-    assert "None yet" in page
+    assert "No runs yet" in page
 
 
-def test_what_makes_no_sense_is_said_beside_the_form(client: FlaskClient) -> None:
+def test_errors_are_shown_beside_the_form(client: FlaskClient) -> None:
     answer = client.post("/lab/runs", data={"between": "lock", "clients": "99"})
     assert answer.status_code == 400
     assert "clients is 99; it is a whole number from 1 to 32" in answer.text
 
 
-def test_what_was_typed_stays_in_the_form_that_is_refused(client: FlaskClient) -> None:
+def test_a_form_that_is_refused_keeps_its_values(client: FlaskClient) -> None:
     typed = {"between": "transaction", "mode": "optimistic", "clients": "99", "requests": "7"}
     page = client.post("/lab/runs", data={**typed, "hold_ms": "", "batch_percent": '"><b>'}).text
     assert re.findall(r'value="(\w+)" checked', page) == ["transaction"]
@@ -75,7 +75,7 @@ def test_what_was_typed_stays_in_the_form_that_is_refused(client: FlaskClient) -
     }
 
 
-def test_the_form_begins_with_the_usual(client: FlaskClient) -> None:
+def test_the_form_begins_with_defaults(client: FlaskClient) -> None:
     page = client.get("/lab/").text
     assert re.findall(r'value="(\w+)" checked', page) == ["none"]
     assert re.findall(r"<option selected>([^<]+)<", page) == ["pessimistic"]
@@ -93,20 +93,20 @@ def test_a_run_that_is_over(client: FlaskClient, tmp_path: Path) -> None:
 def test_two_runs_side_by_side(client: FlaskClient, tmp_path: Path) -> None:
     keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)
     keep(tmp_path, SECOND, Plan(between=Between.NOTHING), LOST, pid=NOBODY)
-    page = client.get(f"/lab/runs/{SECOND}?beside={FIRST}").text
+    page = client.get(f"/lab/runs/{SECOND}?other={FIRST}").text
     assert page.count('<svg class="timeline"') == 2
-    assert "No protection beside user lock" in page
+    assert "No protection vs. user lock" in page
     assert 'class="lost"' in page
 
 
-def test_side_by_side_each_says_what_it_was_and_both_have_one_scale(
+def test_side_by_side_runs_are_described_and_have_one_scale(
     client: FlaskClient, tmp_path: Path
 ) -> None:
     short = Plan(between=Between.NOTHING, clients=2, requests=1)
     keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)  # a second
-    keep(tmp_path, SECOND, short, LOST, pid=NOBODY)  # a fifth of one
+    keep(tmp_path, SECOND, short, LOST, pid=NOBODY)  # a fifth of a second
     assert ">1 s</text>" not in client.get(f"/lab/runs/{SECOND}").text
-    page = client.get(f"/lab/runs/{SECOND}?beside={FIRST}").text
+    page = client.get(f"/lab/runs/{SECOND}?other={FIRST}").text
     assert page.count(">1 s</text>") == 2
     words = re.sub("</?span[^>]*>", "", page)
     for plan in (short, PLAN):
@@ -118,9 +118,9 @@ def test_a_run_that_is_under_way(
 ) -> None:
     monkeypatch.setattr(Desk, "_is_at_work", lambda *_: True)
     keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 24})
-    assert "24 of 80 requests are answered" in client.get(f"/lab/runs/{FIRST}").text
-    told = client.get(f"/lab/runs/{FIRST}.json").get_json()
-    assert (told["over"], told["done"], told["of"]) == (False, 24, 80)
+    assert "24 of 80 requests answered" in client.get(f"/lab/runs/{FIRST}").text
+    state = client.get(f"/lab/runs/{FIRST}.json").get_json()
+    assert (state["over"], state["done"], state["of"]) == (False, 24, 80)
     answer = client.post("/lab/runs", data={"between": "none"})
     assert answer.status_code == 303
     assert answer.headers["Location"] == f"/lab/runs/{FIRST}"
@@ -132,20 +132,18 @@ def test_a_run_that_is_under_way(
     ("last", "trouble"),
     [
         ("error: memcached did not start", "memcached did not start"),
-        ({"doing": "running", "done": 3}, "It was stopped before it was over."),
+        ({"doing": "running", "done": 3}, "The run was stopped before its end."),
     ],
 )
-def test_a_run_that_came_to_nothing(
-    client: FlaskClient, tmp_path: Path, last: object, trouble: str
-) -> None:
+def test_a_run_that_failed(client: FlaskClient, tmp_path: Path, last: object, trouble: str) -> None:
     keep(tmp_path, FIRST, PLAN, last, pid=NOBODY)
     page = client.get(f"/lab/runs/{FIRST}").text
     assert trouble in page
     assert client.get(f"/lab/runs/{FIRST}.json").get_json()["over"] is True
 
 
-def test_a_run_whose_start_was_cut_short_holds_nobody_up(tmp_path: Path) -> None:
-    """A worker that dies between the two files."""
+def test_an_interrupted_start_blocks_no_other_run(tmp_path: Path) -> None:
+    """A worker may die between writing the two files."""
     keep(tmp_path, FIRST, PLAN)
     (tmp_path / f"{FIRST}.pid").unlink()
     begun = Desk(tmp_path).find(FIRST)

@@ -1,4 +1,4 @@
-"""The nightly job by day: started from its page, and watched."""
+"""Test the nightly job by day: started from its page, and watched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def wait(site: Site) -> None:
 
 
 class Step:
-    """Holds the job between its get and its put of a learner."""
+    """Hold the job between its get and its put of a learner."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -36,7 +36,7 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Step:
 
 
 def test_before_its_first_run(site: Site) -> None:
-    assert "It has not run yet." in site.client.get("/nightly").text
+    assert "The job has not run yet." in site.client.get("/nightly").text
     assert site.client.get("/nightly.json").get_json() == {"over": True, "done": 0, "of": 0}
 
 
@@ -46,7 +46,7 @@ def test_from_its_button_to_its_report(site: Site) -> None:
     assert answer.status_code == 303
     wait(site)
     shown = site.client.get(answer.location).text
-    assert "The latest run" in shown
+    assert "Latest run" in shown
     assert "<dt>New badges</dt><dd>1</dd>" in shown
     assert site.learner()["badges"] == ["first-step"]
 
@@ -55,8 +55,8 @@ def test_it_is_watched_while_it_runs(site: Site, step: Step) -> None:
     answer = site.client.post("/nightly")
     assert step.reached.wait(30)
     shown = site.client.get(answer.location).text
-    assert "0 of 1 learners are done." in shown
-    assert '<a href="">Look again</a>' in shown, "for those without JavaScript"
+    assert "0 of 1 learners done." in shown
+    assert '<a href="">Refresh</a>' in shown, "for browsers without JavaScript"
     document = answer.location.replace("/nightly", "/nightly.json")
     assert site.client.get(document).get_json() == {"over": False, "done": 0, "of": 1}
     # A second press shows the run that is under way.
@@ -81,19 +81,19 @@ def test_until_the_thread_has_begun_the_last_run_is_not_taken_for_this_one(
     monkeypatch.setattr(nightly, "award_badges", begin_late)
     site.later(1)
     location = site.client.post("/nightly").location
-    assert "It is about to begin." in site.client.get(location).text
+    assert "The job is starting." in site.client.get(location).text
     may_begin.set()
     wait(site)
-    assert "The latest run" in site.client.get(location).text
+    assert "Latest run" in site.client.get(location).text
 
 
 def test_a_run_that_was_cut_short_is_said_to_be(site: Site, step: Step) -> None:
-    """As when its process was killed, and its lease has run out."""
+    """Its process was killed, and its lease has run out."""
     site.client.post("/nightly")
     assert step.reached.wait(30)
     site.service.break_lock(nightly.LOCK_ID)
     shown = site.client.get("/nightly").text
-    assert "was cut short after 0 of 1 learners" in shown
+    assert "was interrupted after 0 of 1 learners" in shown
     assert "Run it now" in shown
     assert site.client.get("/nightly.json").get_json()["over"] is True
     step.go_on.set()

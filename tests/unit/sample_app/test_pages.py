@@ -1,4 +1,4 @@
-"""The pages, as a browser without JavaScript uses them."""
+"""Test the pages, as a browser without JavaScript uses them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_made_up_place_in_the_list_is_no_server_error(site: Site, after: str) 
     assert site.client.get(f"/?after={after}").status_code in {200, 400, 404}
 
 
-def test_whoever_joins_is_signed_in(site: Site) -> None:
+def test_a_new_learner_is_signed_in(site: Site) -> None:
     page = site.client.post("/learners", data={"name": "Grace Hopper"}, follow_redirects=True)
     assert page.request.path == "/"
     assert "Welcome, Grace Hopper." in page.text
@@ -94,7 +94,7 @@ def test_progress_is_kept(site: Site) -> None:
     assert "1 of 4 parts" in site.sign_in().get("/").text
 
 
-def test_what_is_refused_comes_back_to_the_form(site: Site) -> None:
+def test_a_refused_form_is_shown_again(site: Site) -> None:
     ada = site.sign_in()
     page = ada.post("/projects", data={"title": " "}, follow_redirects=True)
     assert page.request.path == "/projects"
@@ -137,7 +137,7 @@ def test_problems_are_pages(site: Site, path: str, status: int) -> None:
     assert "Almanac" in page.text
 
 
-def test_a_locked_learner_is_explained_to_people(site: Site) -> None:
+def test_a_locked_learner_is_explained(site: Site) -> None:
     with site.somebody_else_holds("ada"):
         page = site.sign_in().post("/exercises/primes", data=ALL_RIGHT)
     assert page.status_code == 503
@@ -152,7 +152,7 @@ def test_a_locked_learner_is_explained_to_people(site: Site) -> None:
         ("certificates", {"course": "numbers"}, 0),  # CommitInDoubt
     ],
 )
-def test_who_cannot_be_told_what_became_of_it_is_not_told_to_try_again(
+def test_a_write_in_doubt_is_not_to_be_retried(
     site: Site, datastore: emulator.Emulator, path: str, form: dict[str, str], points: int
 ) -> None:
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Projects, as a browser without JavaScript uses them."""
+"""Test projects, as a browser without JavaScript uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ada(site: Site) -> FlaskClient:
 
 
 def create(client: FlaskClient, title: str) -> str:
-    """Create a project; returns its page's path."""
+    """Create a project. Return the path of its page."""
     page = client.post("/projects", data={"title": title}, follow_redirects=True).text
     found = re.search(rf'<a href="(/projects/\d+)">{title}</a>', page)
     assert found, page
@@ -29,7 +29,7 @@ def test_a_project_from_its_beginning_to_its_end(ada: FlaskClient) -> None:
     assert "Active" in ada.get(path).text
     page = ada.post(path, data={"state": "archived"}, follow_redirects=True)
     assert "“A sundial” is archived." in page.text
-    assert "In the archive" in ada.get(path).text
+    assert "Archived" in ada.get(path).text
     assert "A sundial" not in ada.get("/").text
     page = ada.post(path, data={"state": "active"}, follow_redirects=True)
     assert "“A sundial” is active again." in page.text
@@ -58,7 +58,7 @@ def test_at_most_three_are_active(ada: FlaskClient) -> None:
     page = ada.post(paths[0], data={"state": "active"}, follow_redirects=True)
     assert page.request.path == paths[0]
     assert "archive one first" in page.text
-    # One that is active already takes no more room.
+    # A project that is active already needs no more room.
     assert ada.post(paths[1], data={"state": "active"}).location == "/projects"
 
 
@@ -72,7 +72,7 @@ def test_others_projects_are_not_to_be_had(site: Site, ada: FlaskClient) -> None
     assert "Active" in ada.get(path).text
 
 
-def test_deleting_what_is_gone_is_no_trouble(ada: FlaskClient) -> None:
+def test_deleting_twice_is_harmless(ada: FlaskClient) -> None:
     path = create(ada, "A sundial")
     for _ in range(2):
         assert ada.post(f"{path}/delete").status_code == 303

@@ -1,7 +1,7 @@
-"""What each protection does in one race that always happens.
+"""Test each protection in one race that always happens.
 
-The first request is held between its get and its put, and there a second one
-for the same learner runs from beginning to end.
+The first request is held between its get and its put. A second request for the
+same learner runs meanwhile, from beginning to end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Race = Callable[[Request, Request], tuple[TestResponse, TestResponse]]
 
 @pytest.fixture
 def race(monkeypatch: pytest.MonkeyPatch) -> Race:
-    """Runs the first request, overtaken by the second; gives both answers."""
+    """Run the first request, overtaken by the second. Return both answers."""
 
     def run(first: Request, second: Request) -> tuple[TestResponse, TestResponse]:
         seconds: list[TestResponse] = []
@@ -63,7 +63,7 @@ def unlocked(open_site: OpenSite) -> Callable[[Protection], Site]:
 
 def test_with_the_lock_the_second_one_waits(site: Site, race: Race) -> None:
     first, second = race(finish(site), finish(site))
-    # In this test the first one cannot go on, so the second waits in vain.
+    # In this test the first request cannot continue, so the second times out.
     assert (first.status_code, second.status_code) == (200, 503)
     assert site.learner()["points"] == 15
 
@@ -78,14 +78,14 @@ def test_with_fencing_the_stale_write_is_refused(
     assert site.learner()["points"] == 15
 
 
-def test_people_are_told_in_words(unlocked: Callable[[Protection], Site], race: Race) -> None:
+def test_people_see_an_explanation(unlocked: Callable[[Protection], Site], race: Race) -> None:
     site = unlocked(Protection.FENCING)
     ada = site.sign_in("ada")
     page, _ = race(lambda: ada.post("/exercises/primes", data=ALL_RIGHT), finish(site))
     assert page.status_code == 409
     assert "Somebody was faster" in page.text
     shown = ada.get("/learners/ada").text
-    assert "Updates here are\n      <strong>not locked</strong>" in shown
+    assert "Updates are\n      <strong>not locked</strong>" in shown
     assert shown.count("<time ") == 1, "a refused exercise leaves no line in the log"
 
 
@@ -99,7 +99,7 @@ def test_without_protection_an_update_is_lost(
 
 
 def projects(site: Site) -> tuple[Request, Request]:
-    """The forms for a fourth and a third project, from two windows."""
+    """Return the forms for a fourth and a third project, from two windows."""
     ada = site.sign_in()
     for title in ("one", "two"):
         ada.post("/projects", data={"title": title})
@@ -131,7 +131,7 @@ def second_try(site: Site) -> str:
 def test_no_single_put_can_hold_it(
     unlocked: Callable[[Protection], Site], race: Race, protection: Protection
 ) -> None:
-    """The negative control: each of the two counts two, and nobody overwrites anything."""
+    """The negative control: each request counts two, and nothing is overwritten."""
     site = unlocked(protection)
     first, second = race(*projects(site))
     assert (first.status_code, second.status_code) == (303, 303)
@@ -139,14 +139,14 @@ def test_no_single_put_can_hold_it(
 
 
 def answered_twice(site: Site) -> tuple[Request, Request]:
-    """The same right answers, sent from two windows."""
+    """Send the same right answers from two windows."""
     first, second = (
         functools.partial(site.sign_in().post, "/exercises/primes", data=ALL_RIGHT) for _ in "ab"
     )
     return first, second
 
 
-def test_what_is_answered_twice_counts_once(site: Site, race: Race) -> None:
+def test_an_exercise_answered_twice_counts_once(site: Site, race: Race) -> None:
     first, second = race(*answered_twice(site))
     assert (first.status_code, second.status_code) == (303, 503)
     again = site.sign_in().post("/exercises/primes", data=ALL_RIGHT, follow_redirects=True)
@@ -154,7 +154,7 @@ def test_what_is_answered_twice_counts_once(site: Site, race: Race) -> None:
     assert site.client.get("/learners/ada").text.count("Hunting for primes") == 1
 
 
-def test_without_protection_both_are_told_of_their_points(
+def test_without_protection_both_get_their_points(
     unlocked: Callable[[Protection], Site], race: Race
 ) -> None:
     """The negative control."""

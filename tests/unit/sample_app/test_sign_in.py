@@ -1,4 +1,4 @@
-"""Signing in and out, and who may send a form."""
+"""Test signing in and out, and forms of other sites."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_a_name_that_is_none_leads_back(site: Site, form: dict[str, str]) -> Non
         ("POST", "/coach"),
     ],
 )
-def test_who_is_not_signed_in_is_asked_to(site: Site, method: str, path: str) -> None:
+def test_signing_in_is_required(site: Site, method: str, path: str) -> None:
     form = {"title": "x", "course": "sky", "state": "active", "part": "0"}
     page = site.client.open(path, method=method, data=form, follow_redirects=True)
     assert page.request.path == "/"
     assert page.text.count("first: this is done in somebody") == 1
 
 
-def test_whoever_is_gone_is_signed_out(site: Site, datastore: object) -> None:
+def test_a_deleted_learner_is_signed_out(site: Site, datastore: object) -> None:
     ada = site.sign_in()
     getattr(datastore, "reset")()  # noqa: B009
     assert "Who is learning today?" in ada.get("/").text

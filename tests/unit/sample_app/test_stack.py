@@ -1,4 +1,4 @@
-"""The stack runner: ports, children, and that nothing is left behind."""
+"""Test the stack runner: ports, children, and their end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def child(tmp_path: Path, code: str, answers: Callable[[], bool] = lambda: True)
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Look until it is so, at most ten seconds."""
+    """Wait for a condition, at most ten seconds."""
     deadline = time.monotonic() + 10
     while not condition():
         if time.monotonic() > deadline:
@@ -47,7 +47,7 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def test_a_taken_port_is_named_with_what_to_set(taken_port: int) -> None:
+def test_a_taken_port_is_named_with_its_setting(taken_port: int) -> None:
     with pytest.raises(PortTaken) as caught:
         ports.claim(taken_port, user="the site", variable="PORT")
     assert f"Port {taken_port} is taken" in str(caught.value)
@@ -59,13 +59,13 @@ def test_a_port_that_is_only_preferred_gives_way(taken_port: int) -> None:
     assert ports.prefer(taken_port) != taken_port
     free = ports.any_free()
     assert ports.prefer(free) == free
-    assert ports.prefer(free, besides=(free,)) != free
+    assert ports.prefer(free, taken=(free,)) != free
 
 
 def test_the_port_that_is_suggested_for_the_site_is_not_the_emulators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose first choice is the next one."""
+    """Return a random source whose first choice is the next port."""
     free = ports.any_free()
     monkeypatch.setattr(run, "DATASTORE_PORT", free)
     monkeypatch.setattr(run, "MEMCACHED_PORT", free)
@@ -107,7 +107,7 @@ def test_a_child_that_never_answers_is_reported(tmp_path: Path) -> None:
     silent = child(tmp_path, "import signal; signal.pause()", answers=lambda: False)
     silent.start()
     try:
-        with pytest.raises(ChildDied, match=r"did not answer within 0\.1 s. It said nothing"):
+        with pytest.raises(ChildDied, match=r"did not answer within 0\.1 s. It had no output"):
             silent.wait_until_it_answers(0.1)
     finally:
         silent.stop()
@@ -138,7 +138,7 @@ def test_a_killed_child_can_be_started_again(tmp_path: Path) -> None:
     pausing = child(tmp_path, "import signal; signal.pause()")
     pausing.start()
     first = pausing.pid
-    with pytest.raises(RuntimeError, match="running already"):
+    with pytest.raises(RuntimeError, match="already running"):
         pausing.start()
     pausing.kill()
     assert pausing.exit_code == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Streaks, by date."""
+"""Test streaks, by date."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def test_a_streak_is_shown_until_a_whole_day_has_passed(gap: int, shown: int) ->
     assert streaks.as_of(5, MONDAY, MONDAY + days(gap)) == shown
 
 
-def test_who_never_learned_has_no_streak() -> None:
+def test_a_new_learner_has_no_streak() -> None:
     assert streaks.as_of(0, None, MONDAY) == 0

@@ -1,4 +1,4 @@
-"""The nightly job and the demo learners."""
+"""Test the nightly job and the demo learners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.sample_app.conftest import Site
 FINISH = "/api/learners/{}/exercises/primes/finish"
 
 
-def test_the_job_gives_what_was_earned_and_only_once(site: Site) -> None:
+def test_the_job_awards_earned_badges_only_once(site: Site) -> None:
     site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
     site.client.post(FINISH.format("ada"))
     first = site.client.post("/tasks/award-badges").get_json()
@@ -28,7 +28,7 @@ def test_a_badge_for_a_streak_is_given_after_the_streak_has_ended(site: Site) ->
     assert site.learner("ada")["badges"] == ["first-step", "steady"]
 
 
-def test_a_learner_who_cannot_be_had_is_skipped(site: Site) -> None:
+def test_a_locked_learner_is_skipped(site: Site) -> None:
     site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
     for each in ("ada", "bruno"):
         site.client.post(FINISH.format(each))
@@ -55,7 +55,7 @@ def test_an_empty_site_is_no_trouble(site: Site, datastore: object) -> None:
 
 def test_the_demo_learners_are_added_once(site: Site) -> None:
     first = site.client.post("/tasks/seed").get_json()
-    # ada is there already, and stays as she is.
+    # ada exists already, and is unchanged.
     assert first["created"] == ["bruno", "chen", "dalia"]
     assert first["coaches"] == ["coach:mira", "coach:tomas"]
     assert site.learner("ada")["points"] == 0

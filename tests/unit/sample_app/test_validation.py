@@ -1,4 +1,4 @@
-"""What people may type."""
+"""Test the validation of names and texts."""
 
 from __future__ import annotations
 

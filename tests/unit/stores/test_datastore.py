@@ -12,9 +12,10 @@ from google.cloud.datastore_v1.types import query
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import userlock
+from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.datastore import DEFAULT_KIND, DatastoreStore, rows
-from userlock.stores.datastore.keys import MAX_NAME_BYTES, check_kind, check_prefix, row_name
+from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
 from userlock.stores.datastore.url import Address, parse_url
 
 EntityResult: Any = query.EntityResult.pb()
@@ -22,14 +23,14 @@ EntityResult: Any = query.EntityResult.pb()
 
 class TestNames:
     @pytest.mark.parametrize("lock_id", ["ann", "ü 漢字 🔒", " ", "a=b#c", "__ann__", "x" * 1491])
-    def test_what_fits_can_be_read_in_the_console(self, lock_id: str) -> None:
+    def test_a_lock_id_that_fits_is_readable_in_the_console(self, lock_id: str) -> None:
         assert row_name("userlock", lock_id) == f"userlock={lock_id}"
 
     @pytest.mark.parametrize(
         "lock_id",
         ["a/b", "a\nb", "\x7f", "\x85", "\ud800", "\ud83d\ude00", "x" * 1492, "漢" * 500],
     )
-    def test_what_does_not_fit_is_hashed(self, lock_id: str) -> None:
+    def test_other_lock_ids_are_hashed(self, lock_id: str) -> None:
         name = row_name("userlock", lock_id)
         assert name.startswith("userlock#")
         assert len(name) == len("userlock#") + 64
@@ -45,12 +46,12 @@ class TestNames:
                 check_prefix(prefix)
 
     @pytest.mark.parametrize("kind", ["", "__Lease__", "a/b", "a\n", "x" * 1501, "\ud800"])
-    def test_kinds_that_cannot_be(self, kind: str) -> None:
+    def test_impossible_kinds_are_refused(self, kind: str) -> None:
         with pytest.raises(ValueError, match="a kind must"):
             check_kind(kind)
         assert check_kind("Lease ü") == "Lease ü"
 
-    def test_the_store_checks_them(self) -> None:
+    def test_the_store_checks_kind_and_prefix(self) -> None:
         with pytest.raises(ValueError, match="prefix"):
             DatastoreStore(prefix="a=b")
         with pytest.raises(ValueError, match="kind"):
@@ -89,12 +90,12 @@ class TestUrls:
             ("datastore://p1?kind=", "a kind must"),
         ],
     )
-    def test_what_is_wrong_is_said(self, url: str, problem: str) -> None:
+    def test_a_malformed_url_is_explained(self, url: str, problem: str) -> None:
         with pytest.raises(ValueError, match=problem):
             DatastoreStore.from_url(url)
 
     def test_the_service_knows_the_scheme(self) -> None:
-        """Without asking anybody: the client is made when it is needed."""
+        """No request is sent: the client is made when it is needed."""
         userlock.LockService.from_url("datastore://p1?prefix=app1").close()
 
     def test_without_ndb_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ SECOND = 1_000_000
 
 
 def written(entity: Any, at: int, version: int = 7) -> Any:
-    """The row as Datastore has it, written at that time in microseconds."""
+    """Return the row as Datastore has it, written at that time in microseconds."""
     result = EntityResult(entity=entity, version=version)
     result.update_time.FromMicroseconds(at)
     return result
@@ -123,7 +124,7 @@ def at(microseconds: int) -> Timestamp:
 
 class TestTimes:
     def fresh(self, ttl_seconds: float = 10, wall: float = 5000) -> Any:
-        return rows.fresh(rows.Key(), b"first", ttl_seconds, wall, b"mark")
+        return rows.fresh(Key(), b"first", ttl_seconds, wall)
 
     @pytest.mark.parametrize("ttl", [0.001, 1, 10, 60, 86_400])
     def test_never_early_and_not_much_later(self, ttl: float) -> None:
@@ -138,18 +139,17 @@ class TestTimes:
             (ttl + slack + GRACE_SECONDS + 0.001, True, True),
         ):
             row = rows.read_row(written(entity, began), at(began + int(after * SECOND)))
-            assert (row.lapsed, row.gone) == (lapsed, gone), after
-            assert row.stored.lapsed is lapsed
+            assert (row.stored.lapsed, row.gone) == (lapsed, gone), after
 
-    def test_what_is_rewritten_keeps_the_beginning(self) -> None:
+    def test_a_rewritten_row_keeps_its_beginning(self) -> None:
         row = rows.read_row(written(self.fresh(), 1000 * SECOND), at(1003 * SECOND))
-        entity = rows.rewritten(rows.Key(), row, b"first\nline", b"another")
+        entity = rows.rewritten(Key(), row, b"first\nline", b"another")
         again = rows.read_row(written(entity, 1009 * SECOND, version=8), at(1009 * SECOND))
         assert (again.record, again.version, again.began) == (b"first\nline", 8, 1000 * SECOND)
-        assert (again.ttl, again.expire_at, again.mark) == (row.ttl, row.expire_at, b"another")
-        twice = rows.rewritten(rows.Key(), again, b"first\nline\nmore", b"mark")
+        assert (again.ttl, again.expire_at, again.write_id) == (row.ttl, row.expire_at, b"another")
+        twice = rows.rewritten(Key(), again, b"first\nline\nmore", b"third")
         later = rows.read_row(written(twice, 1009 * SECOND), at(1011 * SECOND))
-        assert (later.began, later.lapsed) == (1000 * SECOND, True)
+        assert (later.began, later.stored.lapsed) == (1000 * SECOND, True)
 
     def test_a_time_to_live_is_rounded_up(self) -> None:
         assert self.fresh(0.0000001).properties[rows.TTL].integer_value == 1
@@ -164,7 +164,7 @@ class TestTimes:
         sweep = entity.properties[rows.EXPIRE_AT].timestamp_value
         assert sweep.ToDatetime().year == datetime.MAXYEAR
 
-    def test_a_server_that_tells_no_times_is_not_trusted(self) -> None:
+    def test_a_server_that_reports_no_times_is_not_trusted(self) -> None:
         result = written(self.fresh(), 1000 * SECOND)
         with pytest.raises(ValueError, match="does not say when"):
             rows.read_row(result, Timestamp())

@@ -1,4 +1,4 @@
-"""How many connections there are, and on which a version's CAS number is trusted."""
+"""The number of connections, and their age: it decides whether a CAS number is trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from userlock.stores.memcache.connections import Connections
 
 
 class Client:
-    """As pymemcache's, as far as a connection needs it."""
+    """A client like pymemcache's, as far as a connection needs it."""
 
     def __init__(self, while_connecting: Callable[[], object]) -> None:
         self.sock, self._other = socket.socketpair()
@@ -38,12 +38,12 @@ def pool_of(client_factory: Callable[[], Client], **options: Any) -> Connections
         "127.0.0.1",
         11211,
         client_factory=lambda *_: client_factory(),
-        **{"connect_timeout": 0.1, "timeout": 10, "tells_time": False, **options},
+        **{"connect_timeout": 0.1, "timeout": 10, "via_proxy": True, **options},
     )
 
 
-def test_one_that_stands_since_after_a_version_is_younger_than_it() -> None:
-    """However early it was begun: the server may have been restarted while it was made.
+def test_a_connection_established_after_a_version_is_younger_than_it() -> None:
+    """Even one begun earlier: the server may have been restarted while it was made.
 
     we                           memcached
     begin to connect
@@ -58,7 +58,7 @@ def test_one_that_stands_since_after_a_version_is_younger_than_it() -> None:
     connection.close()
 
 
-def test_a_reply_that_makes_no_sense_is_refused() -> None:
+def test_a_malformed_reply_is_refused() -> None:
     class Nonsense(Client):
         def version(self) -> bytes:
             self._other.sendall(b"VA what c1\r\n")
@@ -73,7 +73,7 @@ def test_a_reply_that_makes_no_sense_is_refused() -> None:
 
 
 class Counted(Client):
-    """Counts those that are open, or on their way."""
+    """Counts the connections that are open, or being opened."""
 
     open = most_open = 0
     _lock = threading.Lock()
@@ -91,10 +91,10 @@ class Counted(Client):
 
 
 @pytest.mark.parametrize(("most", "seen"), [(8, 8), (64, 64)], ids=["bounded", "not bounded"])
-def test_many_threads_at_once_have_no_more_than_there_may_be(
+def test_many_threads_share_the_connections_that_there_may_be(
     most: int, seen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not bounded by less than the number of threads, they would have one each."""
+    """With a bound as large as the number of threads, each has its own."""
     monkeypatch.setattr(Counted, "open", 0)
     monkeypatch.setattr(Counted, "most_open", 0)
     pool = pool_of(Counted, most=most)
@@ -102,8 +102,8 @@ def test_many_threads_at_once_have_no_more_than_there_may_be(
     go_on = threading.Event()
 
     def use(_: int) -> None:
-        for checked in (True, False):
-            connection = pool.take(checked=checked)
+        for _ in range(2):
+            connection = pool.take()
             all_taken.release()
             go_on.wait(10)
             pool.give_back(connection)
@@ -121,8 +121,8 @@ def test_many_threads_at_once_have_no_more_than_there_may_be(
     assert Counted.open == 0
 
 
-def test_one_that_cannot_be_made_takes_no_place() -> None:
-    """Not even where its error is kept."""
+def test_a_failed_connection_takes_no_place() -> None:
+    """Even while its error is kept."""
     errors = []
 
     class Unreachable(Client):
@@ -136,20 +136,20 @@ def test_one_that_cannot_be_made_takes_no_place() -> None:
         errors.append(caught)
 
 
-def test_one_that_was_closed_takes_no_place() -> None:
+def test_a_closed_connection_takes_no_place() -> None:
     pool = pool_of(lambda: Client(lambda: None), most=1, timeout=0)
     closed = pool.take()
-    closed.close()
+    pool.close(closed)
     held = pool.take()
     with pytest.raises(TimeoutError, match="all 1 connections are in use"):
         pool.take()
-    held.close()
+    pool.close(held)
 
 
-def test_one_that_is_asked_for_afresh_takes_the_place_of_an_idle_one() -> None:
+def test_a_new_connection_takes_the_place_of_an_idle_one() -> None:
     pool = pool_of(lambda: Client(lambda: None), most=1, timeout=0)
     idle = pool.take()
     pool.give_back(idle)
     fresh = pool.make()
     assert fresh is not idle
-    fresh.close()
+    pool.close(fresh)

@@ -1,4 +1,4 @@
-"""Until when memcached keeps a record, whatever its clock shows; time is moved by hand."""
+"""The life of records in memcached, whatever its clock shows; time is moved by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from userlock.stores.memcache.connections import Connections
-from userlock.stores.memcache.wire import Refused
+from userlock.stores.memcache.wire import Refused, Wire
 from userlock.testing import ManualClock
 
 #: What the server's time is when the clock of these tests shows 0.
@@ -42,7 +42,7 @@ class Server:
         self._next_turn = self.now + 1
 
     def take_in(self) -> Client:
-        """The thread that does this sets the clock first, if it is time to."""
+        """Accept a connection: the thread that does so sets the clock first, if it is time to."""
         if self.now >= self._next_turn:
             self.set_clock()
         return Client(self)
@@ -57,7 +57,7 @@ class Server:
 
 
 class Client:
-    """As pymemcache's, as far as a connection needs it; its own socket, too."""
+    """A client like pymemcache's, as far as a connection needs it; its own socket, too."""
 
     def __init__(self, server: Server) -> None:
         self.sock = self
@@ -78,6 +78,12 @@ class Client:
     def recv(self, size: int) -> bytes:
         answer, self._answers = self._answers[:size], self._answers[size:]
         return answer
+
+
+@pytest.fixture(autouse=True)
+def _never_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients here have no sockets to look at."""
+    monkeypatch.setattr(Wire, "stale", False)
 
 
 @pytest.fixture
@@ -103,44 +109,44 @@ def pool(server: Server, clock: ManualClock) -> Connections:
 
 
 def until(pool: Connections, ttl_seconds: float) -> int:
-    """What the server is told that stores something now."""
-    connection = pool.take_in_time(checked=False)
+    """Return the expiration that is sent with an item now."""
+    connection = pool.take_in_time()
     pool.give_back(connection)
-    told = connection.time.until(ttl_seconds)
-    assert isinstance(told, int)
-    return told
+    sent = connection.time.until(ttl_seconds)
+    assert isinstance(sent, int)
+    return sent
 
 
 # --- how long it lives --------------------------------------------------------------------------
 
 
-def test_a_server_that_was_stopped_keeps_it_for_as_long_as_any(
+def test_a_stopped_server_keeps_items_as_long_as_any_other(
     pool: Connections, server: Server, clock: ManualClock
 ) -> None:
-    """It carries it out by a clock that shows the time at which it was stopped."""
+    """Its clock still shows the time at which it was stopped."""
     date = until(pool, 8)
     clock.advance(9)
-    told = until(pool, 60)
+    sent = until(pool, 60)
     assert server.shown < date
     clock.advance(60)
     server.set_clock()
-    assert server.shown < told
-    assert told - server.now <= 4
+    assert server.shown < sent
+    assert sent - server.now <= 4
 
 
 def test_seconds_would_be_counted_from_when_it_was_stopped(
     server: Server, clock: ManualClock
 ) -> None:
-    """The negative control: what a server is told that does not tell its time."""
-    pool = pool_on(server, clock, tells_time=False)
+    """The negative control: expirations for a server that does not tell its time."""
+    pool = pool_on(server, clock, via_proxy=True)
     clock.advance(9)
-    told = server.shown + until(pool, 60)
+    sent = server.shown + until(pool, 60)
     clock.advance(55)
     server.set_clock()
-    assert told <= server.shown, "gone five seconds before its time"
+    assert sent <= server.shown, "gone five seconds before its time"
 
 
-def test_a_clock_that_leaves_out_a_second_takes_none_away(
+def test_a_clock_that_skips_a_second_takes_none_away(
     pool: Connections, server: Server, clock: ManualClock
 ) -> None:
     """Its turns come a little later each time: in a quarter of an hour, one second is left out.
@@ -158,14 +164,14 @@ def test_a_clock_that_leaves_out_a_second_takes_none_away(
     until(pool, 1)
     turn(1.98)
     clock.advance(1.0)
-    told, with_one_second_more = until(pool, 3), server.shown + 3 + 1
+    sent, with_one_second_more = until(pool, 3), server.shown + 3 + 1
     for at in (2.99, 4.001, 5.01):
         turn(at)
-    assert server.shown < told
+    assert server.shown < sent
     assert server.shown >= with_one_second_more, "the negative control: gone a second too early"
 
 
-def test_it_lives_for_its_time_and_at_most_four_seconds_and_a_half_more() -> None:
+def test_an_item_lives_for_its_time_and_at_most_four_and_a_half_seconds_more() -> None:
     """At any fraction of a second, with turns that come late, and stops in between."""
     chance = random.Random(4)
     for _ in range(300):
@@ -183,10 +189,10 @@ def test_it_lives_for_its_time_and_at_most_four_seconds_and_a_half_more() -> Non
         if chance.random() < 0.5:
             clock.advance(chance.randrange(40))  # stopped, and not yet set right
         ttl = chance.choice([0.001, 0.7, 1, 10, 59.5])
-        began, told = clock.now(), until(pool, ttl)
+        began, sent = clock.now(), until(pool, ttl)
         clock.advance(max(ttl - 0.1, 0) * chance.random())
         server.set_clock()
-        while server.shown < told:
+        while server.shown < sent:
             clock.advance(chance.uniform(0.95, 1.09))
             server.set_clock()
         assert ttl <= clock.now() - began < ttl + 4.6
@@ -207,58 +213,58 @@ def test_the_server_is_asked_when_a_connection_is_made_and_every_ten_seconds(
         clock.advance(0.02)
 
 
-def test_the_latest_that_it_may_have_been_counts(
+def test_the_latest_possible_time_counts(
     pool: Connections, server: Server, clock: ManualClock
 ) -> None:
-    """Asked again it shows less, by two seconds: it was stopped, or its clock is late."""
-    told = until(pool, 60)
+    """A second answer is two seconds lower: the server was stopped, or its clock is late."""
+    sent = until(pool, 60)
     server.set_clock()
     clock.advance(11)
     server.shown = math.floor(server.now) - 2
-    assert until(pool, 60) == told + 11
+    assert until(pool, 60) == sent + 11
     assert server.asked == 2
 
 
-def test_a_server_that_shows_more_than_it_could_goes_ahead(
+def test_a_server_that_shows_more_than_before_is_followed(
     pool: Connections, server: Server, clock: ManualClock
 ) -> None:
-    """It did not tell the time when it was asked first: it had just been stopped."""
-    told = until(pool, 60)
+    """The first answer was late: the server had just been stopped."""
+    sent = until(pool, 60)
     clock.advance(11)
     server.stopped = -30
     server.set_clock()
-    assert until(pool, 60) == told + 11 + 30
+    assert until(pool, 60) == sent + 11 + 30
 
 
-def test_one_that_is_far_behind_is_asked_again_on_another_connection(
+def test_a_server_far_behind_is_asked_again_on_another_connection(
     pool: Connections, clock: ManualClock
 ) -> None:
-    """It was stopped; what it shows is how late it was then."""
-    told = until(pool, 60)
-    first = pool.take(checked=False)
+    """It was stopped; its answer shows how late it was then."""
+    sent = until(pool, 60)
+    first = pool.take()
     pool.give_back(first)
     clock.advance(11)
-    assert until(pool, 60) in (told + 11, told + 12)
+    assert until(pool, 60) in (sent + 11, sent + 12)
     assert first.client.closed
-    assert pool.take(checked=False) is not first
+    assert pool.take() is not first
 
 
-def test_a_clock_that_did_not_go_on_is_followed(
+def test_a_clock_that_stood_still_is_followed(
     pool: Connections, server: Server, clock: ManualClock
 ) -> None:
-    """Its machine was suspended for an hour. Nobody is to be locked out for that hour."""
-    told = until(pool, 60)
+    """Its machine was suspended for an hour. No caller is to be locked out for that hour."""
+    sent = until(pool, 60)
     clock.advance(3600)
     server.stopped = 3600
-    assert until(pool, 60) == told
+    assert until(pool, 60) == sent
 
 
-def test_one_that_was_restarted_is_asked_again(
+def test_a_restarted_server_is_asked_again(
     pool: Connections, server: Server, clock: ManualClock
 ) -> None:
-    """The idle connection ends with the question; what is to be stored has not been sent."""
+    """The idle connection ends with the question; the item has not been sent yet."""
     until(pool, 60)
-    first = pool.take(checked=False)
+    first = pool.take()
     pool.give_back(first)
     clock.advance(11)
     server.set_clock()
@@ -277,7 +283,7 @@ def test_no_connection_is_left_in_the_middle_of_an_answer(
     clock.advance(11)
     server.answers = error()
     with pytest.raises(error):
-        pool.take_in_time(checked=False)
+        pool.take_in_time()
     assert first.client.closed
 
 
@@ -289,7 +295,7 @@ def test_no_connection_is_left_in_the_middle_of_an_answer(
     [NO_STATISTICS, b"CLIENT_ERROR no\r\n", b"STAT pid 7\r\nEND\r\n", b"STAT time 77\r\nEND\r\n"],
     ids=["unknown", "refused", "no time", "no date"],
 )
-def test_a_server_that_does_not_tell_the_time_is_told_seconds(
+def test_a_server_that_does_not_tell_its_time_gets_seconds(
     pool: Connections, server: Server, clock: ManualClock, answer: bytes
 ) -> None:
     server.answers = answer
@@ -299,15 +305,15 @@ def test_a_server_that_does_not_tell_the_time_is_told_seconds(
     assert server.asked == 1
 
 
-def test_what_is_in_between_is_not_asked(server: Server, clock: ManualClock) -> None:
-    assert until(pool_on(server, clock, tells_time=False), 60) == 63
+def test_a_proxy_is_not_asked_for_the_time(server: Server, clock: ManualClock) -> None:
+    assert until(pool_on(server, clock, via_proxy=True), 60) == 63
     assert server.asked == 0
 
 
-def test_dates_that_memcached_cannot_count_are_not_told(
+def test_dates_that_memcached_cannot_count_are_not_sent(
     pool: Connections, server: Server, clock: ManualClock
 ) -> None:
-    """It has 31 bits for them; what is beyond has ended before it begins (seen in 1.6.18)."""
+    """It has 31 bits for them; an item with a later date ends at once (seen in 1.6.18)."""
     clock.advance((1 << 31) - 100 - ZERO - clock.now())
     server.set_clock()
     assert until(pool, 60) == pytest.approx((1 << 31) - 38, abs=1)
@@ -315,9 +321,7 @@ def test_dates_that_memcached_cannot_count_are_not_told(
 
 
 @pytest.mark.parametrize("answer", [b"STAT time soon\r\nEND\r\n", b"VA what\r\n", b"END\r\nHD\r\n"])
-def test_an_answer_that_makes_no_sense_is_refused(
-    pool: Connections, server: Server, answer: bytes
-) -> None:
+def test_a_malformed_answer_is_refused(pool: Connections, server: Server, answer: bytes) -> None:
     server.answers = answer
     with pytest.raises(Refused):
         pool.make()

@@ -1,4 +1,4 @@
-"""Stores that each break one promise of `swap_many`, for the contract suite to find out."""
+"""Break one promise of `swap_many` in each store, as negative controls of the contract suite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class IsAllOrNone(MemoryStore):
 
 
 class GivesUp(MemoryStore):
-    """At the first that is refused."""
+    """Stops at the first swap that is refused."""
 
     def swap_many(self, swaps: Sequence[Swap]) -> Outcomes:
         outcomes: Outcomes = []

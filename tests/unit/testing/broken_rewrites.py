@@ -1,4 +1,4 @@
-"""Memory stores that break what the contract says of `rewrite`."""
+"""Break one promise of `rewrite` in each store, as negative controls of the contract suite."""
 
 from __future__ import annotations
 
@@ -31,5 +31,7 @@ class RenewsTheTtl(MemoryStore):
 
 class RoundsTheTtlDown(MemoryStore):
     def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        left = self.seconds_left(lock_id)
-        return None if left is None else self.swap(lock_id, version, record, int(left))
+        stored = self.read(lock_id)
+        if stored is None or stored.seconds_left is None:
+            return None
+        return self.swap(lock_id, version, record, int(stored.seconds_left))

@@ -1,4 +1,4 @@
-"""Stores that each break one promise of the protocol, for the contract suite to find out."""
+"""Break one promise of the protocol in each store, as negative controls of the contract suite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from userlock.stores import MemoryStore
 
 
 def dither() -> None:
-    """Give other threads the time to come in between."""
+    """Give other threads time to come in between."""
     time.sleep(0.002)
 
 
@@ -116,7 +116,7 @@ class AppendSpendsNoVersion(MemoryStore):
 
 
 class VersionsAreRecords(MemoryStore):
-    """Whoever read the record before it was renewed, word for word, does not notice."""
+    """Gives a renewed record its old version if its text is the same."""
 
     def create(  # type: ignore[override]
         self, lock_id: str, record: bytes, ttl_seconds: float
@@ -151,7 +151,7 @@ class VersionsAreRecords(MemoryStore):
 
 
 class VersionsStartAgain(MemoryStore):
-    """Each record counts from 1, so a new one's versions are an old one's."""
+    """Counts the versions of each record from 1, so a new record has the versions of an old one."""
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
         if self.read(lock_id) is None:
@@ -159,7 +159,7 @@ class VersionsStartAgain(MemoryStore):
         return super().create(lock_id, record, ttl_seconds)
 
 
-# --- what is there, and what is not -------------------------------------------------------------
+# --- records ------------------------------------------------------------------------------------
 
 
 class CreateOverwrites(MemoryStore):

@@ -1,4 +1,4 @@
-"""The contract suite finds out a store that breaks a promise: its negative controls."""
+"""Test the contract suite by negative controls: it finds every store that breaks a promise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from userlock.testing import (
 )
 from userlock.testing.contract.base import LOCK_IDS
 
-#: Each broken store, with a test that must be among those that fail.
+#: Each broken store, with a test that must fail on it.
 FOUND_OUT_BY: dict[type[MemoryStore], str] = {
     broken.CreateLooksFirst: "test_one_of_many_creates_wins",
     broken.SwapLooksFirst: "test_one_of_many_swaps_wins",
@@ -96,7 +96,7 @@ ALSO_FOUND_OUT_BY: list[tuple[type[MemoryStore], str]] = [
 
 
 class Contract(LeaseStoreContract, RewriteContract, ForkContract, BatchContract):
-    """The suite as this module runs it: by hand, on a manual clock."""
+    """The suite, run by this module on a manual clock."""
 
     def now(self, store: LeaseStore) -> float:
         assert isinstance(store, MemoryStore)
@@ -111,7 +111,7 @@ NAMES = [name for name, _ in inspect.getmembers(Contract) if name.startswith("te
 
 
 def cases(name: str) -> Iterator[dict[str, Any]]:
-    """The arguments of one test, beside the store, as pytest would put them together."""
+    """Give the arguments of one test, beside the store, as pytest would."""
     test = getattr(Contract, name)
     marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
     axes: list[list[tuple[str, object]]] = [
@@ -124,7 +124,7 @@ def cases(name: str) -> Iterator[dict[str, Any]]:
 
 
 def fails(make: type[MemoryStore], name: str) -> bool:
-    """Whether the store fails this test of the contract."""
+    """Return whether the store fails this test of the contract."""
     for arguments in cases(name):
         try:
             getattr(Contract(), name)(make(clock=ManualClock()), **arguments)
@@ -144,12 +144,12 @@ def test_a_store_that_keeps_its_promises_passes(name: str) -> None:
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_a_store_that_breaks_one_is_found_out(make: type[MemoryStore], name: str) -> None:
-    # Who wins a race is chance: now and then nobody comes in between.
+    # Races depend on chance: sometimes no thread comes in between.
     assert any(fails(make, name) for _ in range(10))
 
 
 def test_every_test_has_a_store_that_fails_it() -> None:
-    """None of them is there for nothing."""
+    """Each test of the contract fails on some broken store."""
     found_out_by = {*FOUND_OUT_BY.values(), *(name for _, name in ALSO_FOUND_OUT_BY)}
     idle = [
         name

@@ -1,4 +1,4 @@
-"""The plugin costs those little who do not use it, and knows test code from others'."""
+"""Test that the plugin is cheap for projects that do not use it, and recognises test code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from userlock.testing.test_code import TestCode
 
 
 def test_it_comes_without_ndb() -> None:
-    """pytest imports it in every run."""
+    """pytest imports the plugin in every run."""
     program = (
         "import userlock.testing.plugin, sys\n"
         "heavy = {'google.cloud.ndb', 'userlock.stores', 'userlock.testing.contract'}\n"
@@ -53,7 +53,7 @@ def code() -> TestCode:
         "/usr/lib/site-packages/maker/ndb.py",
     ],
 )
-def test_what_is_test_code(code: TestCode, file: str) -> None:
+def test_test_code(code: TestCode, file: str) -> None:
     assert code(file)
     assert code(file)
 
@@ -62,14 +62,14 @@ def test_what_is_test_code(code: TestCode, file: str) -> None:
     "file",
     [
         "/src/app/points.py",
-        "/src/app/tests/views.py",  # the tests that pupils take
+        "/src/app/tests/views.py",  # tests of pupils
         "/src/testsuite.py",
         "/src/tests.py",
-        "/src/app/test_runner.py",  # no tests have been found in it
+        "/src/app/test_runner.py",  # pytest has found no test in it
         "/src/shared/other.py",
         "/usr/lib/site-packages/other/ndb.py",
         "<string>",
     ],
 )
-def test_what_is_not(code: TestCode, file: str) -> None:
+def test_other_code(code: TestCode, file: str) -> None:
     assert not code(file)

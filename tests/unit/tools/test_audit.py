@@ -1,4 +1,4 @@
-"""`make audit`: what could not be looked up never counts as safe."""
+"""The command `make audit`: a package that could not be looked up never counts as safe."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def said(*dependencies: object) -> str:
     ("document", "code", "text"),
     [
         (said(VULNERABLE | {"vulns": []}, FINE), 0, "2 packages were looked up; none has"),
-        (said(VULNERABLE, FINE), 1, "Flask-Thing==1.0: PYSEC-1 (mended in: 1.1)"),
+        (said(VULNERABLE, FINE), 1, "Flask-Thing==1.0: PYSEC-1 (fixed in: 1.1)"),
         (said(SKIPPED, FINE), 2, "NOT AUDITED: 1 of 2 packages"),
-        (said(FINE), 2, "pip-audit does not speak of it"),
+        (said(FINE), 2, "missing in the report of pip-audit"),
         (said(), 2, "NOT AUDITED: 2 of 2 packages"),
         ("", 2, "NOT AUDITED: 2 of 2 packages"),
         ("not JSON", 2, "NOT AUDITED: 2 of 2 packages"),
@@ -44,22 +44,22 @@ def test_only_what_was_looked_up_is_safe(
     assert ("none has a known vulnerability" in shown) is (code == 0)
 
 
-def test_nothing_at_all_is_no_audit() -> None:
+def test_an_empty_environment_is_no_audit() -> None:
     assert report([], Findings([], [])) == 2
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "reported"),
     [("echo '{\"dependencies\": []}'", ""), ("echo no data >&2", "no data\n\n")],
 )
-def test_a_pip_audit_that_reaches_nothing_and_is_content(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, told: str
+def test_a_pip_audit_without_data_that_reports_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, reported: str
 ) -> None:
-    """As it is where its data cannot be had: its exit code is 0."""
+    """A pip-audit without access to its data exits with 0."""
     content = tmp_path / "pip-audit"
     content.write_text(f"#!/bin/sh\n{script}\n")
     content.chmod(0o755)
     assert main([str(content)]) == 2
     shown = capsys.readouterr()
     assert "NOT AUDITED" in shown.out
-    assert shown.err == told
+    assert shown.err == reported

@@ -1,4 +1,4 @@
-"""`python -m tools.traffic`."""
+"""The command `python -m tools.traffic`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tools.traffic.__main__ import main
 from tools.traffic.sizing import item_bytes
 
 
-def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--users", "10_000", "--users", "1_000_000", "--sample", "100"]) == 0
     shown = capsys.readouterr().out
     assert "10,000 users" in shown
     assert "1,000,000 users" in shown
-    for label in ("locks that were not free", "sweep: takes", "connections to each memcached"):
+    for label in ("locks that were not free", "sweep: duration", "connections to each memcached"):
         assert label in shown
     assert "lognormal, median 8, sigma 1.4" in shown
 

@@ -1,4 +1,4 @@
-"""All users' days: what is counted, and what a sample says about it."""
+"""All users' days: the counts, and their estimates from a sample."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cache
 import pytest
 
 from tools.traffic.day import Result, plan, play
-from tools.traffic.line import Served
+from tools.traffic.lock import Served
 from tools.traffic.profile import Profile
 from tools.traffic.sizing import needs
 from tools.traffic.tally import PARTS, Tally
 
 USERS = 20_000
 
-#: What a sample is to get right: ratios, so that parts of a sample can be compared.
+#: The figures that a sample must estimate: ratios, so that parts of a sample can be compared.
 FIGURES: dict[str, Callable[[Tally], float]] = {
     "locks a user": lambda tally: tally.locks / tally.users,
     "requests a user": lambda tally: tally.requests / tally.users,
@@ -40,7 +40,7 @@ def estimate(users: int = USERS) -> Result:
 
 @cache
 def busier() -> Result:
-    """A sample of another site: people do more, and it takes longer."""
+    """Provide a sample of another site, with more activity and longer sections."""
     profile = Profile()
     actions = dataclasses.replace(profile.actions, median=profile.actions.median * 1.5)
     section = dataclasses.replace(profile.section, median=profile.section.median * 2)
@@ -49,22 +49,22 @@ def busier() -> Result:
 
 
 def agree(one: Result, other: Result, figure: Callable[[Tally], float]) -> bool:
-    """Whether two results differ by no more than chance makes them."""
+    """Return whether the difference of two results is within chance."""
     error = math.hypot(one.error(figure), other.error(figure))
     return abs(figure(one.tally) - figure(other.tally)) <= 4 * error
 
 
-def test_everybody_is_counted_once() -> None:
+def test_every_user_is_counted_once() -> None:
     result = whole()
     assert (result.drawn, result.sampled) == (round(USERS * Profile().active_share), False)
     assert result.tally.users == pytest.approx(USERS)
     assert result.tally.visits == pytest.approx(USERS)
-    # What is counted by parts of the day, and as a sum.
+    # Counts by parts of the day agree with the totals.
     assert sum(result.tally.locks_by_part) == pytest.approx(result.tally.locks)
     assert sum(weight for _, weight in result.tally.waits) == pytest.approx(result.tally.waited)
 
 
-def test_a_sample_stands_for_everybody() -> None:
+def test_a_sample_represents_all_users() -> None:
     result = estimate()
     assert result.sampled
     assert result.drawn < whole().drawn / 4
@@ -73,13 +73,13 @@ def test_a_sample_stands_for_everybody() -> None:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_sample_says_what_the_whole_does(name: str) -> None:
+def test_a_sample_agrees_with_the_full_count(name: str) -> None:
     assert agree(whole(), estimate(), FIGURES[name])
 
 
 @pytest.mark.parametrize("name", ["locks a user", "share that waits", "operations a user"])
-def test_a_sample_of_another_site_does_not(name: str) -> None:
-    """The negative control: the comparison tells sites apart."""
+def test_a_sample_of_another_site_differs(name: str) -> None:
+    """The negative control: the comparison distinguishes sites."""
     assert not agree(whole(), busier(), FIGURES[name])
 
 
@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_result() -> None:
     assert one != other
 
 
-def test_the_sweep_has_as_many_workers_as_it_takes() -> None:
+def test_the_sweep_has_enough_workers() -> None:
     profile = Profile()
     assert plan(profile, 10_000).workers == 1
     large = plan(profile, 10_000_000)
@@ -105,12 +105,12 @@ def test_the_sweep_has_as_many_workers_as_it_takes() -> None:
     assert large.seconds * (large.workers / (large.workers - 1)) > profile.sweep_hours * 3600
 
 
-def test_the_sweep_takes_what_was_planned_where_nobody_is_in_its_way() -> None:
+def test_without_contention_the_sweep_takes_the_planned_time() -> None:
     assert whole().sweep_seconds == pytest.approx(whole().sweep.seconds, rel=0.01)
 
 
-def test_what_the_sweep_is_expected_to_meet_is_what_it_meets() -> None:
-    """Where people are so busy, and it so slow, that it meets them often enough to be counted."""
+def test_the_expected_waits_of_the_sweep_are_the_counted_ones() -> None:
+    """With users so active, and a sweep so slow, that they meet often enough to be counted."""
     profile = dataclasses.replace(
         Profile(),
         active_share=1.0,
@@ -127,7 +127,7 @@ def test_what_the_sweep_is_expected_to_meet_is_what_it_meets() -> None:
     assert abs(tally.visits_waited - tally.expected_waits) < 3 * tally.expected_waits**0.5
 
 
-def test_quantiles_count_each_wait_as_often_as_it_stands_for() -> None:
+def test_quantiles_count_each_wait_with_its_weight() -> None:
     tally = Tally()
     tally.count([_waited(0.1), _waited(0.3)], 1.0)
     tally.count([_waited(0.2)], 8.0)

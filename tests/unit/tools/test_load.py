@@ -1,4 +1,4 @@
-"""What the load test takes for a leak, and for an answer as it should be."""
+"""The load test's criteria for a leak, and for an intended response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from userlock.contrib.problems import problem_of
 
 
 def samples(each_leaves: float, *, settles: int = 0) -> list[Sample]:
-    """A run of 2,000 answers in which the heap is off by up to 200 kB either way."""
+    """Return a run of 2,000 requests in which the heap varies by up to 200 kB."""
     noise = random.Random(1)
     return [
         Sample(
@@ -35,7 +35,7 @@ def test_a_flat_run_is_no_leak() -> None:
     assert abs(leak_bytes(samples(0))) < LEAK_BYTES / 4
 
 
-def test_what_grows_in_the_beginning_alone_is_no_leak() -> None:
+def test_growth_at_the_beginning_alone_is_no_leak() -> None:
     assert abs(leak_bytes(samples(0, settles=20))) < LEAK_BYTES / 4
 
 
@@ -44,7 +44,7 @@ def test_a_leak_is_measured(each: float) -> None:
     assert leak_bytes(samples(each)) == pytest.approx(each, abs=LEAK_BYTES / 4)
 
 
-def test_too_short_a_run_tells_nothing() -> None:
+def test_a_run_that_is_too_short_has_no_result() -> None:
     with pytest.raises(ValueError, match="too few"):
         leak_bytes(samples(0)[:6])
 
@@ -54,7 +54,7 @@ def answer(status: int, text: str = "") -> Answer:
 
 
 @pytest.mark.parametrize("status", [200, 201, 303])
-def test_what_is_done_is_intended(status: int) -> None:
+def test_success_is_intended(status: int) -> None:
     assert intended(answer(status))
 
 
@@ -85,7 +85,7 @@ def test_contention_is_intended_and_nothing_else_of_that_status(
 
 
 @pytest.mark.parametrize("status", [0, 400, 401, 403, 404, 429, 500, 502])
-def test_all_else_is_kept_to_be_told(status: int) -> None:
+def test_other_responses_are_kept_for_the_report(status: int) -> None:
     answers = Answers()
     answers.add(answer(200), answer(status))
     assert [each.status for each in answers.unintended] == [status]

@@ -1,10 +1,10 @@
-"""The inspector: pages for whoever looks after an app, of its locks as they are now.
+"""Show operators of an app its locks, on pages.
 
 UserLock(app, inspector=Inspector(operator_of))  # operator_of(request): a name, or None
 
-tally.py     what this process has seen: contention, outages
-views.py     each view as facts: locks, contention, violations, outages, heartbeats
-pages.py     the Flask blueprint: HTML, its JSON twin, and breaking a lock
+tally.py     counts of this process: contention, outages
+views.py     the facts of each view: locks, contention, violations, outages, heartbeats
+pages.py     the Flask blueprint: HTML, JSON, and breaking a lock
 """
 
 from userlock.contrib.inspector.pages import Inspector

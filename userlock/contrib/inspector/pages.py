@@ -1,29 +1,26 @@
-"""The inspector's pages: an HTML table for each view, its JSON twin, and breaking a lock."""
+"""Serve the inspector's pages: an HTML table for each view, the same as JSON, breaking a lock."""
 
 from __future__ import annotations
 
 import datetime
-import hashlib
-import secrets
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import flask
-from werkzeug.exceptions import HTTPException
-from werkzeug.routing import RequestRedirect
 
+from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.tally import Tally
-from userlock.contrib.inspector.views import Kind, Mask, View, Views
+from userlock.contrib.inspector.views import Mask, Unmasked, View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
-from userlock.lock import survey
 from userlock.lock.lease import check_lock_id, process_label
 from userlock.lock.scope import default_service
 from userlock.lock.service import LockService
+from userlock.words import span
 
-#: Decides who may see the pages. What it gives is the operator's name, for the log, or True.
+#: Decides who may see the pages. Returns the operator's name, for the log, or True.
 Authorise = Callable[[flask.Request], bool | str | None]
 
 _HEADERS = {
@@ -41,18 +38,18 @@ _HEADERS = {
 class Inspector:
     """Pages for operators of a Flask app, under `/userlock`; for `UserLock(app, inspector=…)`.
 
-    Live holders and waiters, contention by lock and by endpoint, violations
-    with both places in the code, outages, heartbeats; each also as JSON
-    (`/userlock/locks.json`). A lock can be broken, after a question; that is an
-    event (`Broken`) with the operator's name. What an app runs in several
-    processes is shown for the one that answers, but for the locks themselves.
+    They show holders and waiters, contention by lock and by endpoint,
+    violations with both call sites, outages and heartbeats, each also as JSON
+    (`/userlock/locks.json`). An operator can break a lock, after a question;
+    that is an event (`Broken`) with the operator's name. Locks are those of all
+    processes. All other facts are of the process that answers.
 
     Args:
-        authorise: called with each request for these pages. They are refused with 403 unless
-            it gives the operator's name (for the log), or True.
+        authorise: called with each request for these pages. The answer is 403 unless it
+            returns the operator's name (for the log), or True.
         mask: show lock ids as short hashes, the same for the same lock (in all processes, if
             the app has a `secret_key`), and requests by their routes.
-        url_prefix: where the pages are.
+        url_prefix: the address of the pages.
     """
 
     def __init__(
@@ -60,7 +57,7 @@ class Inspector:
     ) -> None:
         if not callable(authorise):
             raise TypeError(
-                "the inspector needs a function that says who may see it: "
+                "the inspector needs a function that decides who may see it: "
                 "inspector=lambda request: …"
             )
         self._authorise = authorise
@@ -68,25 +65,25 @@ class Inspector:
         self._url_prefix = url_prefix
 
     def init_app(self, app: flask.Flask, service: LockService | None) -> None:
-        """Attach to an app, and count from now on. No service: the configured one's locks."""
+        """Attach to an app, and start to count. Without a service: the configured one."""
         tally = Tally(SYSTEM_CLOCK, _endpoint)
         LISTENERS.add(tally.listen)
         if service is not None and service.listeners is not LISTENERS:
             service.listeners.add(tally.listen)
-        mask = Mask(_mask_key(app) if self._masks else None, _Routes(app))
+        mask = Mask(app) if self._masks else Unmasked()
         pages = _Pages(self._authorise, lambda: service or default_service(), tally, mask)
         app.register_blueprint(pages.blueprint(self._url_prefix))
 
 
 class _Pages:
-    """The views of the blueprint."""
+    """The functions of the blueprint."""
 
     def __init__(
         self,
         authorise: Authorise,
         service: Callable[[], LockService],
         tally: Tally,
-        mask: Mask,
+        mask: Unmasked,
     ) -> None:
         self._authorise = authorise
         self._service = service
@@ -111,7 +108,7 @@ class _Pages:
         pages.add_url_rule("/break/now", "break_", self._break, methods=["POST"])
         return pages
 
-    # --- who may ------------------------------------------------------------------------------
+    # --- access -------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if flask.request.endpoint == "userlock_inspector.static":
@@ -119,34 +116,28 @@ class _Pages:
         operator = self._authorise(flask.request)
         if not operator:
             flask.abort(403)
-        flask.g.userlock_operator = operator if isinstance(operator, str) else ""
+        flask.g.userlock_operator = operator if isinstance(operator, str) else process_label()
         if flask.request.method == "POST" and not _is_of_this_site(flask.request):
             flask.abort(403, "This was sent from another site.")
 
-    # --- what there is ------------------------------------------------------------------------
+    # --- views --------------------------------------------------------------------------------
 
     def _page(self, name: str) -> str:
-        view = self._view(name)
         return self._render(
             "view.html",
-            view=view,
-            rows=[
-                {key: _written(row.get(key), kind) for key, (_, kind) in view.columns.items()}
-                | {"token": row.get("token", "")}
-                for row in view.rows
-            ],
-            numbers={Kind.COUNT, Kind.SECONDS},
-            code=Kind.CODE,
+            name=name,
+            view=self._view(name),
+            text_of=_text_of,
             masked=self._mask.masks,
-            since=_written(self._tally.since, Kind.TIME),
+            since=_text_of(self._tally.since, "moment"),
         )
 
     def _document(self, name: str) -> flask.Response:
         view = self._view(name)
         return flask.jsonify(
-            view=view.name,
+            view=name,
             process=process_label(),
-            since=survey.timestamp(self._tally.since),
+            since=snapshot.timestamp(self._tally.since),
             of_this_process_only=view.local,
             notes=view.notes,
             rows=[
@@ -163,55 +154,52 @@ class _Pages:
     # --- breaking a lock ----------------------------------------------------------------------
 
     def _ask(self) -> tuple[str, int]:
-        """Show whose it is, and what breaking it means."""
+        """Show the holder, and what breaking the lock means."""
         lock_id = flask.request.form.get("lock_id", "")
         try:
             record = self._service().look(check_lock_id(lock_id))
-        except ValueError as error:
-            return self._told("Not a lock id", str(error)), 400
-        except LockServiceUnavailable as error:
-            return self._told("The lock store does not answer", error.reason), 503
+        except (ValueError, LockServiceUnavailable) as error:
+            return self._failed(error)
         if record is None or record.free:
-            return self._told("Nobody holds it", f"The lock {lock_id} is free."), 200
+            return self._message("Lock not held", f"Nobody holds the lock “{lock_id}”."), 200
         wall = self._service().clock.wall()
         page = self._render(
             "break.html",
             lock_id=lock_id,
             holder=record.holder,
             request=self._mask.request(record.holder.request),
-            held=_written(survey.held_seconds(record.holder, wall), Kind.SECONDS),
+            held=span(snapshot.held_seconds(record.holder, wall)),
             waiters=len(record.waiters()),
-            foreign=survey.is_foreign(record),
+            foreign=snapshot.is_foreign(record),
         )
         return page, 200
 
     def _break(self) -> tuple[str, int]:
         form = flask.request.form
         lock_id, token = form.get("lock_id", ""), form.get("token", "")
-        operator = flask.g.userlock_operator or process_label()
+        operator = f"{flask.g.userlock_operator}, in the inspector"
         try:
-            broken = self._service().break_lock(
-                lock_id, by=f"{operator}, in the inspector", token=token
-            )
-        except ValueError as error:
-            return self._told("Not a lock id", str(error)), 400
-        except LockServiceUnavailable as error:
-            return self._told("The lock store does not answer", error.reason), 503
+            broken = self._service().break_lock(lock_id, by=operator, token=token)
+        except (ValueError, LockServiceUnavailable) as error:
+            return self._failed(error)
         if broken is None:
-            return self._told(
-                "It has changed hands",
-                "Whoever you looked at does not hold it any more. Nothing was done.",
-            ), 409
-        return self._told(
-            "Broken",
-            f"The lease on {lock_id} is over. Its holder finds out when it next asks; what it "
-            "writes on what it had read before is refused.",
-        ), 200
+            text = "The holder that you saw no longer holds the lock. Nothing was broken."
+            return self._message("Lock has changed hands", text), 409
+        text = (
+            f"The lease of the lock “{lock_id}” has ended. Its holder notices at its next "
+            "renewal, extension or release. Datastore refuses its stale writes."
+        )
+        return self._message("Lock broken", text), 200
+
+    def _failed(self, error: ValueError | LockServiceUnavailable) -> tuple[str, int]:
+        if isinstance(error, LockServiceUnavailable):
+            return self._message("The lock store does not answer", error.reason), 503
+        return self._message("Not a lock id", str(error)), 400
 
     # --- HTML ---------------------------------------------------------------------------------
 
-    def _told(self, title: str, text: str) -> str:
-        return self._render("told.html", title=title, text=text)
+    def _message(self, title: str, text: str) -> str:
+        return self._render("message.html", title=title, text=text)
 
     def _render(self, template: str, **facts: Any) -> str:
         page = flask.render_template(
@@ -220,7 +208,7 @@ class _Pages:
             process=process_label(),
             **facts,
         )
-        # A lock id may be any string, also one that UTF-8 has no bytes for.
+        # A lock id may be any string, even one that UTF-8 cannot encode.
         return page.encode("utf-8", "backslashreplace").decode()
 
 
@@ -232,68 +220,31 @@ def _harden(response: flask.Response) -> flask.Response:
 def _is_of_this_site(request: flask.Request) -> bool:
     """Return whether a form was sent by one of our own pages.
 
-    Browsers say so. What sends neither header is no browser, and cannot be made
-    to send the operator's credentials by another site.
+    Browsers send one of these headers. A client that sends neither is no
+    browser, so another site cannot make it send the operator's credentials.
     """
     origin = request.headers.get("Origin") or request.headers.get("Referer")
     return origin is None or urlsplit(origin).netloc == request.host
 
 
 def _endpoint() -> str:
-    """Return the route that this code runs for."""
+    """Return the route of the current request."""
     if not flask.has_request_context() or flask.request.url_rule is None:
         return ""
     return f"{flask.request.method} {flask.request.url_rule.rule}"
 
 
-def _mask_key(app: flask.Flask) -> bytes:
-    key = app.secret_key
-    if not key:
-        return secrets.token_bytes(32)
-    return hashlib.sha256(
-        b"userlock inspector" + (key.encode() if isinstance(key, str) else bytes(key))
-    ).digest()
-
-
-class _Routes:
-    """Requests by their routes."""
-
-    def __init__(self, app: flask.Flask) -> None:
-        self._app = app
-
-    def __call__(self, request: str) -> str:
-        method, _, path = request.partition(" ")
-        try:
-            rule, _ = self._app.url_map.bind("localhost").match(
-                path, method=method, return_rule=True
-            )
-        except (HTTPException, RequestRedirect):
-            return f"{method} …" if path else "…"
-        return f"{method} {rule.rule}"
-
-
-def _written(value: Any, kind: Kind) -> str:
-    """Return a value for people."""
+def _text_of(value: Any, kind: str) -> str:
+    """Return a value for people, by the kind of its column."""
     if value is None:
         return ""
     match kind:
-        case Kind.COUNT:
+        case "count":
             return f"{value:,}"
-        case Kind.SECONDS:
-            return _span(value)
-        case Kind.TIME:
+        case "duration":
+            return span(value)
+        case "moment":
             moment = datetime.datetime.fromtimestamp(value, datetime.UTC)
             return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
         case _:
             return str(value)
-
-
-def _span(seconds: float) -> str:
-    """Return a stretch of time."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,15 +1,13 @@
-"""Counts of the lock events of one process since its start.
+"""Count the lock events of one process since its start.
 
-Bounded: of locks and endpoints those are kept that have been waited for last.
+The counts are bounded: of locks and endpoints, the latest that waited are kept.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 import threading
-import weakref
 from collections.abc import Callable
 
 from userlock.clock import Clock
@@ -24,23 +22,24 @@ from userlock.events import (
     TimedOut,
     Unavailable,
 )
+from userlock.fork import reset_in_child
 
 _MOST = 1_000
 _MOST_OUTAGES = 100
-#: Degraded leases nearer together than this belong to one outage, in seconds.
+#: The longest gap between two degraded or refused locks of one outage, in seconds.
 _ONE_OUTAGE = 5.0
 
 
 @dataclasses.dataclass
 class Waits:
-    """Count and duration of the waits for one thing. Times are in seconds.
+    """The waits for one lock, or of one endpoint. Times are in seconds.
 
     Attributes:
-        locks: how many locks were granted.
-        waited: how many of them, or of those that were not granted, had to wait.
-        timed_out: how many were not granted in time.
-        waited_seconds: all waits together.
-        longest_seconds: the longest one.
+        locks: the number of granted locks.
+        waited: the number of calls that had to wait, granted or not.
+        timed_out: the number of calls that timed out.
+        waited_seconds: the total wait.
+        longest_seconds: the longest wait.
     """
 
     locks: int = 0
@@ -52,13 +51,13 @@ class Waits:
 
 @dataclasses.dataclass
 class Outage:
-    """A stretch of time in which the store did not answer.
+    """A period in which the store did not answer.
 
     Attributes:
-        since, until: of the first and the last lock that was asked for, in seconds since 1970.
-        reason: what the store said, or did not say.
-        degraded: locks that were granted without it.
-        refused: locks that were not.
+        since, until: when the first and the last lock was asked for, in seconds since 1970.
+        reason: the store's reason.
+        degraded: the number of locks granted without the store.
+        refused: the number of locks refused.
     """
 
     since: float
@@ -72,24 +71,23 @@ class Tally:
     """Counts events. Thread-safe.
 
     Args:
-        clock: for the time.
-        endpoint: which part of the app is running; empty where that is not known.
+        clock: the clock.
+        endpoint: returns the endpoint that is running; empty if it is not known.
 
     Attributes:
-        since: when it began to count, in seconds since 1970.
-        by_lock, by_endpoint: waits; what has been waited for last is last.
-        outages: the latest is last.
-        troubles: how often each other thing happened that should be rare, by its name.
+        since: the begin of the counts, in seconds since 1970.
+        by_lock, by_endpoint: the waits, the latest last.
+        outages: the outages, the latest last.
+        troubles: the numbers of other events that should be rare, by their names.
     """
 
     def __init__(self, clock: Clock, endpoint: Callable[[], str]) -> None:
         self._clock = clock
         self._endpoint = endpoint
         self._begin()
-        _all.add(self)
+        reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        """Each process counts its own."""
         self._mutex = threading.Lock()
         self.since = self._clock.wall()
         self.by_lock: collections.OrderedDict[str, Waits] = collections.OrderedDict()
@@ -98,27 +96,25 @@ class Tally:
         self.troubles: collections.Counter[str] = collections.Counter()
 
     def listen(self, event: Event) -> None:
-        """For `Listeners.add`."""
+        """Count an event: a listener."""
         match event:
             case Acquired(lock_id=str(lock_id), waited_seconds=waited, blocked_by=blocked_by):
-                self._waited(lock_id, waited if blocked_by else 0.0, granted=True)
+                self._count_wait(lock_id, waited if blocked_by else 0.0, granted=True)
             case TimedOut(lock_id=str(lock_id), waited_seconds=waited):
-                self._waited(lock_id, waited, granted=False)
+                self._count_wait(lock_id, waited, granted=False)
             case Degraded(reason=reason):
-                self._out(reason, refused=False)
+                self._count_outage(reason, refused=False)
             case Unavailable(reason=reason):
-                self._out(reason, refused=True)
+                self._count_outage(reason, refused=True)
             case StaleWrite() | LeaseLost() | Conflict() | Deadlock():
                 with self._mutex:
                     self.troubles[type(event).__name__] += 1
-            case _:
-                pass
 
-    def _waited(self, lock_id: str, seconds: float, *, granted: bool) -> None:
+    def _count_wait(self, lock_id: str, seconds: float, *, granted: bool) -> None:
         endpoint = self._endpoint()
         with self._mutex:
             for table, name in ((self.by_lock, lock_id), (self.by_endpoint, endpoint)):
-                # Locks that nobody ever waited for would push out the others.
+                # Locks without any wait would push out the others.
                 if not seconds and granted and table is self.by_lock and name not in table:
                     continue
                 waits = table.setdefault(name, Waits())
@@ -134,26 +130,12 @@ class Tally:
                 if len(table) > _MOST:
                     table.popitem(last=False)
 
-    def _out(self, reason: str, *, refused: bool) -> None:
+    def _count_outage(self, reason: str, *, refused: bool) -> None:
         now = self._clock.wall()
         with self._mutex:
-            last = self.outages[-1] if self.outages else None
-            if last is None or now - last.until > _ONE_OUTAGE:
-                last = Outage(now, now, reason)
-                self.outages.append(last)
-            last.until = now
-            if refused:
-                last.refused += 1
-            else:
-                last.degraded += 1
-
-
-_all: weakref.WeakSet[Tally] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for tally in list(_all):
-        tally._begin()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+            if not self.outages or now - self.outages[-1].until > _ONE_OUTAGE:
+                self.outages.append(Outage(now, now, reason))
+            latest = self.outages[-1]
+            latest.until = now
+            latest.refused += refused
+            latest.degraded += not refused

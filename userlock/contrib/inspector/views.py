@@ -1,99 +1,96 @@
-"""The inspector's views: each is a table, for people and for programs."""
+"""Gather the facts of each view of the inspector. The templates have its words."""
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import hashlib
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import flask
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import RequestRedirect
+
+from userlock.admin import snapshot
 from userlock.contrib.inspector.tally import Tally, Waits
-from userlock.lock import survey
 from userlock.lock.lease import process_label
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
 from userlock.words import counted
 
-#: Rows of a table at most: what is beyond it is counted, and not shown.
+#: The most rows of a table. A note gives the number of the others.
 _MOST_ROWS = 200
-#: Locks that are looked at one by one, where the store lists none.
+#: The most locks that are read one by one, if the store lists none.
 _MOST_ASKED = 50
 
-
-class Kind(enum.Enum):
-    """The format of a value for people."""
-
-    TEXT = enum.auto()
-    COUNT = enum.auto()
-    #: A stretch of time, in seconds.
-    SECONDS = enum.auto()
-    #: A moment, in seconds since 1970.
-    TIME = enum.auto()
-    CODE = enum.auto()
+#: The facts about a lock, an endpoint, a put site, an outage or a thread.
+Row = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class View:
     """A table.
 
     Attributes:
-        name: in addresses.
-        title, about: for people.
-        columns: by the keys of rows: a title and a kind.
-        rows: as facts.
-        notes: what a reader has to know beside them: what is missing, and why.
-        local: it is about this process only.
-        empty: what no row means.
+        rows: the facts.
+        notes: what is missing, and other remarks.
+        local: whether the facts are about this process only.
     """
 
-    name: str
-    title: str
-    about: str
-    columns: Mapping[str, tuple[str, Kind]]
-    rows: list[dict[str, Any]]
-    empty: str
+    rows: list[Row]
     notes: list[str] = dataclasses.field(default_factory=list)
     local: bool = True
 
 
-class Mask:
-    """The format of lock ids and requests.
+class Unmasked:
+    """Writes lock ids and requests as they are."""
 
-    Args:
-        key: makes the same lock look the same; None: nothing is masked.
-        route: the route of a request ("POST /users/ann" as "POST /users/<user_id>"), so that
-            no id is seen there either; used with a key only.
-    """
-
-    def __init__(self, key: bytes | None, route: Callable[[str], str]) -> None:
-        self._key = key
-        self._route = route
-
-    @property
-    def masks(self) -> bool:
-        return self._key is not None
+    masks = False
 
     def lock_id(self, lock_id: str) -> str:
-        if self._key is None or not lock_id:
-            return lock_id
+        return lock_id
+
+    def request(self, request: str) -> str:
+        return request
+
+
+class Mask(Unmasked):
+    """Writes lock ids as short hashes, and requests by their routes: POST /users/<user_id>."""
+
+    masks = True
+
+    def __init__(self, app: flask.Flask) -> None:
+        self._app = app
+        secret = app.secret_key or secrets.token_bytes(32)
+        secret = secret.encode() if isinstance(secret, str) else bytes(secret)
+        self._key = hashlib.sha256(b"userlock inspector" + secret).digest()
+
+    def lock_id(self, lock_id: str) -> str:
         return "•" + hashlib.blake2b(lock_id.encode(), digest_size=5, key=self._key).hexdigest()
 
     def request(self, request: str) -> str:
-        return request if self._key is None else self._route(request)
+        method, _, path = request.partition(" ")
+        try:
+            rule, _ = self._app.url_map.bind("localhost").match(
+                path, method=method, return_rule=True
+            )
+        except (HTTPException, RequestRedirect):
+            return f"{method} …" if path else "…"
+        return f"{method} {rule.rule}"
 
 
 class Views:
     """The views of one app in one process.
 
     Args:
-        service: whose locks.
-        tally: what this process has seen.
-        mask: how ids are written.
+        service: returns the lock service.
+        tally: the counts of this process.
+        mask: writes lock ids and requests.
     """
 
-    def __init__(self, service: Callable[[], LockService], tally: Tally, mask: Mask) -> None:
+    def __init__(self, service: Callable[[], LockService], tally: Tally, mask: Unmasked) -> None:
         self._service = service
         self._tally = tally
         self._mask = mask
@@ -111,52 +108,35 @@ class Views:
         service = self._service()
         notes, rows = [], []
         try:
-            sample = survey.take(service, [], service.clock.wall())
+            sample = snapshot.take(service, [], service.clock.wall())
         except StoreUnavailable as trouble:
             notes.append(f"The lock store does not answer: {trouble.reason}.")
         else:
             if sample.note:
                 notes.append(f"Not complete: {sample.note}.")
                 if not sample.locks:
-                    # Then at least those that somebody had to wait for here.
+                    # At least the locks that this process has waited for.
                     known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-                    sample = survey.take(service, known, sample.wall) if known else sample
-            for seen in sample.interesting(everything=True):
+                    sample = snapshot.take(service, known, sample.wall) if known else sample
+            for seen in sample.select(everything=True):
                 rows += self._rows_of(seen, sample.wall)
         if len(rows) > _MOST_ROWS:
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
-        return View(
-            name="locks",
-            title="Locks",
-            about="Who holds a lock now, and who waits for it, in the order in which they will be "
-            "served. Of all processes that share the lock store.",
-            columns={
-                "lock_id": ("Lock", Kind.CODE),
-                "role": ("", Kind.TEXT),
-                "request": ("Request", Kind.CODE),
-                "priority": ("Priority", Kind.TEXT),
-                "seconds": ("For", Kind.SECONDS),
-                "process": ("Process", Kind.TEXT),
-            },
-            rows=rows[:_MOST_ROWS],
-            empty="" if notes else "Nobody holds a lock.",
-            notes=notes,
-            local=False,
-        )
+        return View(rows[:_MOST_ROWS], notes, local=False)
 
-    def _rows_of(self, seen: survey.Seen, wall: float) -> list[dict[str, Any]]:
-        facts = survey.facts(seen.name, seen.record, wall, hashed=seen.hashed)
-        # The hash that a store keeps can be guessed at, so it is masked as well.
+    def _rows_of(self, seen: snapshot.LockState, wall: float) -> list[Row]:
+        facts = snapshot.facts(seen.name, seen.record, wall, hashed=seen.hashed)
+        # A hash that the store keeps can be guessed, so it is masked as well.
         name = self._mask.lock_id(seen.name)
         rows = []
         holder = facts["holder"]
         if holder is not None:
             blocked = holder.get("waits_for")
+            waiting = f", waiting for {self._mask.lock_id(blocked)}" if blocked else ""
             rows.append(
                 {
                     "lock_id": name,
-                    "role": "holds it"
-                    + (f", and waits for {self._mask.lock_id(blocked)}" if blocked else ""),
+                    "state": f"holder{waiting}",
                     "request": self._mask.request(holder.get("request", "")),
                     "priority": holder.get("priority", ""),
                     "seconds": holder.get("held_seconds"),
@@ -168,7 +148,7 @@ class Views:
             rows.append(
                 {
                     "lock_id": name,
-                    "role": f"waits, number {number}" + (" (aged)" if waiter["aged"] else ""),
+                    "state": f"waiter {number}" + (" (aged)" if waiter["aged"] else ""),
                     "request": self._mask.request(waiter["request"]),
                     "priority": waiter["priority"],
                     "seconds": waiter["waiting_seconds"],
@@ -178,94 +158,30 @@ class Views:
         return rows
 
     def contention(self) -> View:
-        """Locks that had to be waited for."""
-        return self._waits(
-            "contention",
-            "Contention by lock",
-            "Locks that requests of this process had to wait for, those first that cost most.",
-            ("Lock", self._mask.lock_id),
-            {name: waits for name, waits in self._tally.by_lock.copy().items() if waits.waited},
+        """Return the locks that requests of this process waited for."""
+        return _contention(
+            (self._mask.lock_id(lock_id), waits)
+            for lock_id, waits in self._tally.by_lock.copy().items()
+            if waits.waited
         )
 
     def endpoints(self) -> View:
-        """Return the same by what the app was doing."""
-        return self._waits(
-            "endpoints",
-            "Contention by endpoint",
-            "What requests of this process were doing when they took locks, and waited for them.",
-            ("Endpoint", str),
-            self._tally.by_endpoint.copy(),
-        )
-
-    def _waits(
-        self,
-        name: str,
-        title: str,
-        about: str,
-        what: tuple[str, Callable[[str], str]],
-        table: Mapping[str, Waits],
-    ) -> View:
-        heading, written = what
-        costly = sorted(table.items(), key=lambda item: -item[1].waited_seconds)
-        return View(
-            name=name,
-            title=title,
-            about=about,
-            columns={
-                "what": (heading, Kind.CODE),
-                "locks": ("Granted", Kind.COUNT),
-                "waited": ("Had to wait", Kind.COUNT),
-                "timed_out": ("In vain", Kind.COUNT),
-                "waited_seconds": ("Waited in all", Kind.SECONDS),
-                "longest_seconds": ("Longest", Kind.SECONDS),
-            },
-            rows=[
-                {"what": written(each) or "(not in a request)", **dataclasses.asdict(waits)}
-                for each, waits in costly[:_MOST_ROWS]
-            ],
-            empty="Nothing had to wait so far.",
-        )
+        """Return the endpoints that took locks."""
+        return _contention(self._tally.by_endpoint.copy().items())
 
     def violations(self) -> View:
-        """Writes that slipped past their lock, with both places in the code."""
-        return View(
-            name="violations",
-            title="Violations",
-            about="Places in the code where entities were put that their lock did not cover: "
-            "refused, or only logged, as the app is set.",
-            columns={
-                "violation": ("Violation", Kind.TEXT),
-                "kind": ("Kind", Kind.TEXT),
-                "count": ("Times", Kind.COUNT),
-                "put_at": ("Put at", Kind.CODE),
-                "read_at": ("Read at", Kind.CODE),
-                "since": ("First", Kind.TIME),
-            },
-            rows=[dataclasses.asdict(each) for each in violations()[:_MOST_ROWS]],
-            empty="None so far.",
-        )
+        """Return the put sites whose writes slipped past their lock."""
+        return View([dataclasses.asdict(site) for site in violations()[:_MOST_ROWS]])
 
     def outages(self) -> View:
-        """Stretches in which the store did not answer, and what else should be rare."""
+        """Return the periods without the store, and counts of other events that should be rare."""
         return View(
-            name="outages",
-            title="Outages",
-            about="Stretches of time in which the lock store did not answer this process. What "
-            "was written meanwhile was fenced.",
-            columns={
-                "since": ("From", Kind.TIME),
-                "seconds": ("For", Kind.SECONDS),
-                "degraded": ("Went on without", Kind.COUNT),
-                "refused": ("Refused", Kind.COUNT),
-                "reason": ("Reason", Kind.TEXT),
-            },
-            rows=[
+            [
                 {**dataclasses.asdict(each), "seconds": each.until - each.since}
                 for each in reversed(self._tally.outages.copy())
             ],
-            empty="None so far.",
-            notes=[
-                f"{name}: {count:,} since this process began."
+            [
+                f"{name}: {count:,} since this process started."
                 for name, count in sorted(self._tally.troubles.copy().items())
             ],
         )
@@ -273,22 +189,16 @@ class Views:
     def heartbeats(self) -> View:
         """Return the state of the renewal thread."""
         renewals = self._service().renewals
-        return View(
-            name="heartbeats",
-            title="Heartbeats",
-            about="Leases that this process renews in the background, or gives back when the "
-            "store answers again.",
-            columns={
-                "process": ("Process", Kind.TEXT),
-                "looked_after": ("Looked after", Kind.COUNT),
-                "thread": ("Thread", Kind.TEXT),
-            },
-            rows=[
-                {
-                    "process": process_label(),
-                    "looked_after": len(renewals),
-                    "thread": "runs" if renewals.running else "not needed so far",
-                }
-            ],
-            empty="",
-        )
+        thread = "running" if renewals.running else "not started"
+        return View([{"process": process_label(), "tasks": len(renewals), "thread": thread}])
+
+
+def _contention(waits: Iterable[tuple[str, Waits]]) -> View:
+    """Return the longest total waits, by names."""
+    ordered = sorted(waits, key=lambda item: -item[1].waited_seconds)[:_MOST_ROWS]
+    return View(
+        [
+            {"name": name or "(not in a request)", **dataclasses.asdict(each)}
+            for name, each in ordered
+        ]
+    )

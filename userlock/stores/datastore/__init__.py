@@ -1,11 +1,4 @@
-"""Leases in Google Cloud Datastore: a row a lock, changed by compare and swap.
-
-keys.py    what a lock's row is called
-rows.py    what stands in it, and when it has lapsed
-rpc.py     the two RPCs, time-outs, errors
-store.py   the five verbs
-url.py     datastore://…
-"""
+"""Leases in Google Cloud Datastore: a row per lock, changed by compare and swap."""
 
 from __future__ import annotations
 
@@ -16,8 +9,10 @@ except ImportError as error:
         "the Datastore store needs google-cloud-ndb: pip install google-cloud-ndb"
     ) from error
 
-from userlock.stores.datastore.keys import DEFAULT_KIND
+from userlock.stores.datastore.rows import DEFAULT_KIND
 from userlock.stores.datastore.rpc import HURRY_TIMEOUT, TIMEOUT
 from userlock.stores.datastore.store import DatastoreStore
 
-__all__ = ["DEFAULT_KIND", "HURRY_TIMEOUT", "TIMEOUT", "DatastoreStore"]
+__all__ = ["DEFAULT_KIND", "HURRY_TIMEOUT", "TIMEOUT", "DatastoreStore", "open_url"]
+
+open_url = DatastoreStore.from_url

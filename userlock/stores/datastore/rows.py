@@ -1,132 +1,126 @@
-"""A lock's row: what stands in it, and when it has lapsed. No I/O.
+"""A lock's row: its name, its properties, and when it has lapsed. No I/O.
 
 Time is Datastore's alone. It says when a row was written (`update_time`) and
 when it was read (`read_time`), both by one clock that orders commits
-(google.datastore.v1 `EntityResult`, `LookupResponse`). A client's clock is
-never asked, so it does not matter how far the clients' clocks are apart:
+(google.datastore.v1 `EntityResult`, `LookupResponse`, `QueryResultBatch`). A
+client's clock is never asked, so the clients' clocks may be far apart:
 
     row                        begins                        lapsed when read at
     created or swapped at T    T, its update_time            T + ttl + slack
     appended to after that     T, now the property           T + ttl + slack
                                leased_at
 
-An append changes the update time, so it writes down the beginning it found. It
-cannot be written at the beginning itself: only the answer to that write tells it.
+An append changes the update time, so it stores the beginning that it found. The
+first write cannot store it: only the answer to that write tells it.
+
+Names. A key's name has at most 1,500 bytes of UTF-8, is not `__…__`, and the best
+practices (https://cloud.google.com/datastore/docs/best-practices) ask for one
+without slashes; a lock id may be any text. Ids that fit are used as they are, so
+that an operator can look them up in the console; others by their SHA-256. The sign
+after the prefix keeps the two apart.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 import secrets
 from typing import Any, NamedTuple
 
-from google.cloud.datastore_v1.types import entity as entity_types
-
+from userlock.datastore_rpc import Entity
 from userlock.lock.store import GRACE_SECONDS, Stored
+
+DEFAULT_KIND = "UserLockLease"
+MAX_NAME_BYTES = 1500
+
+# Fixed ranges, not `str.isprintable`: that depends on Python's version, and
+# two processes that share a lock must call it the same.
+_PLAIN = re.compile("[^\x00-\x1f\x7f-\x9f/\ud800-\udfff]+")
+# Without what ends it in a row's name.
+_PREFIX = re.compile(r"(?!__)[!-~]{1,80}")
+_RESERVED = re.compile("__.*__")
 
 #: All properties, none of them indexed.
 RECORD = "record"
 TTL = "ttl_microseconds"
 LEASED_AT = "leased_at"
 EXPIRE_AT = "expire_at"
-MARK = "mark"
-
-# The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
-Entity: Any = entity_types.Entity.pb()
-Key: Any = entity_types.Key.pb()
+WRITE_ID = "write_id"
 
 _SECOND = 1_000_000
 _GRACE = int(GRACE_SECONDS * _SECOND)
-# How much longer than its time to live a row counts, because the holder's clock
-# may run faster or slower than Datastore's: the kernel corrects a clock by up to
-# 1/2000 of its rate, and a leap second is smeared by 1/86400.
+# How much longer than its time to live a row counts: the kernel corrects a holder's
+# clock by up to 1/2000 of its rate, and a leap second is smeared by 1/86400.
 _SLACK = 50_000
 _SLACK_PART = 1000
-# `expire_at` is the one time that comes from a client's wall clock: when the row
-# may be swept. A day after its end, so that a clock that is hours behind does not
-# have a living row swept away.
+# `expire_at` is the one time that comes from a client's clock. A day after the end, so
+# that a clock that is hours behind does not have a living row swept away.
 _SWEEP_AFTER = 86_400 * _SECOND
 _LAST_TIMESTAMP = 253_402_300_799 * _SECOND  # the year 9999
 
 
 class Row(NamedTuple):
-    """A row as it was read. Times in microseconds since 1970, by Datastore's clock.
-
-    Attributes:
-        record: what is stored.
-        version: Datastore's name for this state; grows with each change, and no other state,
-            past or future, of any row with this key has it.
-        began: when its time to live began.
-        ttl: microseconds it lives.
-        expire_at: when it may be swept.
-        mark: random, by whoever wrote it last.
-        now: when it was read.
-    """
+    """A row as it was read. Times in microseconds since 1970, by Datastore's clock."""
 
     record: bytes
+    #: Datastore's name for this state: no other state, past or future, of any row with this key
+    #: has it.
     version: int
-    began: int
+    began: int  # its time to live
     ttl: int
-    expire_at: int
-    mark: bytes
-    now: int
+    expire_at: int  # when it may be swept
+    write_id: bytes  # of the write that made this state
+    now: int  # when it was read
 
     @property
-    def lapsed(self) -> bool:
-        """Its time to live is over."""
-        return self.now - self.began >= self.ttl + _SLACK + self.ttl // _SLACK_PART
+    def left(self) -> int:
+        """Return the time until it lapses."""
+        return self.began + self.ttl + _SLACK + self.ttl // _SLACK_PART - self.now
 
     @property
     def gone(self) -> bool:
-        """It counts as gone, although it is still there."""
-        return self.now - self.began >= self.ttl + _SLACK + self.ttl // _SLACK_PART + _GRACE
+        """Return whether it counts as gone, although it is still there."""
+        return self.left <= -_GRACE
 
     @property
     def stored(self) -> Stored:
-        return Stored(self.record, self.version, self.lapsed)
+        return Stored(self.record, self.version, self.left <= 0, self.left / _SECOND)
 
 
-def new_mark() -> bytes:
-    """Names one write. Makes every write a change, too.
+def new_write_id() -> bytes:
+    """Return a random name for one write.
 
     Datastore gives an unchanged row neither a new version nor a new update
-    time (`MutationResult.version`), so that extending a lease with the same
-    record would not begin a new life.
+    time (`MutationResult.version`): an extension with the same record would
+    not begin a new life.
     """
     return secrets.token_bytes(8)
 
 
-def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float, mark: bytes) -> Any:
-    """Return the entity that begins a life.
-
-    Args:
-        key: the row's key.
-        record: what to store.
-        ttl_seconds: rounded up to the microsecond.
-        wall: now, in seconds since 1970; only for sweeping dead rows.
-        mark: from `new_mark`.
-    """
+def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float) -> Any:
+    """Return the entity that begins a life. `wall` is now, only for sweeping dead rows."""
     ttl = math.ceil(ttl_seconds * _SECOND)
     sweep = min(int(wall * _SECOND) + ttl + _GRACE + _SWEEP_AFTER, _LAST_TIMESTAMP)
-    return _entity(key, record, ttl, sweep, mark)
+    return _entity(key, record, ttl, sweep, new_write_id())
 
 
-def rewritten(key: Any, row: Row, record: bytes, mark: bytes) -> Any:
+def rewritten(key: Any, row: Row, record: bytes, write_id: bytes) -> Any:
     """Return the entity with another record, in the same life."""
-    entity = _entity(key, record, row.ttl, row.expire_at, mark)
+    entity = _entity(key, record, row.ttl, row.expire_at, write_id)
     leased_at = entity.properties[LEASED_AT]
     leased_at.exclude_from_indexes = True
     _set_time(leased_at.timestamp_value, row.began)
     return entity
 
 
-def _entity(key: Any, record: bytes, ttl: int, expire_at: int, mark: bytes) -> Any:
+def _entity(key: Any, record: bytes, ttl: int, expire_at: int, write_id: bytes) -> Any:
     entity = Entity(key=key)
     properties = entity.properties
     properties[RECORD].blob_value = record
     properties[TTL].integer_value = ttl
     _set_time(properties[EXPIRE_AT].timestamp_value, expire_at)
-    properties[MARK].blob_value = mark
+    properties[WRITE_ID].blob_value = write_id
     for value in properties.values():
         value.exclude_from_indexes = True
     return entity
@@ -136,7 +130,7 @@ def read_row(result: Any, read_time: Any) -> Row:
     """Return the row in an `EntityResult` that was read at `read_time`.
 
     Raises:
-        ValueError: it is not one of ours, or the server tells no times.
+        ValueError: it is not one of ours, or the server reports no times.
     """
     properties = result.entity.properties
     if RECORD not in properties or TTL not in properties:
@@ -153,16 +147,53 @@ def read_row(result: Any, read_time: Any) -> Row:
         began=began,
         ttl=properties[TTL].integer_value,
         expire_at=microseconds(properties[EXPIRE_AT].timestamp_value),
-        mark=properties[MARK].blob_value,
+        write_id=properties[WRITE_ID].blob_value,
         now=now,
     )
 
 
 def microseconds(timestamp: Any) -> int:
-    """Since 1970; 0 for a timestamp that is not set."""
+    """Return the time since 1970; 0 for a timestamp that is not set."""
     return int(timestamp.seconds * _SECOND + timestamp.nanos // 1000)
 
 
 def _set_time(timestamp: Any, time: int) -> None:
     timestamp.seconds, rest = divmod(time, _SECOND)
     timestamp.nanos = rest * 1000
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def check_prefix(prefix: str) -> str:
+    """Return the prefix, if names can begin with it; `ValueError` otherwise."""
+    if not _PREFIX.fullmatch(prefix) or set(prefix) & set("=#/"):
+        raise ValueError(
+            "a key prefix must be 1 to 80 printable ASCII characters without spaces, '=', '#' "
+            f"and '/', and not begin with '__', not {prefix!r:.100}"
+        )
+    return prefix
+
+
+def check_kind(kind: str) -> str:
+    """Return the kind, if Datastore takes it; `ValueError` otherwise."""
+    if (
+        not _PLAIN.fullmatch(kind)
+        or _RESERVED.fullmatch(kind)
+        or len(kind.encode()) > MAX_NAME_BYTES
+    ):
+        raise ValueError(
+            f"a kind must be 1 to {MAX_NAME_BYTES} bytes of UTF-8 without '/' and control "
+            f"characters, and not '__…__', not {kind!r:.100}"
+        )
+    return kind
+
+
+def row_name(prefix: str, lock_id: str) -> str:
+    """Return the name of the row of `lock_id`. Different lock ids never share a name."""
+    if _PLAIN.fullmatch(lock_id):
+        name = f"{prefix}={lock_id}"
+        if len(name.encode()) <= MAX_NAME_BYTES:
+            return name
+    digest = hashlib.sha256(lock_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{prefix}#{digest}"

@@ -2,7 +2,7 @@
 
 For apps that have no memcached, and as the fallback for when it is down: two
 commits a lock, which cost more time and money than two commands to memcached,
-but what is granted stays granted, whatever is evicted or restarted.
+but a granted lock stays granted, whatever is evicted or restarted.
 
 Each row is changed by compare and swap. The seed takes a lease by
 
@@ -10,8 +10,8 @@ Each row is changed by compare and swap. The seed takes a lease by
 
 in a transaction of its own. Datastore has that in one step: a mutation that
 names the version it was decided on (`base_version`) is skipped when the row has
-another (`conflict_detected`; the server's value stays, which is the default
-strategy). So there is no transaction to begin, hold and roll back:
+another (`conflict_detected`; the server's value stays). So there is no
+transaction to begin, hold and roll back:
 
     verb     RPCs (1 round trip each)                  None when
     create   insert                                    ALREADY_EXISTS, and the row lives
@@ -35,75 +35,67 @@ lookup and update. `append` races like this, and loses nothing:
                                 9 ◀──────────────────── update, base 8: both are in it
 
 Guarantees:
-- It never takes part in a transaction, and needs no ndb context: see `rpc.py`.
+- It never takes part in a transaction, and needs no ndb context: see
+  `userlock.datastore_rpc`.
 - Time is Datastore's alone: see `rows.py`. A lease ends at its time to live
   plus 0.05 s and a thousandth, because clocks run at different rates.
-- A version is the row's for ever, so what was decided on an old one is refused,
-  also after the row was deleted and made anew.
+- A version is the row's for ever, so a change decided on an old one is refused,
+  also after the row was deleted and created again.
 
 Limits:
-- A lock that dozens wait for belongs in memcached. Datastore slows down when one
-  row is written many times a second (see "Contention" in its troubleshooting
-  page), and appends that meet have to be made again: at 50 ms a round trip,
-  measured with the emulator, 20 that begin at once are all in after 2 s, with 11
-  RPCs each; of 40, one has given up after 4 s.
-- A dead row that nobody has looked at since it died can still be swapped and
-  removed by its version, which proves that nobody else has had the lock. Whoever
-  reads it first buries it.
-- The documentation does not say whether deleting a row that is missing, by its
-  version, is a conflict. If it is none, `remove` answers True when the row had
-  already gone; it never deletes another's.
-- Reconnecting is gRPC's affair; after a long outage it may wait up to two minutes
-  before it looks again.
-- Fork: with a factory (the default, and what URLs make) each process has a client
-  of its own; a client that was handed in goes on in the child. Both need gRPC's
-  support for it where gRPC was used before the fork: it is on unless
-  GRPC_ENABLE_FORK_SUPPORT is 0 (measured on grpcio 1.85), and does not work while
-  another thread has an RPC under way. Where it is off RPCs in the child would hang,
-  so each verb raises `StoreUnavailable` instead.
+- A lock with dozens of waiters belongs in memcached: Datastore slows down when one
+  row is written many times a second. At 50 ms a round trip, measured with the
+  emulator, 20 appends that begin at once are all in after 2 s, with 11 RPCs each;
+  of 40, one has given up after 4 s.
+- A dead row that nobody has read since it died can still be swapped and removed by
+  its version: nobody else has had the lock. The first read deletes it.
+- If deleting a missing row by its version is no conflict (the documentation does not
+  say), `remove` answers True when the row had already gone.
+- After a long outage gRPC may wait up to two minutes before it reconnects.
+- Fork: with a factory (the default, and for URLs) each process has a client of its
+  own; a client that was handed in goes on in the child. Both need gRPC's support
+  for forks where gRPC was used before: it is on unless GRPC_ENABLE_FORK_SUPPORT is 0
+  (measured on grpcio 1.85), and does not work while another thread has an RPC under
+  way. Where it is off, each verb raises `StoreUnavailable` in the child.
 
-Dead rows stay until somebody looks at the lock again. A policy on the property
-`expire_at`, set once for each kind, sweeps them a day later (not in the legacy
-mode, optimistic with entity groups):
+Dead rows stay until the next read of the lock. A policy on the property
+`expire_at`, set once for each kind, sweeps them a day after the end of the lease by
+its taker's clock (not in the legacy mode, optimistic with entity groups; see
+https://cloud.google.com/datastore/docs/ttl):
 
     gcloud firestore fields ttls update expire_at \\
         --collection-group=UserLockLease --enable-ttl --database='(default)'
-
-(https://cloud.google.com/datastore/docs/ttl). `expire_at` is a day after the end
-of the lease by the clock of whoever took it: the one place where a client's
-clock counts, and it must be a day slow before a living row is swept.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.cloud import ndb
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import Stored, StoreUnavailable
+from userlock.datastore_rpc import Mutation
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.stores.datastore import rows
-from userlock.stores.datastore.keys import DEFAULT_KIND, check_kind, check_prefix, row_name
-from userlock.stores.datastore.operators import ForOperators
-from userlock.stores.datastore.rows import Row
+from userlock.stores.datastore.rows import DEFAULT_KIND, Row, check_kind, check_prefix, row_name
 from userlock.stores.datastore.rpc import (
     HURRY_TIMEOUT,
     TIMEOUT,
     Aborted,
+    Calls,
+    Channel,
     ConnectionBroken,
-    Mutation,
-    Patience,
-    Rpc,
 )
 from userlock.stores.datastore.url import parse_url
 
+#: How many rows a query reads at once.
+_BATCH = 300
 
-class DatastoreStore(ForOperators):
+
+class DatastoreStore(LeaseStore):
     """A lease store in Datastore. Thread-safe; survives fork (see above).
-
-    Implements `userlock.lock.store.LeaseStore`.
 
     Args:
         client: an `ndb.Client`, whose connection is shared; no context of it is used.
@@ -116,10 +108,6 @@ class DatastoreStore(ForOperators):
             tries again, takes at most twice as long.
         hurry_timeout: for a `read` in a hurry, in seconds. gRPC chooses the connection.
         clock: for time-outs and waiting, and `expire_at`.
-
-    Raises:
-        ValueError: names that Datastore cannot have.
-        TypeError: both a client and a factory.
     """
 
     def __init__(
@@ -138,23 +126,19 @@ class DatastoreStore(ForOperators):
             raise TypeError("give a client or a client_factory, not both")
         if timeout <= 0 or hurry_timeout <= 0:
             raise ValueError("time-outs must be more than 0 seconds")
+        self.timeout = timeout
         self._prefix = check_prefix(prefix)
-        self._kind = check_kind(kind)
-        self._timeout = timeout
         self._hurry_timeout = hurry_timeout
         self._clock = clock
-        self._rpc = Rpc(client, client_factory or ndb.Client, namespace)
+        self._kind = check_kind(kind)
+        self._channel = Channel(client, client_factory or ndb.Client, namespace)
 
     @classmethod
     def from_url(cls, url: str) -> DatastoreStore:
-        """The store that `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K` names.
+        """Return the store of `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
 
-        What is not named comes from the environment, as `ndb.Client` finds it
-        (GOOGLE_CLOUD_PROJECT, the metadata server, DATASTORE_EMULATOR_HOST), when
-        a lock is first used.
-
-        Raises:
-            ValueError: says what is wrong with the URL.
+        Other parts come from the environment, as `ndb.Client` finds them, when
+        a lock is first used. A malformed URL is a `ValueError`.
         """
         project, database, namespace, prefix, kind = parse_url(url)
 
@@ -163,25 +147,22 @@ class DatastoreStore(ForOperators):
 
         return cls(client_factory=client, prefix=prefix, kind=kind)
 
-    # --- verbs: see `LeaseStore` ------------------------------------------------------------
+    # --- the verbs --------------------------------------------------------------------------
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        name, patience = row_name(self._prefix, lock_id), self._patience()
-        key = self._rpc.key(self._kind, name, patience)
-        entity = self._fresh(key, record, ttl_seconds)
-        result = self._rpc.commit(Mutation(insert=entity), patience)
+        name, calls = self._name(lock_id), self._calls()
+        entity = self._fresh(calls.key(name), record, ttl_seconds)
+        result = calls.commit(Mutation(insert=entity))
         if result is None:
-            _, row = self._rpc.look_up(self._kind, name, patience)
+            row = calls.look_up(name)
             if row is None or not row.gone:
                 return None
-            # Whoever is faster here, be it another `create`, wins by the version.
-            replace = Mutation(update=entity, base_version=row.version)
-            result = self._rpc.commit(replace, patience)
+            # The fastest here, be it another `create`, wins by the version.
+            result = calls.commit(Mutation(update=entity, base_version=row.version))
         return None if result is None else result.version
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        patience = self._patience(self._hurry_timeout if hurry else self._timeout)
-        _, row = self._living(row_name(self._prefix, lock_id), patience)
+        row = _living(self._calls(hurry=hurry), self._name(lock_id))
         return None if row is None else row.stored
 
     def swap(
@@ -189,105 +170,131 @@ class DatastoreStore(ForOperators):
     ) -> object | None:
         if not _is_version(version):
             return None
-        patience = self._patience()
-        key = self._rpc.key(self._kind, row_name(self._prefix, lock_id), patience)
-        entity = self._fresh(key, record, ttl_seconds)
-        result = self._rpc.commit(Mutation(update=entity, base_version=version), patience)
+        calls = self._calls()
+        entity = self._fresh(calls.key(self._name(lock_id)), record, ttl_seconds)
+        result = calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """As `RewritingStore.rewrite`. Two RPCs: when the life began is to be written again."""
-        name, patience = row_name(self._prefix, lock_id), self._patience()
-        key, row = self._living(name, patience)
+        """Replace the record by two RPCs: the beginning of its life is to be stored again."""
+        name, calls = self._name(lock_id), self._calls()
+        row = _living(calls, name)
         if row is None or row.version != version:
             return None
-        entity = rows.rewritten(key, row, record, rows.new_mark())
-        result = self._rpc.commit(Mutation(update=entity, base_version=row.version), patience)
+        entity = rows.rewritten(calls.key(name), row, record, rows.new_write_id())
+        result = calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
     def remove(self, lock_id: str, version: object) -> bool:
         if not _is_version(version):
             return False
-        patience = self._patience()
-        key = self._rpc.key(self._kind, row_name(self._prefix, lock_id), patience)
-        return self._rpc.commit(Mutation(delete=key, base_version=version), patience) is not None
+        calls = self._calls()
+        key = calls.key(self._name(lock_id))
+        return calls.commit(Mutation(delete=key, base_version=version)) is not None
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
-        """As the protocol says. A line that was sent twice is almost never there twice.
+        """Append as `LeaseStore.append`. A line that was sent twice is almost never there twice.
 
-        After a broken connection the row says by its mark whether the update
-        was carried out, unless somebody else has written since. Then the line
-        is appended again if the row is still in the same life; else it is not
-        known whether the former one got it.
+        After a broken connection the row's write id tells whether the update was
+        carried out, unless another write came since. Then the line is appended
+        again if the row is still in the same life; else the outcome is unknown.
         """
-        name, patience = row_name(self._prefix, lock_id), self._patience()
-        mark = rows.new_mark()
+        name, calls = self._name(lock_id), self._calls()
+        write_id = rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
-            key, row = self._living(name, patience)
+            row = _living(calls, name)
             if in_doubt is not None and (row is None or row.began != in_doubt[0].began):
                 raise in_doubt[1]
             if row is None:
                 return None
-            if row.mark == mark:
+            if row.write_id == write_id:
                 return row.stored
-            entity = rows.rewritten(key, row, row.record + line, mark)
-            mutation = Mutation(update=entity, base_version=row.version)
+            entity = rows.rewritten(calls.key(name), row, row.record + line, write_id)
             try:
-                result = self._rpc.commit(mutation, patience)
+                result = calls.commit(Mutation(update=entity, base_version=row.version))
             except ConnectionBroken as trouble:
                 if in_doubt is not None:
                     raise
                 in_doubt = row, trouble
-                patience.wait_or_raise(trouble)
+                calls.wait_or_raise(trouble)
                 continue
             if result is not None:
                 return _as_appended(row, line, result)
-            patience.wait_or_raise(
-                Aborted(f"datastore: others were faster to change {self._kind} {name!r:.100}")
-            )
+            reason = f"datastore: others were faster to change the row {name!r:.100}"
+            calls.wait_or_raise(Aborted(reason))
 
     def close(self) -> None:
-        self._rpc.close()
+        self._channel.close()
+
+    # --- for operators ----------------------------------------------------------------------
+
+    def connect(self) -> str:
+        """Make the client, if there is none yet; return the name of its database."""
+        return self._channel.endpoint().name
+
+    def records(self, limit: int) -> Iterator[tuple[str, bool, Stored]]:
+        """Return the locks that have a record: name, whether it is a hash, and the record."""
+        for sign, hashed in (("=", False), ("#", True)):
+            begin = f"{self._prefix}{sign}"
+            # The sign after ours in ASCII: beyond it are other prefixes.
+            end = f"{self._prefix}{chr(ord(sign) + 1)}"
+            cursor = b""
+            while limit > 0:
+                batch = self._calls().query(begin, end, min(limit, _BATCH), cursor)
+                for result in batch.entity_results:
+                    with contextlib.suppress(ValueError):  # not one of ours
+                        row = rows.read_row(result, batch.read_time)
+                        name: str = result.entity.key.path[-1].name
+                        if not row.gone:
+                            yield name.removeprefix(begin), hashed, row.stored
+                if not batch.entity_results:
+                    break
+                limit -= len(batch.entity_results)
+                cursor = batch.end_cursor
 
     # ----------------------------------------------------------------------------------------
 
-    def _living(self, name: str, patience: Patience) -> tuple[Any, Row | None]:
-        """Return the row's key, and the row; None when there is none, or it is dead.
+    def _name(self, lock_id: str) -> str:
+        return row_name(self._prefix, lock_id)
 
-        A dead one is deleted, so that what has been seen to be gone cannot be
-        changed any more by its version:
-
-            A, holder of version 7       row              B
-            (paused, and it dies)        7 ─────────────▶ lookup: dead
-                                         gone ◀────────── delete, base 7
-                                                          None: the lock is free
-            update, base 7 ───────────▶ refused
-
-        Where that fails, B has its answer all the same: a row that A may yet
-        prolong is what B's `create` will find.
-        """
-        key, row = self._rpc.look_up(self._kind, name, patience)
-        if row is None or not row.gone:
-            return key, row
-        # Where it fails: the next one who looks, or the sweep, does it.
-        with contextlib.suppress(StoreUnavailable):
-            self._rpc.commit(Mutation(delete=key, base_version=row.version), patience)
-        return key, None
-
-    def _patience(self, timeout: float | None = None) -> Patience:
-        return Patience(self._clock, self._timeout if timeout is None else timeout)
+    def _calls(self, *, hurry: bool = False) -> Calls:
+        timeout = self._hurry_timeout if hurry else self.timeout
+        return Calls(self._channel.endpoint(), self._kind, self._clock, timeout)
 
     def _fresh(self, key: Any, record: bytes, ttl_seconds: float) -> Any:
-        return rows.fresh(key, record, ttl_seconds, self._clock.wall(), rows.new_mark())
+        return rows.fresh(key, record, ttl_seconds, self._clock.wall())
+
+
+def _living(calls: Calls, name: str) -> Row | None:
+    """Return the row; None when there is none, or it is dead.
+
+    A dead one is deleted, so that it cannot be changed any more by its version:
+
+        A, holder of version 7       row              B
+        (paused, and it dies)        7 ─────────────▶ lookup: dead
+                                     gone ◀────────── delete, base 7
+                                                      None: the lock is free
+        update, base 7 ───────────▶ refused
+
+    Where that fails, B has its answer all the same: B's `create` will find
+    the row that A may yet prolong.
+    """
+    row = calls.look_up(name)
+    if row is None or not row.gone:
+        return row
+    # Where it fails: the next reader, or the sweep, does it.
+    with contextlib.suppress(StoreUnavailable):
+        calls.commit(Mutation(delete=calls.key(name), base_version=row.version))
+    return None
 
 
 def _is_version(version: object) -> bool:
-    """Not None, nor 0: a mutation with those would be carried out whatever the row is."""
+    """Return False for None and 0: a mutation with those would be carried out in any case."""
     return isinstance(version, int) and version > 0
 
 
 def _as_appended(row: Row, line: bytes, result: Any) -> Stored:
-    """The record after an append, with Datastore's time as of the commit where it tells it."""
+    """Return the record after an append, with Datastore's time as of the commit if reported."""
     now = max(row.now, rows.microseconds(result.update_time))
     return row._replace(record=row.record + line, version=result.version, now=now).stored

@@ -7,10 +7,8 @@
     remove      md K C<cas>                      cas K 0 -1 0 <cas>
     append      ms K n MA q + mg K c t v         append K 0 0 n + gets K
 
-Many reads or swaps go in one packet by the meta protocol, one by one by the other.
-
-The text protocol gives no CAS number for what is written, so it is asked for in
-the same packet. Nor does it tell how long a record has still to live.
+The text protocol gives no CAS number for what is written, so a `gets` in the
+same packet asks for it. Nor does it tell how long a record has still to live.
 
 Commands are documented in memcached's doc/protocol.txt.
 """
@@ -21,20 +19,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from userlock.lock.store import GRACE_SECONDS
-from userlock.stores.memcache.wire import Connection, Refused, check
+from userlock.stores.memcache.wire import Refused, Wire, unexpected
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
-#: How often a record may come between the two commands of an `append`.
-_MOST_APPENDS = 5
-#: What memcached says to an append for want of memory. Beyond a megabyte, and where only the
-#: longer item finds no room, it answers as if there were none.
+#: memcached's replies to an append for want of memory. Beyond a megabyte, and where only the
+#: longer item finds no room, it replies as if there were no item.
 _NO_ROOM = (
     b"SERVER_ERROR out of memory storing object",
     b"SERVER_ERROR object too large for cache",
 )
-#: A record that is so long has not just come between the two commands.
-_LONG_BYTES = 500_000
 
 
 class _WithoutCas(Refused):
@@ -42,142 +36,110 @@ class _WithoutCas(Refused):
 
 
 class Item(NamedTuple):
-    """An item as it was read. `remaining` seconds of life, if that is known."""
+    """An item as it was read. `remaining`: its seconds of life, the grace included, if known."""
 
     record: bytes
     cas: int
     remaining: int | None
 
 
+class Change(NamedTuple):
+    """A swap, for an item of that CAS number. `until`: as memcached takes expirations."""
+
+    key: bytes
+    cas: int
+    record: bytes
+    until: int
+
+
 class Dialect(Protocol):
-    """One of the protocols. All times in seconds; keys as memcached takes them."""
+    """One of the protocols. Keys, and expirations (`until`), as memcached takes them.
 
-    def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
-        """The CAS number of the new item, 0 if the server does not tell; None if there is one."""
+    Attributes:
+        grace_seconds: how much longer than its time to live to keep a record.
+    """
+
+    grace_seconds: float
+
+    def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+        """Add an item. Its CAS number, 0 if not known; None if there is one already."""
         ...
 
-    def read(self, connection: Connection, key: bytes) -> Item | None:
-        """Return the item under `key`."""
+    def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
+        """Return the item under each key, in one packet."""
         ...
 
-    def swap(
-        self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
-    ) -> int | None:
-        """As `create`, for an item of that CAS number; None if it has changed or gone."""
+    def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
+        """Replace items. New CAS numbers, as the replies come; None if it has changed or gone."""
         ...
 
-    def rewrite(
-        self, connection: Connection, key: bytes, cas: int, record: bytes, remaining: int
-    ) -> int | None:
-        """As `swap`, with as much life as the server has just said that the item has."""
-        ...
-
-    def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
-        """Several reads, in one packet where that can be: each item, as the answers come."""
-        ...
-
-    def swaps(
-        self, connection: Connection, swaps: Sequence[tuple[bytes, int, bytes, float]]
-    ) -> Iterator[int | None]:
-        """Several swaps (key, CAS number, record, time to live), in one packet where that can be:
-        what `swap` would give for each, as the answers come."""
-        ...
-
-    def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
+    def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         """Delete the item if it has that CAS number; return whether it was."""
         ...
 
-    def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
-        """Return the item after `line` was added to it; None if there is none.
-
-        Without the line, where there is no room for it.
-        """
+    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        """Add a line; return whether that was done, and the item right afterwards."""
         ...
 
 
 class Meta:
     """The meta protocol."""
 
-    def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
-        reply = connection.line(
-            b"ms %b %d T%d c ME\r\n%b\r\n"
-            % (key, len(record), connection.time.until(ttl + GRACE_SECONDS), record)
-        )
-        if reply[:2] == b"NS":
+    grace_seconds: float = GRACE_SECONDS
+
+    def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+        reply = wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
+        if reply.startswith(b"NS"):
             return None
-        cas = _cas(reply)
+        cas = self._cas(reply)
         if cas == 0:
             # Created, but nothing could ever change it safely.
-            connection.line(b"md %b\r\n" % key)
+            wire.line(b"md %b\r\n" % key)
             raise _WithoutCas(_WITHOUT_CAS)
         return cas
 
-    def read(self, connection: Connection, key: bytes) -> Item | None:
-        connection.send(b"mg %b c t v\r\n" % key)
-        item = self._item(connection, connection.read_line())
-        connection.finish()
-        return item
+    def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
+        wire.send(b"".join(b"mg %b c t v\r\n" % key for key in keys))
+        items = [self._item(wire, wire.read_line()) for _ in keys]
+        wire.finish()
+        return items
 
-    def swap(
-        self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
-    ) -> int | None:
-        until = connection.time.until(ttl + GRACE_SECONDS)
-        return self._swapped(connection.line(_swap(key, cas, record, until)))
-
-    def rewrite(
-        self, connection: Connection, key: bytes, cas: int, record: bytes, remaining: int
-    ) -> int | None:
-        return self._swapped(connection.line(_swap(key, cas, record, remaining)))
-
-    def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
-        connection.send(b"".join(b"mg %b c t v\r\n" % key for key in keys))
-        for _ in keys:
-            yield self._item(connection, connection.read_line())
-
-    def swaps(
-        self, connection: Connection, swaps: Sequence[tuple[bytes, int, bytes, float]]
-    ) -> Iterator[int | None]:
-        connection.send(
+    def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
+        wire.send(
             b"".join(
-                _swap(key, cas, record, connection.time.until(ttl + GRACE_SECONDS))
-                for key, cas, record, ttl in swaps
+                b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
+                for key, cas, record, until in changes
             )
         )
-        for _ in swaps:
-            reply = connection.read_line()
-            check(reply)
-            yield self._swapped(reply)
+        for _ in changes:
+            reply = wire.read_line()
+            yield None if reply.startswith((b"EX", b"NF", b"NS")) else self._cas(reply)
+        wire.finish()
+
+    def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
+        reply = wire.line(b"md %b C%d\r\n" % (key, cas))
+        return _is_done(reply, b"HD", b"EX", b"NF")
+
+    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        wire.send(b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key))
+        first = wire.read_line()
+        appended = first not in (b"NS", *_NO_ROOM)
+        item = self._item(wire, first if appended else wire.read_line())
+        wire.finish()
+        return appended, item
 
     @staticmethod
-    def _swapped(reply: bytes) -> int | None:
-        return None if _is_one_of(reply, b"EX", b"NF", b"NS") else _cas(reply)
-
-    def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
-        reply = connection.line(b"md %b C%d\r\n" % (key, cas))
-        if reply == b"HD\r\n":
-            return True
-        return not _is_one_of(reply, b"EX", b"NF") and _is_done(reply, b"HD")
-
-    def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
-        wire = b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key)
-        item = None
-        for _ in range(_MOST_APPENDS):
-            connection.send(wire)
-            first = connection.read_line()
-            appended = first != b"NS" and first not in _NO_ROOM
-            item = self._item(connection, first if appended else connection.read_line())
-            connection.finish()
-            if appended or not _may_just_have_come(item):
-                return item
-        return item
+    def _cas(reply: bytes) -> int:
+        if reply[:4] == b"HD c" and reply[4:].isdigit():
+            return int(reply[4:])
+        raise unexpected(reply)
 
     @staticmethod
-    def _item(connection: Connection, line: bytes) -> Item | None:
+    def _item(wire: Wire, line: bytes) -> Item | None:
         if line[:2] == b"EN":
             return None
         if line[:3] != b"VA ":
-            check(line)
-            raise Refused(f"memcached answered {line[:80]!r}")
+            raise unexpected(line)
         cas = remaining = 0
         try:
             _, size, *flags = line.split()
@@ -188,8 +150,8 @@ class Meta:
                 elif flag[:1] == b"t":
                     remaining = int(flag[1:])
         except ValueError:
-            raise Refused(f"memcached answered {line[:80]!r}") from None
-        record = connection.read_data(length)
+            raise unexpected(line) from None
+        record = wire.read_data(length)
         # -1 stands for an item that never ends: none of ours.
         return Item(record, cas, None if remaining < 0 else remaining)
 
@@ -197,127 +159,84 @@ class Meta:
 class Text:
     """The text protocol, for servers before the meta protocol, and others that speak it."""
 
-    def create(self, connection: Connection, key: bytes, record: bytes, ttl: float) -> int | None:
-        connection.send(
-            b"add %b 0 %d %d\r\n%b\r\ngets %b\r\n"
-            % (key, connection.time.until(ttl), len(record), record, key)
-        )
+    grace_seconds = 0.0
+
+    def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+        wire.send(b"add %b 0 %d %d\r\n%b\r\ngets %b\r\n" % (key, until, len(record), record, key))
         try:
-            return self._written(connection, record, b"NOT_STORED")
+            return self._written(wire, record, b"NOT_STORED")
         except _WithoutCas:
             # Created, but nothing could ever change it safely.
-            connection.line(b"delete %b\r\n" % key)
+            wire.line(b"delete %b\r\n" % key)
             raise
 
-    def read(self, connection: Connection, key: bytes) -> Item | None:
-        connection.send(b"gets %b\r\n" % key)
-        item = self._item(connection)
-        connection.finish()
-        return item
+    def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
+        wire.send(b"".join(b"gets %b\r\n" % key for key in keys))
+        items = [self._item(wire) for _ in keys]
+        wire.finish()
+        return items
 
-    def swap(
-        self, connection: Connection, key: bytes, cas: int, record: bytes, ttl: float
-    ) -> int | None:
-        connection.send(
-            b"cas %b 0 %d %d %d\r\n%b\r\ngets %b\r\n"
-            % (key, connection.time.until(ttl), len(record), cas, record, key)
-        )
-        return self._written(connection, record, b"EXISTS", b"NOT_FOUND")
+    def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
+        # One by one: each reply comes with its whole record. Replies to many could fill the way
+        # back while the rest is still being sent.
+        for key, cas, record, until in changes:
+            wire.send(
+                b"cas %b 0 %d %d %d\r\n%b\r\ngets %b\r\n"
+                % (key, until, len(record), cas, record, key)
+            )
+            yield self._written(wire, record, b"EXISTS", b"NOT_FOUND")
 
-    def rewrite(
-        self, connection: Connection, key: bytes, cas: int, record: bytes, remaining: int
-    ) -> int | None:
-        return None  # it is never said how much there is
-
-    # In one packet, the answers to many could fill the way back while the rest is still being
-    # sent: each comes with its whole record. The servers that need this are old.
-
-    def reads(self, connection: Connection, keys: Sequence[bytes]) -> Iterator[Item | None]:
-        return (self.read(connection, key) for key in keys)
-
-    def swaps(
-        self, connection: Connection, swaps: Sequence[tuple[bytes, int, bytes, float]]
-    ) -> Iterator[int | None]:
-        return (self.swap(connection, *each) for each in swaps)
-
-    def remove(self, connection: Connection, key: bytes, cas: int) -> bool:
+    def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.
-        reply = connection.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
-        return not _is_one_of(reply, b"EXISTS", b"NOT_FOUND") and _is_done(reply, b"STORED")
+        reply = wire.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
+        return _is_done(reply, b"STORED", b"EXISTS", b"NOT_FOUND")
 
-    def append(self, connection: Connection, key: bytes, line: bytes) -> Item | None:
-        item = None
-        for _ in range(_MOST_APPENDS):
-            connection.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
-            reply = connection.read_line()
-            if reply not in (b"STORED", b"NOT_STORED", *_NO_ROOM):
-                check(reply)
-                raise Refused(f"memcached answered {reply[:80]!r}")
-            item = self._item(connection)
-            connection.finish()
-            if reply == b"STORED" or not _may_just_have_come(item):
-                return item
-        return item
+    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        wire.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
+        appended = _is_done(wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
+        item = self._item(wire)
+        wire.finish()
+        return appended, item
 
-    def _written(self, connection: Connection, record: bytes, *refusals: bytes) -> int | None:
-        """Return the CAS number of what was just written; None if it was refused."""
-        reply = connection.read_line()
-        if reply != b"STORED" and reply not in refusals:
-            check(reply)
-            raise Refused(f"memcached answered {reply[:80]!r}")
+    def _written(self, wire: Wire, record: bytes, *refusals: bytes) -> int | None:
+        """Return the CAS number of the item just written; None if it was refused."""
+        stored = _is_done(wire.read_line(), b"STORED", *refusals)
         try:
-            item = self._item(connection)
+            item = self._item(wire)
         except _WithoutCas:
-            if reply == b"STORED":
+            if stored:
                 raise
             item = None
-        connection.finish()
-        if reply != b"STORED":
+        wire.finish()
+        if not stored:
             return None
-        # Not known when somebody has appended to it already.
+        # Not known when another client has appended to it already.
         return item.cas if item is not None and item.record == record else 0
 
     @staticmethod
-    def _item(connection: Connection) -> Item | None:
-        line = connection.read_line()
+    def _item(wire: Wire) -> Item | None:
+        line = wire.read_line()
         if line == b"END":
             return None
         if line[:6] != b"VALUE ":
-            check(line)
-            raise Refused(f"memcached answered {line[:80]!r}")
+            raise unexpected(line)
         fields = line.split()
-        record = connection.read_data(int(fields[3]))
-        if connection.read_line() != b"END":
+        try:
+            length = int(fields[3])
+        except (IndexError, ValueError):
+            raise unexpected(line) from None
+        record = wire.read_data(length)
+        if wire.read_line() != b"END":
             raise Refused("memcached answered more than one value")
         if len(fields) < 5 or fields[4] == b"0":
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, int(fields[4]), None)
 
 
-def _swap(key: bytes, cas: int, record: bytes, until: int) -> bytes:
-    return b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
-
-
-def _may_just_have_come(item: Item | None) -> bool:
-    """Return whether an item may have been created after the append was refused."""
-    return item is not None and len(item.record) < _LONG_BYTES
-
-
-def _cas(reply: bytes) -> int:
-    if reply[:4] == b"HD c":
-        try:
-            return int(reply[4:])
-        except ValueError:
-            pass
-    raise Refused(f"memcached answered {reply[:80]!r}")
-
-
-def _is_one_of(reply: bytes, *words: bytes) -> bool:
-    return reply.startswith(words)
-
-
-def _is_done(reply: bytes, word: bytes) -> bool:
-    """True, if the reply says so; `Refused` if it says something unheard of."""
-    if not reply.startswith(word):
-        raise Refused(f"memcached answered {reply[:80]!r}")
-    return True
+def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:
+    """Return whether a change was carried out; `Refused` if the reply is in no protocol."""
+    if reply.startswith(done):
+        return True
+    if reply.startswith(refusals):
+        return False
+    raise unexpected(reply)

@@ -1,7 +1,7 @@
 """Lock ids as memcached keys.
 
 A memcached key has at most 250 bytes, without spaces or control characters;
-a lock id may be anything. Ids that fit are used as they are, so that an
+a lock id may be any text. Ids that fit are used as they are, so that an
 operator can look them up by hand; others by their SHA-256. The sign before the
 id keeps the two apart.
 """
@@ -26,16 +26,20 @@ def check_prefix(prefix: str) -> str:
 
 
 class KeySpace:
-    """The keys of one deployment's locks on a shared server."""
+    """The keys of one deployment's locks on a shared server.
 
-    __slots__ = ("_space",)
+    Attributes:
+        space: begins every key.
+    """
+
+    __slots__ = ("space",)
 
     def __init__(self, prefix: str) -> None:
-        self._space = f"{check_prefix(prefix)}:lock"
+        self.space = f"{check_prefix(prefix)}:lock"
 
     def lock(self, lock_id: str) -> bytes:
         """Return the key of the record of `lock_id`."""
         if _PLAIN.fullmatch(lock_id):
-            return f"{self._space}={lock_id}".encode()
+            return f"{self.space}={lock_id}".encode()
         digest = hashlib.sha256(lock_id.encode("utf-8", "surrogatepass")).hexdigest()
-        return f"{self._space}#{digest}".encode()
+        return f"{self.space}#{digest}".encode()

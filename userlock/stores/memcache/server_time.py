@@ -1,9 +1,9 @@
-"""Until when a record is to live, in the server's own time.
+"""Expiration dates in the server's own time.
 
 memcached counts whole seconds, and one of its threads sets that clock once a
 second: while it runs, the clock is behind by less than two seconds. After a
 stop (SIGSTOP, a machine that was paused or migrated) other threads carry out
-what waits in the sockets before that one has had its turn. "For 60 seconds"
+the commands in the sockets before that one has had its turn. "For 60 seconds"
 then counts from when the server was stopped:
 
     we                      memcached                       others
@@ -15,18 +15,16 @@ then counts from when the server was stopped:
     ours until 12:01:30     12:01:00: gone
                             ms k … ◀─────────────────────── theirs, half a minute too early
 
-So the server is not told for how long, but until when: a date in its own time,
-that it need not look at its clock for. A command that is carried out late ends
-when it would have ended anyway; one that comes when its date is over stores
-nothing.
+So commands carry a date in the server's own time. An item that is stored late
+ends when it would have ended anyway; one that comes after its date is not
+stored.
 
-How our clock and the server's go together is asked on each connection when it
-is made, and from time to time (`stats` says what time it is there). What it
-says is at most two seconds old, or older if the server has just been stopped;
-so the latest that it may have been counts. A server whose time is far behind
-what it was either has been stopped, or its clock has not gone on while its
-machine was suspended. A new connection tells: the thread that sets the clock
-is the one that takes connections in.
+Each connection asks for the server's time (`stats`) when it is made, and from
+time to time. The answer is at most two seconds old, or older if the server has
+just been stopped; so the latest possible time counts. A server whose time is
+far behind what it was either has been stopped, or its clock has not gone on
+while its machine was suspended. A new connection decides between the two: the
+thread that sets the clock is the one that accepts connections.
 """
 
 from __future__ import annotations
@@ -34,30 +32,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from userlock.stores.memcache.wire import Connection, Refused
+from userlock.stores.memcache.wire import Refused, Wire, unexpected
 
-#: How old at most the time is that a running server tells, in seconds: a fraction that it does
-#: not count, a second until it counts the next one, and something for a thread that is late.
+#: How old a running server's time is at most, in seconds: a fraction that it does not count, a
+#: second until it counts the next one, and something for a thread that is late.
 _MOST_BEHIND = 2.1
 #: For how long an answer is good, in seconds. Clocks drift apart by some milliseconds meanwhile.
 _GOOD_FOR = 10.0
-#: What a running server tells differs by less than two seconds, beside what clocks drift apart.
+#: A running server's answers differ by less than two seconds, besides the drift of clocks.
 _MOST_DIFFERENCE = 2.5
-#: What is no date for memcached (up to 30 days), or none of this age, from a server whose own
-#: clock was never set; and what is none any more.
+#: memcached reads less than the first as a duration (up to 30 days), or a server's clock was never
+#: set; it cannot count beyond the last.
 _FIRST_DATE, _LAST_DATE = 1 << 30, (1 << 31) - 1
 
 
 class ServerTime:
     """The time at a server, as one connection knows it. Used by one thread at a time.
 
-    Args:
-        now: our clock. It must go on while the machine is suspended, as the server's may.
-
     Attributes:
-        moment: from when on something lives that is stored next, by our clock. To be set by
-            whoever stores it.
-        good_until: until when what is known is good, by our clock; `ask` before more is stored.
+        now: our clock. It must go on while the machine is suspended, as the server's may.
+        moment: when the next item's time to live begins, by our clock. The caller sets it before
+            it stores something.
+        good_until: until when the known time is good, by our clock; `ask` before more is stored.
     """
 
     __slots__ = ("_ahead", "good_until", "moment", "now")
@@ -69,20 +65,17 @@ class ServerTime:
         #: The server's time less ours, at most; None if it does not tell, or was not asked.
         self._ahead: float | None = None
 
-    def ask(self, connection: Connection) -> bool:
+    def ask(self, wire: Wire) -> bool:
         """Ask the server for its time; one round trip.
 
         False if it is far behind what it was: another connection must be asked.
-
-        Raises:
-            OSError, Refused: trouble with the server.
         """
         self.moment = asked_at = self.now()
-        told = _unix_time(connection)
-        if told is None:
+        time = _unix_time(wire)
+        if time is None:
             self._ahead, self.good_until = None, math.inf
             return True
-        ahead = told + _MOST_BEHIND - asked_at
+        ahead = time + _MOST_BEHIND - asked_at
         if self._ahead is not None:
             if ahead < self._ahead - _MOST_DIFFERENCE:
                 return False
@@ -91,11 +84,8 @@ class ServerTime:
         return True
 
     def until(self, ttl_seconds: float) -> int:
-        """Return the expiration to send for an item to live that long from `moment` on, or longer.
-
-        A date; a server that does not tell its time is told seconds, for
-        which it has to look at its clock.
-        """
+        """Return the expiration to send for an item to live that long from `moment` on, or longer:
+        a date; or seconds, for a server that does not tell its time."""
         if self._ahead is not None:
             date = math.ceil(self.moment + self._ahead + ttl_seconds)
             if date <= _LAST_DATE:
@@ -103,20 +93,18 @@ class ServerTime:
         return math.ceil(ttl_seconds + _MOST_BEHIND)
 
 
-def _unix_time(connection: Connection) -> int | None:
+def _unix_time(wire: Wire) -> int | None:
     """Return the server's time; None if it does not report it."""
-    connection.send(b"stats\r\n")
-    told = None
-    while (line := connection.read_line()) != b"END":
+    wire.send(b"stats\r\n")
+    time = b"0"
+    while (line := wire.read_line()) != b"END":
         if line.startswith(b"STAT time "):
-            told = line[len(b"STAT time ") :]
+            time = line.removeprefix(b"STAT time ")
         elif line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")):
             break  # it gives no statistics
         elif not line.startswith(b"STAT "):
-            raise Refused(f"memcached answered {line[:80]!r}")
-    connection.finish()
-    try:
-        date = 0 if told is None else int(told)
-    except ValueError:
-        raise Refused(f"memcached says that it is {told!r:.80}") from None
-    return date if date >= _FIRST_DATE else None
+            raise unexpected(line)
+    wire.finish()
+    if not time.isdigit():
+        raise Refused(f"memcached reports {time!r:.80} as its time")
+    return int(time) if int(time) >= _FIRST_DATE else None

@@ -1,13 +1,13 @@
 """Leases spread over several memcached servers.
 
-Each lock lives on one server, found by rendezvous hashing of its id: all
-processes agree without talking, and adding a server moves only the locks that
-it takes over. No lock ever moves because a server is down: one process would
-find the lock on the second server while another one still holds it on the
-first. The locks of a server that is down are simply unavailable, and the
-outage policy says what then; those of the others are not disturbed.
+Rendezvous hashing of its id finds the one server of each lock: all processes
+agree without talking, and a new server takes over only the locks that move to
+it. No lock ever moves because a server is down: one process would find the
+lock on the second server while another one still holds it on the first. The
+locks of a server that is down are simply unavailable, and the outage policy
+applies to them; those of the other servers are not disturbed.
 
-Changing the list is like restarting a memcached: for as long as processes
+A change of the list is like a restart of a memcached: for as long as processes
 with the old and the new list run side by side, locks that moved do not
 exclude, and fencing refuses the losers' writes.
 """
@@ -18,17 +18,18 @@ import hashlib
 from collections.abc import Sequence
 
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable, Swap
-from userlock.stores.memcache.operators import ForOperatorsOfSeveral
 from userlock.stores.memcache.store import MemcacheStore
 from userlock.stores.memcache.url import parse_url
 
 
-class ShardedMemcacheStore(ForOperatorsOfSeveral):
+class ShardedMemcacheStore(LeaseStore):
     """A lease store over several memcached servers. Thread-safe; survives fork.
 
     Args:
         servers: a store for each; in any order, but the same in every process.
     """
+
+    batches = True
 
     def __init__(self, servers: Sequence[MemcacheStore]) -> None:
         addresses = [server.address for server in servers]
@@ -38,7 +39,6 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
         self._names = [address.encode() for address in addresses]
 
     def shard_of(self, lock_id: str) -> int:
-        """Return the number of the server that has the lock."""
         key = lock_id.encode("utf-8", "surrogatepass")
         scores = [hashlib.sha256(name + b"\0" + key).digest() for name in self._names]
         return scores.index(max(scores))
@@ -55,7 +55,7 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
         return self._server(lock_id).swap(lock_id, version, record, ttl_seconds)
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """As `BatchStore.swap_many`: one server after another."""
+        """Swap on one server after another."""
         by_server: dict[int, list[Swap]] = {}
         for swap in swaps:
             by_server.setdefault(self.shard_of(swap.lock_id), []).append(swap)
@@ -66,7 +66,6 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
         return [outcomes[swap.lock_id] for swap in swaps]
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """As `RewritingStore.rewrite`."""
         return self._server(lock_id).rewrite(lock_id, version, record)
 
     def remove(self, lock_id: str, version: object) -> bool:
@@ -84,16 +83,10 @@ class ShardedMemcacheStore(ForOperatorsOfSeveral):
 
 
 def open_url(url: str) -> LeaseStore:
-    """Return the store that `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta` names.
-
-    Raises:
-        ValueError: says what is wrong with the URL.
-    """
-    named = parse_url(url)
+    """Return the store that a `memcache://` URL names; see `parse_url`."""
+    addresses, prefix, via_proxy, protocol = parse_url(url)
     servers = [
-        MemcacheStore(
-            address, prefix=named.prefix, via_proxy=named.via_proxy, protocol=named.protocol
-        )
-        for address in named.addresses
+        MemcacheStore(address, prefix=prefix, via_proxy=via_proxy, protocol=protocol)
+        for address in addresses
     ]
     return servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)

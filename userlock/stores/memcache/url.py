@@ -1,4 +1,4 @@
-"""Addresses of memcached servers, as people write them."""
+"""Addresses of memcached servers in URLs and settings."""
 
 from __future__ import annotations
 
@@ -19,36 +19,26 @@ class Named(NamedTuple):
 
 
 def parse_url(url: str) -> Named:
-    """Parse `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`.
-
-    Raises:
-        ValueError: says what is wrong with it.
-    """
+    """Parse `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`; or `ValueError`."""
     parts = urlsplit(url)
-    if "@" in parts.netloc:  # which is not shown
+    if "@" in parts.netloc:  # a password is not shown
         raise ValueError(
             "a memcache:// URL has no user and password: there are none to log in with"
         )
-    options = options_of(parts, url)
-    prefix = options.pop("prefix", "userlock")
-    via_proxy = options.pop("via_proxy", "no")
-    protocol = options.pop("protocol", None)
-    if options:
-        raise ValueError(
-            f"{url!r}: unknown option {', '.join(options)}; there are: prefix, via_proxy, protocol"
-        )
-    if protocol not in (None, "meta", "text"):
-        raise ValueError(f"{url!r}: protocol is meta or text, not {protocol!r}")
-    if via_proxy not in ("yes", "no"):
-        raise ValueError(f"{url!r}: via_proxy is yes or no, not {via_proxy!r}")
+    options = options_of(parts, url, prefix="userlock", via_proxy="no", protocol="")
+    if options["protocol"] not in ("", "meta", "text"):
+        raise ValueError(f"{url!r}: protocol is meta or text, not {options['protocol']!r}")
+    if options["via_proxy"] not in ("yes", "no"):
+        raise ValueError(f"{url!r}: via_proxy is yes or no, not {options['via_proxy']!r}")
     addresses = parts.netloc.split(",")
     if not all(addresses) or parts.path.strip("/"):
         raise ValueError(f"{url!r} must look like memcache://HOST:PORT?prefix=NAME")
-    return Named(addresses, prefix, via_proxy == "yes", protocol)
+    via_proxy = options["via_proxy"] == "yes"
+    return Named(addresses, options["prefix"], via_proxy, options["protocol"] or None)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host`, `host:port` or `[v6]:port` as a pair; `ValueError` says what is wrong.
+    """Return `host`, `host:port` or `[v6]:port` as a pair; `ValueError` if malformed.
 
     In small letters, so that all processes that name this host spread locks alike.
     """

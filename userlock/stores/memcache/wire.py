@@ -1,66 +1,42 @@
 """One connection to memcached: commands go out, whole replies come in.
 
 pymemcache makes the connection (addresses, TLS, options); from then on its
-socket is used here directly. That is what the lock's protocol needs: replies
-are counted in bytes, so that nothing that somebody stored can pass for a
-reply, several commands go in one packet, and the way is as short as it gets.
-
-A connection that anything went wrong on, `KeyboardInterrupt` and greenlet
-time-outs included, must be closed by whoever uses it: its replies would be
-out of step with its commands from then on.
+socket is used here directly: replies are counted in bytes, so that nothing that
+another client stored can pass for a reply, and several commands go in one
+packet. After any error a connection must be closed: its replies would be out of
+step with its commands from then on.
 """
 
 from __future__ import annotations
 
 import select
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from pymemcache.exceptions import MemcacheError
 
-from userlock.stores.connection_limit import Place
-
-#: What a command may fail with when the server, or the way there, is in trouble.
+#: Errors of a command when the server, or the way there, is in trouble.
 TROUBLE = (OSError, MemcacheError)
-#: How Python and the kernel say that a reply did not come in time.
+#: Python's and the kernel's errors for a reply that did not come in time.
 SLOW = (TimeoutError, BlockingIOError)
-#: Room for every reply of one line; small, so that Python has such a block at hand.
-_LINE_BYTES = 256
 _MOST_LINE_BYTES = 2048
-_CHUNK = 65536
+_CHUNK = 4096
 
 
 class Refused(Exception):
-    """The server answered, but not what the protocol says."""
+    """The server answered, but not as the protocol says."""
 
 
-class Connection:
+class Wire:
     """One connection, used by one thread at a time.
 
     Attributes:
         client: the pymemcache client that made it.
-        made: when, as a number in the sequence of its pool.
-        meta: whether the server speaks the meta protocol.
-        dialect: what speaks it; set by the pool.
-        place: what it occupies in its pool until it is closed.
-        time: what time it is at the server; set by the pool.
+        meta: whether the server speaks the meta protocol: its version tells.
     """
 
-    __slots__ = ("_buffer", "_poll", "_sock", "client", "dialect", "made", "meta", "place", "time")
-
-    dialect: Any
-    place: Place | None
-    time: Any
-
     def __init__(self, client: Any, protocol: str | None = None) -> None:
-        """Connect, and ask the server for its version: it tells which protocol it speaks.
-
-        Raises:
-            OSError, MemcacheError: it cannot be reached, or does not answer.
-        """
         self.client = client
-        self.made = sys.maxsize  # until its pool says: trusted with no version
         spoken = speaks_meta(client.version())
         self.meta = spoken if protocol is None else protocol == "meta"
         self._sock = client.sock
@@ -69,11 +45,7 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Return whether this idle connection is readable: most likely it has ended.
-
-        Seen before anything is sent, a dead connection is simply replaced,
-        and nobody need wonder whether a command on it was carried out.
-        """
+        """Return whether it is readable; as `pool.Connection.stale`."""
         if self._poll is None:
             poll = select.poll()  # unlike select.select, for any file number
             poll.register(self._sock, select.POLLIN)
@@ -83,32 +55,24 @@ class Connection:
     def close(self) -> None:
         """Close it. It cannot be used again."""
         self.client.close()
-        self.place = None
 
     # --- exchanges --------------------------------------------------------------------------
 
     def line(self, wire: bytes) -> bytes:
-        """Send a command whose reply is one line, and give the line with its end.
+        """Send a command whose reply is one line, and return the line without its end.
 
         Raises:
-            OSError: trouble on the way; the command may or may not have been carried out. A reply
-                that does not come in time is a `TimeoutError`.
-            Refused: the server says that something is wrong.
+            OSError: trouble on the way; the command may have been carried out.
+            Refused: the server answered with an error.
         """
-        sock = self._sock
-        sock.sendall(wire)
-        reply: bytes = sock.recv(_LINE_BYTES)
-        if reply[-2:] != b"\r\n":
-            self._buffer = reply
-            reply = self.read_line() + b"\r\n"
-            if self._buffer:
-                raise Refused(f"memcached answered more than was asked: {self._buffer[:80]!r}")
-        if reply[:2] != b"HD" or reply.count(b"\r\n") > 1:
-            check(reply)
+        self.send(wire)
+        reply = self.read_line()
+        check(reply)
+        self.finish()
         return reply
 
     def send(self, wire: bytes) -> None:
-        """Send commands; `read_line` and `read_bytes` give their replies."""
+        """Send commands; `read_line` and `read_data` give their replies."""
         self._sock.sendall(wire)
 
     def read_line(self) -> bytes:
@@ -121,7 +85,7 @@ class Connection:
         return line
 
     def read_data(self, size: int) -> bytes:
-        """Return a block of `size` bytes, and the line end after it."""
+        """Return a block of `size` bytes, and skip the line end after it."""
         while len(self._buffer) < size + 2:
             self._fill()
         data, rest = self._buffer[:size], self._buffer[size : size + 2]
@@ -135,11 +99,15 @@ class Connection:
         if self._buffer:
             raise Refused(f"memcached answered more than was asked: {self._buffer[:80]!r}")
 
-    def _fill(self) -> None:
-        chunk = self._sock.recv(_CHUNK)
+    def receive(self) -> bytes:
+        """Return the next bytes, however many have come."""
+        chunk: bytes = self._sock.recv(_CHUNK)
         if not chunk:
             raise ConnectionResetError("the server closed the connection")
-        self._buffer += chunk
+        return chunk
+
+    def _fill(self) -> None:
+        self._buffer += self.receive()
 
 
 def is_a_break(error: BaseException) -> bool:
@@ -151,10 +119,12 @@ def check(line: bytes) -> None:
     """Raise if this is one of memcached's error lines."""
     if line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")):
         raise Refused(f"memcached answered {line[:120].decode('latin-1').strip()!r}")
-    if line.count(b"\r\n") > 1:
-        raise Refused(f"memcached answered more than was asked: {line[:80]!r}")
-    if not line:
-        raise ConnectionResetError("the server closed the connection")
+
+
+def unexpected(line: bytes) -> Refused:
+    """Return the error for a line that is not in the protocol, or for memcached's own."""
+    check(line)
+    return Refused(f"memcached answered {line[:80]!r}")
 
 
 def speaks_meta(version: bytes) -> bool:

@@ -1,48 +1,83 @@
-"""Connections to one Redis server: redis-py's, in a stack of our own.
+"""Connections to one Redis server: redis-py's, in a pool of our own.
 
-redis-py's pools would do, but for four things: they do not tell whether a
-command was sent before something went wrong, a look-up of the server's name
-may hang in them, they cannot be asked for a fresh connection with another
-time-out, and what they do with connections that have gone stale depends on
-their version. There are never more than a bound; whoever needs one more waits.
-A forked child starts with no connections.
+redis-py's pools lack four things: they do not tell whether a command was sent
+before something went wrong, a look-up of the server's name may hang in them,
+they give no fresh connection with another time-out, and their treatment of
+stale connections depends on their version.
 """
 
 from __future__ import annotations
 
-import os
-import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from userlock.lock.store import StoreUnavailable
 from userlock.stores.address import Address
-from userlock.stores.connection_limit import Place, Places
+from userlock.stores.connection_limit import Place
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT, Pool
 
-#: For finding and connecting to the server, and for its reply, in seconds.
-CONNECT_TIMEOUT = 0.1
-REPLY_TIMEOUT = 0.3
-#: For a reply when the server has just been slow, in seconds. What a hanging server costs one
-#: request is this and `REPLY_TIMEOUT`.
-HURRY_TIMEOUT = 0.1
-
-#: Whatever a server that is in trouble, or is no Redis, makes redis-py raise.
+#: redis-py's errors for a server that is in trouble, or is no Redis.
 TROUBLE = (redis.RedisError, OSError, ValueError, IndexError)
+#: The server's own answer that it does not carry a command out.
+ErrorReply = redis.ResponseError
+
+Command = Sequence[bytes | str | int]
 
 
-class Connections:
-    """The connections of this process to one server. Thread-safe; none is shared.
+class Connection:
+    """One connection of redis-py's, which stands. Used by one thread at a time."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self.place: Place | None = None
+
+    @property
+    def stale(self) -> bool:
+        """Return whether it is readable; as `pool.Connection.stale`."""
+        try:
+            return bool(self._raw.can_read(0))
+        except TROUBLE:
+            return True
+
+    def close(self) -> None:
+        """Close it. It cannot be used again."""
+        self._raw.disconnect()
+
+    def ask(self, *command: bytes | str | int) -> Any:
+        """Return the reply to one command."""
+        self._raw.send_command(*command)
+        return self._read()
+
+    def ask_each(self, commands: Sequence[Command]) -> Iterator[Any]:
+        """Send commands in one packet; return the reply, or Redis's error, to each."""
+        self._raw.send_packed_command([b"".join(self._raw.pack_commands(commands))])
+        for _ in commands:
+            try:
+                yield self._read()
+            except ErrorReply as error:  # the reply to this one alone
+                yield error
+
+    def _read(self) -> Any:
+        return self._raw.read_response(disable_decoding=True)
+
+
+class Connections(Pool[Connection]):
+    """The connections of this process to one server.
 
     Args:
         pool: a redis-py pool. Its kind of connection and their options are used; it is kept,
             because Sentinel's connections ask it where the master is.
-        most: how many there may be. Whoever needs one more waits for as long as for a reply.
+        most: how many there may be.
 
     Attributes:
-        name: the server's, for people.
+        name: the server's, for messages.
     """
+
+    trouble = TROUBLE
 
     def __init__(self, pool: Any, *, most: int = 32) -> None:
         self._pool = pool
@@ -52,125 +87,41 @@ class Connections:
             "retry_on_timeout": False,
             "retry_on_error": [],
         }
+        super().__init__(most=most, patience=self._options.get("socket_timeout") or REPLY_TIMEOUT)
         host = self._options.get("host")
         self._address = Address(host, int(self._options.get("port", 6379))) if host else None
-        self._idle: list[Any] = []
-        self._most = most
-        self._places = Places[Any](most, self._idle)
         if self._address:
             self.name = f"{self._address.host}:{self._address.port}"
         else:  # a socket in the file system, or a service that Sentinel knows
             self.name = str(self._options.get("path") or getattr(pool, "service_name", "?"))
-        _all.add(self)
+        self._make_raw()  # not connected: for its options
 
-    def take(self, *, hurry: bool) -> Any:
-        """Return a connection for one exchange.
-
-        Args:
-            hurry: a new one, that waits for its reply less long.
-        """
-        if hurry:
-            return self._one_more(fresh=True, socket_timeout=HURRY_TIMEOUT)
-        try:
-            connection = self._idle.pop()  # atomic; the latest used is the likeliest alive
-        except IndexError:
-            return self._one_more()
-        if not _is_stale(connection):
-            return connection
-        self.close(connection)
-        self.drop_idle()
-        return self._one_more(fresh=True)
-
-    def _one_more(self, *, fresh: bool = False, **options: Any) -> Any:
-        """Return a new one or, where there may be no more, the next that is given back.
-
-        Args:
-            fresh: a new one in any case.
-            options: of the new one.
-        """
-        given = self._places.take(self._options.get("socket_timeout") or REPLY_TIMEOUT)
-        if isinstance(given, Place):
-            place = given
-        elif not fresh:
-            return given
-        else:
-            place = given.userlock_place
-            given.disconnect()
-        try:
-            connection = self._resolved(**options)
-        except BaseException:
-            # Whoever keeps the error keeps its frames, and the place with them.
-            self._places.free(place)
-            raise
-        connection.userlock_place = place
-        return connection
-
-    def give_back(self, connection: Any) -> None:
-        """Keep it for the next one."""
-        self._idle.append(connection)
-        if self._places.waiters:
-            self._places.hand_on()
-
-    def close(self, connection: Any) -> None:
-        """Close it. Somebody else may make one."""
-        connection.disconnect()
-        connection.userlock_place = None
-        self._places.hand_on()
-
-    def make(self, **options: Any) -> Any:
-        """Return a connection that has not been made yet."""
+    def _make_raw(self, **options: Any) -> Any:
         return self._pool.connection_class(**{**self._options, **options})
 
-    def _resolved(self, **options: Any) -> Any:
-        """A connection to be made, the server's name looked up without waiting for too long."""
+    def connect(self, timeout: float | None) -> Connection:
+        options: dict[str, Any] = {} if timeout is None else {"socket_timeout": timeout}
         if self._address is not None:
             # Those over TLS need the name, for the certificate, and look it up again.
-            timeout = self._options.get("socket_connect_timeout") or CONNECT_TIMEOUT
-            host, _ = self._address.resolve(timeout)
+            host = self._address.resolve(
+                self._options.get("socket_connect_timeout") or CONNECT_TIMEOUT
+            )
             if self._pool.connection_class is redis.Connection:
                 options["host"] = host
-        return self.make(**options)
+        raw = self._make_raw(**options)
+        try:
+            raw.connect()
+        except BaseException:
+            raw.disconnect()
+            raise
+        return Connection(raw)
 
-    def drop_idle(self) -> None:
-        """Close what stands idle."""
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread took the last one
-                return
-            self.close(connection)
+    def is_a_break(self, error: BaseException) -> bool:
+        return isinstance(error, redis.ConnectionError | ConnectionError)
 
-    def start_again_after_fork(self) -> None:
-        """In a forked child: let go of the parent's connections, and of its look-up's thread.
-
-        redis-py closes the child's descriptors only, which leaves the
-        parent's open.
-        """
-        # Those that were in use will not come back; nor can who waited be woken.
-        self._places = Places(self._most, self._idle)
-        self.drop_idle()
-        if self._address is not None:
-            self._address = Address(self._address.host, self._address.port)
-
-
-def _is_stale(connection: Any) -> bool:
-    """Return whether this idle connection is readable: most likely it has ended.
-
-    Seen before anything is sent, a dead connection is simply replaced, and
-    nobody need wonder whether a command on it was carried out.
-    """
-    try:
-        return bool(connection.can_read(0))
-    except TROUBLE:
-        return True
-
-
-_all: weakref.WeakSet[Connections] = weakref.WeakSet()
-
-
-def _forget_parents_connections() -> None:
-    for connections in list(_all):
-        connections.start_again_after_fork()
-
-
-os.register_at_fork(after_in_child=_forget_parents_connections)
+    def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
+        slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)
+        what = str(error) or type(error).__name__
+        if what.startswith("WRONGTYPE"):
+            what = "something other than a string stands under our key; is the prefix ours alone?"
+        return StoreUnavailable(f"redis at {self.name}: {what}", sent=sent, slow=slow)

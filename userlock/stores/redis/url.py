@@ -1,4 +1,4 @@
-"""Addresses of Redis servers, as people write them."""
+"""The parts of a Redis URL."""
 
 from __future__ import annotations
 
@@ -10,25 +10,15 @@ from userlock.stores.options import options_of
 
 
 class Named(NamedTuple):
-    """The parts of a URL.
+    """The parts of a URL."""
 
-    Attributes:
-        client_url: what redis-py needs of it.
-        prefix: begins every key.
-        shown: the URL without user and password, for people.
-    """
-
-    client_url: str
+    client_url: str  # for redis-py
     prefix: str
-    shown: str
+    shown: str  # without user and password, for messages
 
 
 def parse_url(url: str) -> Named:
-    """Parse `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`.
-
-    Raises:
-        ValueError: says what is wrong with it, as far as can be told without redis-py.
-    """
+    """Parse `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`; `ValueError` if malformed."""
     parts = urlsplit(url)
     shown = url
     if "@" in parts.netloc:

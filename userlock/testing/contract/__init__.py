@@ -22,7 +22,7 @@ manual clock) can be marked and left for later:
 
 Three are not part of the whole. `ForkContract`: see there for the reason; a store
 that keeps connections should be subjected to it as well. `BatchContract`: for a
-store that is a `BatchStore`. `RewriteContract`: for one that is a `RewritingStore`.
+store that says `batches`. `RewriteContract`: for one that can `rewrite`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parts that the store contract shares: hooks to override, and generated lock ids."""
+"""Share parts among the contract's tests: hooks to override, lock ids, concurrent threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from userlock.lock.store import LeaseStore, Stored
 
 _Result = TypeVar("_Result")
 
-#: Lock ids as they may come: any Unicode, any length.
+#: Lock ids of all kinds: any Unicode, any length.
 LOCK_IDS = {
     "plain": "learner-1",
     "not ASCII": "ü 漢字 🔒",
@@ -25,34 +25,34 @@ LOCK_IDS = {
     "a lone surrogate": "\ud800",
 }
 
-#: For how long threads are waited for, in seconds, before a test gives up on them.
+#: The longest wait for a thread, in seconds.
 PATIENCE = 30.0
 
 
 class StoreContract:
-    """The ground of the contract's parts. Subclasses of those give a `store` fixture."""
+    """Base of the contract's parts. Their subclasses provide a `store` fixture."""
 
-    #: Whether the store can tell how long a record has still to live, and so says `lapsed`.
+    #: Whether the store knows the remaining life of a record, and so reports `lapsed`.
     tells_lapsed = True
-    #: How much later than promised a record may lapse or go, in seconds.
+    #: The longest delay with which a record may lapse or disappear, in seconds.
     late_seconds = 3.0
 
     def now(self, store: LeaseStore) -> float:
-        """Return the time by the clock that `wait` waits on, in seconds. To override with it."""
+        """Return the time of the clock that `wait` waits on, in seconds. Override both."""
         return time.monotonic()
 
     def wait(self, store: LeaseStore, seconds: float) -> None:
-        """Let that much time pass. To override where time is moved by hand.
+        """Let that much time pass. Override it if time is moved by hand.
 
-        Tests call it between two looks at what they wait for, and never
-        conclude anything from its return alone.
+        Tests call it between two polls, and never conclude anything from its
+        return alone.
         """
         time.sleep(seconds)
 
     def eventually(
         self, store: LeaseStore, what: str, condition: Callable[[], bool], *, within: float
     ) -> None:
-        """Return as soon as `condition` holds; it must within that many seconds."""
+        """Return as soon as `condition` holds. Fail if it does not within that many seconds."""
         end = self.now(store) + within
         while not condition():
             assert self.now(store) < end, f"{what}: not so after {within:g} s"
@@ -60,7 +60,7 @@ class StoreContract:
 
     @pytest.fixture(params=list(LOCK_IDS.values()), ids=list(LOCK_IDS))
     def lock_id(self, request: pytest.FixtureRequest) -> str:
-        """Return a lock id as it may come."""
+        """Return each of the lock ids in turn."""
         lock_id: str = request.param
         return lock_id
 
@@ -72,22 +72,22 @@ def found(stored: Stored | None) -> Stored:
 
 
 def created(version: object | None) -> object:
-    """Return the version that `create` gave, which must have done its work."""
+    """Return the version from a `create` that must have succeeded."""
     assert version is not None, "create did nothing, although there was no record"
     return version
 
 
 class Race:
-    """Threads that do things at once, and give up together."""
+    """Runs actions in concurrent threads, which give up together."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + PATIENCE
         self._errors: list[BaseException] = []
 
     def run(self, *actions: Callable[[], _Result]) -> list[_Result]:
-        """Do all of these at once, each in a thread; their results, in order.
+        """Run all actions at once, each in a thread. Return their results, in order.
 
-        The first error in any of them is raised here.
+        Raises the first error of any of them.
         """
         barrier = threading.Barrier(len(actions))
         results: dict[int, _Result] = {}
@@ -113,6 +113,6 @@ class Race:
         return [results[number] for number in range(len(actions))]
 
     def go_on(self, otherwise: str) -> None:
-        """For loops in these threads: raises when it has lasted too long, or another failed."""
+        """End a loop in a thread: raise if it has run too long, or if another thread failed."""
         assert time.monotonic() < self._end, otherwise
         assert not self._errors, "another thread failed"

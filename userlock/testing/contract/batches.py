@@ -1,10 +1,10 @@
-"""The contract of `BatchStore`, for stores that make many changes in a few round trips."""
+"""The contract of `LeaseStore.swap_many`, for stores that say `batches`."""
 
 from __future__ import annotations
 
 import functools
 
-from userlock.lock.store import BatchStore, Stored, Swap
+from userlock.lock.store import LeaseStore, Stored, Swap
 from userlock.testing.contract.base import LOCK_IDS, Race, StoreContract, created, found
 from userlock.testing.contract.verbs import RECORDS
 
@@ -15,10 +15,10 @@ _ROUNDS = 10
 class BatchContract(StoreContract):
     """The contract of `swap_many`. Not part of the whole: few stores have it."""
 
-    def test_nothing_is_asked_for(self, store: BatchStore) -> None:
+    def test_nothing_is_asked_for(self, store: LeaseStore) -> None:
         assert store.swap_many([]) == []
 
-    def test_many_are_swapped(self, store: BatchStore) -> None:
+    def test_many_are_swapped(self, store: LeaseStore) -> None:
         swaps = [
             Swap(lock_id, created(store.create(lock_id, b"first", 60)), b"next %d" % number, 60)
             for number, lock_id in enumerate(_names())
@@ -32,7 +32,7 @@ class BatchContract(StoreContract):
             assert again is not None, "swap refused a version that swap_many gave"
             assert store.swap(swap.lock_id, version, b"not this", 60) is None
 
-    def test_each_stands_alone(self, store: BatchStore) -> None:
+    def test_each_stands_alone(self, store: LeaseStore) -> None:
         """Refused, or gone, or fine: in their order, whatever became of the others."""
         versions = {
             lock_id: created(store.create(lock_id, b"first", 60)) for lock_id in _names()[:7]
@@ -52,7 +52,7 @@ class BatchContract(StoreContract):
         assert store.read(e) is None, "swap_many created a record"
         assert _read(store, f).record == b"first"
 
-    def test_versions_of_every_verb_are_taken(self, store: BatchStore) -> None:
+    def test_versions_of_every_verb_are_taken(self, store: LeaseStore) -> None:
         a, b, c, d = _names()[:4]
         versions = {each: created(store.create(each, b"first", 60)) for each in (a, b, c, d)}
         versions[b] = _read(store, b).version
@@ -64,7 +64,7 @@ class BatchContract(StoreContract):
         for each, version in versions.items():
             assert store.remove(each, version), "remove refused a version that swap_many gave"
 
-    def test_whatever_they_are_called_and_whatever_stands_in_them(self, store: BatchStore) -> None:
+    def test_whatever_they_are_called_and_whatever_stands_in_them(self, store: LeaseStore) -> None:
         for records in (list(RECORDS.values()), [b"short again"] * len(RECORDS)):
             swaps = []
             for lock_id, record in zip(LOCK_IDS.values(), records, strict=False):
@@ -75,7 +75,7 @@ class BatchContract(StoreContract):
             for swap in swaps:
                 assert _read(store, swap.lock_id).record == swap.record
 
-    def test_each_has_its_own_time_to_live(self, store: BatchStore) -> None:
+    def test_each_has_its_own_time_to_live(self, store: LeaseStore) -> None:
         a, b = _names()[:2]
         versions = [created(store.create(each, b"first", 60)) for each in (a, b)]
         swaps = [Swap(a, versions[0], b"next", 1), Swap(b, versions[1], b"next", 60)]
@@ -83,7 +83,7 @@ class BatchContract(StoreContract):
         self.eventually(store, "a record that lapses", lambda: _is_over(store.read(a)), within=9)
         assert not _read(store, b).lapsed
 
-    def test_no_increment_is_lost_among_batches(self, store: BatchStore) -> None:
+    def test_no_increment_is_lost_among_batches(self, store: LeaseStore) -> None:
         """Counts, swapped together by some threads, and one by one by another."""
         names = _names()[:5]
         for each in names:
@@ -116,7 +116,7 @@ def _names() -> list[str]:
     return [f"learner-{number}" for number in range(_MANY)]
 
 
-def _read(store: BatchStore, lock_id: str) -> Stored:
+def _read(store: LeaseStore, lock_id: str) -> Stored:
     return found(store.read(lock_id))
 
 

@@ -1,8 +1,8 @@
-"""The contract's fourth part: processes that fork while they have connections.
+"""Test processes that fork while they have connections.
 
-It stands apart from the others because it asks something of the whole test
-process: a library under the store that has threads of its own (gRPC, say) may
-not survive a fork while a server of the tests runs on those threads too.
+These tests stand apart because they need a suitable test process: a library
+with threads of its own (such as gRPC) may not survive a fork while a server of
+the tests runs on these threads too.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _COMMANDS = 100
 
 
 class ForkContract(StoreContract):
-    """A store that was used before a fork is used on both sides of it."""
+    """Test a store that is used before a fork, and on both sides of it."""
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system knows no fork")
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
     def test_a_forked_child_has_a_store_of_its_own(self, store: LeaseStore) -> None:
-        """Nothing that it does gets in its parent's way: no reply of one goes to the other."""
+        """Parent and child do not disturb each other: no reply of one goes to the other."""
         created(store.create("ann", b"first", 60))
-        # Closed by the child when it begins: one might be done before the other gets in its way.
+        # The child closes the pipe when it begins, so that both processes work at the same time.
         beginning, begins = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # that threads do not come along
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child has no threads
             child = os.fork()
         if child == 0:
             code = 1

@@ -1,4 +1,4 @@
-"""The contract's second part: the primitives are atomic, whoever else is at it."""
+"""Test that the primitives are atomic among concurrent threads: the contract's second part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LINES = 25
 
 
 class RaceContract(StoreContract):
-    """Threads against one another, through one store."""
+    """Test concurrent threads on one store."""
 
     def test_one_of_many_creates_wins(self, store: LeaseStore) -> None:
         for number in range(_ROUNDS):
@@ -74,11 +74,11 @@ class RaceContract(StoreContract):
                 assert _line(writer, number) in stored.record.split(b"\n")
 
     def test_a_swap_loses_no_line_that_its_writer_has_not_seen(self, store: LeaseStore) -> None:
-        """Each line is in a record that a granted swap replaced, or in the last one.
+        """Each line is in a record that a granted swap replaced, or in the last record.
 
-        An append that returned before a swap's record was read has been
-        seen; one that comes between that read and the swap must make the swap
-        fail; one that comes after it adds to the new record.
+        A swap's writer has read the record first. It has seen an append that
+        returned before that read. An append between the read and the swap must
+        make the swap fail. An append after the swap adds to the new record.
         """
         created(store.create("ann", b"first", 60))
         race, writers = Race(), 4
@@ -106,7 +106,7 @@ class RaceContract(StoreContract):
         _assert_all_there(seen, writers=writers)
 
     def test_either_a_remove_or_an_append_comes_first(self, store: LeaseStore) -> None:
-        """The append makes the remove fail, or finds nothing any more: never both, nor neither."""
+        """The append makes the remove fail, or finds no record: never both, never neither."""
         for number in range(_LINES):
             lock_id = f"round {number}"
             version = created(store.create(lock_id, b"first", 60))
@@ -126,7 +126,7 @@ class RaceContract(StoreContract):
                 assert found(after).record == b"first\nline"
 
     def test_no_increment_is_lost_among_appends(self, store: LeaseStore) -> None:
-        """A count in the first line, swapped by four threads; two others append."""
+        """Four threads swap a counter in the first line, and two others append."""
         created(store.create("ann", b"0", 60))
         race, counters, writers, each = Race(), 4, 2, 15
 
@@ -152,20 +152,20 @@ class RaceContract(StoreContract):
         _assert_all_there(lines, writers=writers)
 
     def test_create_and_remove_keep_threads_apart(self, store: LeaseStore) -> None:
-        """A lock made of the register: waiters append a line, the holder removes the record."""
+        """Use the register as a lock: waiters append a line, the holder removes the record."""
         inside: list[int] = []
         race = Race()
 
         def work(worker: int) -> None:
             for _ in range(_ROUNDS):
-                told = False
+                joined = False
                 while store.create("ann", b"held by %d" % worker, 60) is None:
                     race.go_on("the lock is never free")
-                    if not told:
+                    if not joined:
                         store.append("ann", b"\n%d waits" % worker)
-                        told = True
+                        joined = True
                 inside.append(worker)
-                time.sleep(0.001)  # others shall have the time to come in, if they can
+                time.sleep(0.001)  # so that others have time to enter, if they can
                 stored = found(store.read("ann"))
                 assert stored.record.split(b"\n")[0] == b"held by %d" % worker
                 assert inside == [worker], "two at once were granted the record"
@@ -179,12 +179,12 @@ class RaceContract(StoreContract):
 
 
 def _line(writer: int, number: int) -> bytes:
-    # Long enough that half of one would be noticed.
+    # Long enough that half a line would be noticed.
     return b"writer %d line %d " % (writer, number) + b"%d" % number * 20
 
 
 def _assert_all_there(lines: list[bytes], *, writers: int) -> None:
-    """Every writer's lines, whole and in its order. Some may be there twice (sent again)."""
+    """Assert that every writer's lines are there, whole and in order, some perhaps sent twice."""
     expected = {_line(writer, number) for writer in range(writers) for number in range(_LINES)}
     assert not set(lines) - expected, "lines were mixed up or cut"
     missing = expected - set(lines)

@@ -1,4 +1,4 @@
-"""The contract of stores that can replace a record without touching its time to live.
+"""The contract of `LeaseStore.rewrite`: a record replaced for the time that it has left.
 
 Not part of the whole, because a store need not be able to. That times to live
 stay as they are is seen by `TimeContract`, wherever a store can.
@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import pytest
 
-from userlock.lock.store import LeaseStore, RewritingStore
+from userlock.lock.store import LeaseStore
 from userlock.testing.contract.base import StoreContract, created, found
 from userlock.testing.contract.verbs import CHANGES, VERSIONS
 
 
 class RewriteContract(StoreContract):
-    """The additional promises of `userlock.lock.store.RewritingStore`."""
+    """The promises of `rewrite`."""
 
-    def test_rewrite_replaces_the_record(self, store: RewritingStore, lock_id: str) -> None:
+    def test_rewrite_replaces_the_record(self, store: LeaseStore, lock_id: str) -> None:
         version = created(store.create(lock_id, b"first", 60))
         version = store.rewrite(lock_id, version, b"next, and longer")
         assert version is not None, "rewrite refused the version that create gave"
@@ -29,7 +29,7 @@ class RewriteContract(StoreContract):
         assert found(store.read(lock_id)).record == b"last"
         assert store.swap(lock_id, version, b"swapped", 60) is not None
 
-    def test_rewrite_creates_nothing(self, store: RewritingStore) -> None:
+    def test_rewrite_creates_nothing(self, store: LeaseStore) -> None:
         version = created(store.create("ann", b"first", 60))
         assert store.remove("ann", version)
         assert store.rewrite("ann", version, b"next") is None
@@ -39,7 +39,7 @@ class RewriteContract(StoreContract):
     @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
     def test_rewrite_takes_no_spent_version(
         self,
-        store: RewritingStore,
+        store: LeaseStore,
         way: Callable[[LeaseStore], object],
         change: Callable[[LeaseStore, object], object],
     ) -> None:

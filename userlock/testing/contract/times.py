@@ -7,11 +7,11 @@ that a real server costs the seconds of one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, RewritingStore, Stored
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.testing.contract.base import StoreContract, created, found
 
 
@@ -47,7 +47,7 @@ class TimeContract(StoreContract):
             self._appended_to(store),
             self._refused(store),
             self._shortened(store),
-            *self._rewritten(store),
+            self._rewritten(store),
         ]
         version = created(store.create("prolonged", b"first", 1))
         created(store.swap("prolonged", version, b"next", 60))
@@ -141,10 +141,8 @@ class TimeContract(StoreContract):
         version = created(store.swap("shortened", version, b"next", 1))
         return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
 
-    def _rewritten(self, store: LeaseStore) -> Iterator[_Watched]:
-        """Others write it anew all the time, where the store can do that."""
-        if not isinstance(store, RewritingStore):
-            return
+    def _rewritten(self, store: LeaseStore) -> _Watched:
+        """Others rewrite it all the time, where the store can do that."""
         began = self.now(store)
         version = created(store.create("rewritten", b"first", 1))
 
@@ -154,7 +152,7 @@ class TimeContract(StoreContract):
                 store.rewrite("rewritten", stored.version, b"again")
             return stored
 
-        yield _Watched("rewritten", began, 1, look, version)
+        return _Watched("rewritten", began, 1, look, version)
 
     # --- watching ---------------------------------------------------------------------------
 
@@ -168,6 +166,8 @@ class TimeContract(StoreContract):
         stored = record.look()
         answered = self.now(store) - record.began
         state = "gone" if stored is None else "lapsed" if stored.lapsed else "live"
+        left = None if stored is None else stored.seconds_left
+        assert left is None or (left <= 0) is (state == "lapsed"), f"{state}, with {left} s left"
         if not record.states or record.states[-1] != state:
             record.states.append(state)
         what = f"{record.lock_id}, of {record.ttl:g} s,"

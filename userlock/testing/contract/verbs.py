@@ -1,4 +1,4 @@
-"""The contract's first part: what each of the five primitives does."""
+"""Test each of the five primitives, in sequence: the contract's first part."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.testing.contract.base import StoreContract, created, found
 
-#: The longest record that the protocol speaks of, in bytes.
+#: The longest record that the protocol mentions, in bytes.
 BIG = 100_000
-#: Just under thirty days, from where on memcached takes a time to live for a date.
+#: Just under thirty days. memcached reads a longer time to live as a date.
 LONGEST_TTL = 30 * 86400 - 3600
 
-#: What may stand in a record.
+#: Records of all kinds.
 RECORDS = {
     "one line": b'["4f01","interactive",1763640000.123,60.0,"web-1/77","POST /answers"]',
     "lines": b'["4f01","batch"]\n+i 4f02 1763640000.150 ["web-2/12",""]\n= 4f02',
@@ -28,7 +28,7 @@ RECORDS = {
     "big, in lines": b"\n".join([b"y" * 999] * (BIG // 1000)),
 }
 
-#: Lock ids that some encoding or other might make one of.
+#: Lock ids that some encoding might confuse.
 LOOKALIKES = [
     *("a", "A", " a", "a ", "a\t", "a\n", "a\r\n", "a\x00", "\x00a"),
     *("a b", "a%20b", "a+b", "a_b", "a:b", "a/b", "a%2Fb", "lock=a", "a=", "{a}", "*", "?"),
@@ -40,7 +40,7 @@ LOOKALIKES = [
     *("x" * 9_999 + "a", "x" * 9_999 + "b", "a" + "x" * 9_999, "x" * 5_000 + "a" + "x" * 4_999),
 ]
 
-#: The ways to come by the version of a record: each leaves one there, and gives its version.
+#: The ways to obtain a version: each leaves a record, and returns its version.
 VERSIONS: dict[str, Callable[[LeaseStore], object]] = {
     "create": lambda store: store.create("ann", b"first", 60),
     "read": lambda store: (store.create("ann", b"first", 60), _read(store).version)[1],
@@ -55,7 +55,7 @@ VERSIONS: dict[str, Callable[[LeaseStore], object]] = {
     )[1],
 }
 
-#: What changes a record, and so makes its version mean nothing any more.
+#: The changes to a record, each of which spends its version.
 CHANGES: dict[str, Callable[[LeaseStore, object], object]] = {
     "swap": lambda store, version: store.swap("ann", version, b"changed", 60),
     "swap to the same record": lambda store, version: store.swap("ann", version, b"first", 60),
@@ -76,7 +76,7 @@ def _read(store: LeaseStore, lock_id: str = "ann") -> Stored:
 
 
 class VerbContract(StoreContract):
-    """The contract of `create`, `read`, `swap`, `remove` and `append`, in sequence."""
+    """Test `create`, `read`, `swap`, `remove` and `append`, in sequence."""
 
     # --- create and read --------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class VerbContract(StoreContract):
 
     @pytest.mark.parametrize("ttl", [0.001, 0.9, 1.5, 60, LONGEST_TTL])
     def test_any_time_to_live_is_one(self, store: LeaseStore, ttl: float) -> None:
-        """Not cut down to 0, which means for ever to some and nothing to others."""
+        """It is not rounded down to 0, which is forever to some servers and no time to others."""
         created(store.create("ann", b"first", ttl))
         assert _read(store).record == b"first"
 
@@ -179,7 +179,7 @@ class VerbContract(StoreContract):
         way: Callable[[LeaseStore], object],
         change: Callable[[LeaseStore, object], object],
     ) -> None:
-        """Also where the record looks the same: who read it before missed what happened since."""
+        """Also if the record looks the same: its reader has missed the changes since."""
         version = way(store)
         change(store, version)
         before = _read(store).record
@@ -273,6 +273,6 @@ class VerbContract(StoreContract):
             lambda: store.remove("ann", version),
         ]
         for use in uses:
-            with contextlib.suppress(StoreUnavailable):  # whatever else it raises goes through
+            with contextlib.suppress(StoreUnavailable):  # any other error fails the test
                 use()
         store.close()

@@ -36,19 +36,19 @@ def pickled(user: str) -> Any:
     return pickle.loads(pickle.dumps(key_of(user).get()))  # noqa: S301 (our own)
 
 
-@way_in("constructor, from to_dict", "Model.to_dict", gives=Gives.NEW, hook=Hook.PUT)
+@way_in("constructor from to_dict", "Model.to_dict", gives=Gives.NEW, hook=Hook.PUT)
 def constructed(user: str) -> Any:
     return Person(id=user, **key_of(user).get().to_dict())
 
 
-@way_in("populate, from to_dict", "Model.populate", gives=Gives.NEW, hook=Hook.PUT)
+@way_in("populate from to_dict", "Model.populate", gives=Gives.NEW, hook=Hook.PUT)
 def populated(user: str) -> Any:
     other = Person(key=key_of(user))
     other.populate(**key_of(user).get().to_dict())
     return other
 
 
-@way_in("populated itself")
+@way_in("populate of the entity itself")
 def populated_itself(user: str) -> Any:
     person = key_of(user).get()
     person.populate(name=user)

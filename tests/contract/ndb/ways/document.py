@@ -1,6 +1,6 @@
-"""The tables in docs/provenance.md, made of the lists that the tests go through.
+"""The tables in docs/provenance.md, generated from the lists that the tests go through.
 
-python -m tests.contract.ndb.ways.document      writes them into it
+python -m tests.contract.ndb.ways.document      writes them into the page
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from tests.contract.ndb.ways import writes
 from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
@@ -15,6 +16,7 @@ from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation, expecte
 from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "provenance.md"
+_Fact = TypeVar("_Fact")
 _PLACE = r"(<!-- table: {} -->\n).*?(<!-- end -->)"
 
 _BY_NAME = {
@@ -23,59 +25,79 @@ _BY_NAME = {
     "thread": next(way for way in WAYS_OUT if way.write is writes.put_from_a_thread),
 }
 
-#: Of the table of situations: a heading, how it is read, how it is written.
+#: Columns of the table of situations: a heading, how the entity is read, how it is written.
 _COLUMNS: tuple[tuple[str, Gives, WayOut], ...] = (
     ("put of the entity", Gives.WHOLE, _BY_NAME["put"]),
-    ("of a part", Gives.PARTIAL, _BY_NAME["put"]),
-    ("of a new object", Gives.NEW, _BY_NAME["put"]),
-    ("of an entity read under no lock", Gives.UNLOCKED, _BY_NAME["put"]),
+    ("put of an entity read under no lock", Gives.UNLOCKED, _BY_NAME["put"]),
+    ("put of a new object", Gives.NEW, _BY_NAME["put"]),
     ("put from another thread", Gives.WHOLE, _BY_NAME["thread"]),
     ("delete", Gives.WHOLE, _BY_NAME["delete"]),
 )
+_OF_A_PART = Gives.PARTIAL, _BY_NAME["put"]
 
 
 def tables() -> Mapping[str, str]:
-    """Each table by its name, in Markdown."""
+    """Return each table by its name, in Markdown."""
+    situations = (*BASIC, *OTHERS)
+    assert {_outcome(*_OF_A_PART, each) for each in situations} <= {"`PartialEntityPut`", "—"}
     return {
-        "ways in": _table(
-            ("the object comes from", "and is", "of a future: asked"),
-            ((way.name, way.gives.value, _asked(way)) for way in WAYS_IN),
+        "reads": _table(
+            ("result", "a future's request is sent", "read by"),
+            (
+                (*facts, "; ".join(names))
+                for facts, names in _grouped((_read_facts(way), way.name) for way in WAYS_IN)
+            ),
         ),
-        "ways out": _table(
-            ("written by", "checked against"),
-            ((way.name, _checked(way)) for way in WAYS_OUT),
+        "writes": _table(
+            ("checked against", "written by"),
+            (
+                (checked, "; ".join(names))
+                for checked, names in _grouped((_checked(way), way.name) for way in WAYS_OUT)
+            ),
         ),
         "situations": _table(
-            ("", *(heading for heading, _, _ in _COLUMNS)),
-            ((situation.name, *_outcomes(situation)) for situation in (*BASIC, *OTHERS)),
+            ("situation", *(heading for heading, _, _ in _COLUMNS)),
+            (
+                ("; ".join(names), *outcomes)
+                for outcomes, names in _grouped((_outcomes(each), each.name) for each in situations)
+            ),
         ),
     }
 
 
-def _asked(way: WayIn) -> str:
-    if not way.is_async:
-        return ""
-    return "at the call" if way.sent_at_once else "in the next turn"
+def _grouped(pairs: Iterable[tuple[_Fact, str]]) -> Iterable[tuple[_Fact, list[str]]]:
+    """Group names with equal facts, in the order of the first name of each group."""
+    groups: dict[_Fact, list[str]] = {}
+    for fact, name in pairs:
+        groups.setdefault(fact, []).append(name)
+    return groups.items()
+
+
+def _read_facts(way: WayIn) -> tuple[str, str]:
+    sent = "at the call" if way.sent_at_once else "in the next turn"
+    return way.gives.value, sent if way.is_async else ""
 
 
 def _checked(way: WayOut) -> str:
     if way.holds_nothing:
-        return "no lock: the thread has none"
-    return "the lock that is held" if way.deletes else "the lock that is held, and the read"
+        return "no lock: the thread holds none"
+    return "the lock held" if way.deletes else "the lock held and the read stamp"
 
 
-def _outcomes(situation: Situation) -> Iterable[str]:
-    for _, gives, way_out in _COLUMNS:
-        way_in = _example(gives, situation)
-        if way_in is None or not situation.applies(way_in, way_out):
-            yield "—"
-        else:
-            error = expected(way_in, way_out, situation)
-            yield "lands" if error is None else f"`{error.__name__}`"
+def _outcomes(situation: Situation) -> tuple[str, ...]:
+    return tuple(_outcome(gives, way_out, situation) for _, gives, way_out in _COLUMNS)
+
+
+def _outcome(gives: Gives, way_out: WayOut, situation: Situation) -> str:
+    way_in = _example(gives, situation)
+    if way_in is None or not situation.applies(way_in, way_out):
+        return "—"
+    error = expected(way_in, way_out, situation)
+    return "lands" if error is None else f"`{error.__name__}`"
 
 
 def _example(gives: Gives, situation: Situation) -> WayIn | None:
-    """A way in to which the situation applies."""
+    """Return a way in to which the situation applies."""
     for way in WAYS_IN:
         if way.gives is gives and situation.applies(way, _BY_NAME["put"]):
             return way
@@ -89,7 +111,7 @@ def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def filled(text: str) -> str:
-    """The document with the tables as they are now."""
+    """Return the document with the tables as they are now."""
     for name, table in tables().items():
         place = re.compile(_PLACE.format(name), re.DOTALL)
         assert place.search(text), f"no place for the table: {name}"

@@ -85,13 +85,13 @@ def household(user: str) -> list[Any]:
     ]
 
 
-@way_in("KeyProperty, get", arrange=household)
+@way_in("get of a KeyProperty", arrange=household)
 def key_property(user: str) -> Any:
     holder = Household.get_by_id(user)
     return holder.friend.get()
 
 
-@way_in("holder of structured values", model=Household, arrange=household)
+@way_in("entity with structured values", model=Household, arrange=household)
 def holder_of_structured(user: str) -> Any:
     holder = Household.get_by_id(user)
     assert holder.head.name == holder.guest.name == holder.kept.name == user
@@ -99,7 +99,7 @@ def holder_of_structured(user: str) -> Any:
 
 
 @way_in(
-    "kept in a LocalStructuredProperty",
+    "value of a LocalStructuredProperty",
     gives=Gives.NEW,
     hook=Hook.PUT,
     arrange=household,

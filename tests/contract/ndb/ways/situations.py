@@ -141,7 +141,7 @@ BASIC = (
     Situation("without the lock", without_the_lock, Held.NOTHING, Held.NOTHING),
     Situation("read before the lock", read_before_the_lock, Held.NOTHING, Held.NOW),
     Situation("written after the release", written_after_the_release, Held.EARLIER, Held.NOTHING),
-    Situation("under two tenures", under_two_tenures, Held.EARLIER, Held.NOW),
+    Situation("read under an earlier tenure", under_two_tenures, Held.EARLIER, Held.NOW),
     Situation("under the lock", under_the_lock, Held.NOW, Held.NOW),
 )
 
@@ -260,21 +260,21 @@ def _sent_later(way_in: WayIn, way_out: WayOut) -> bool:
 
 OTHERS = (
     Situation(
-        "under the lock of somebody else",
+        "under another user's lock",
         under_the_lock_of_somebody_else,
         Held.NOTHING,
         Held.NOTHING,
     ),
-    Situation("read in an inner block", read_in_an_inner_block, Held.NOW, Held.NOW),
+    Situation("read in a nested block", read_in_an_inner_block, Held.NOW, Held.NOW),
     Situation(
-        "read on both sides of the beginning",
+        "read before the lock and again under it",
         read_on_both_sides,
         Held.NOW,
         Held.NOW,
         applies=_reads,
     ),
     Situation(
-        "changed by somebody else meanwhile",
+        "changed by another request in between",
         changed_by_somebody_else,
         Held.NOW,
         Held.NOW,
@@ -282,38 +282,42 @@ OTHERS = (
         applies=_puts,
     ),
     Situation(
-        "in one transaction", in_one_transaction, Held.NOW, Held.NOW, applies=_in_transactions
+        "in a transaction under the lock",
+        in_one_transaction,
+        Held.NOW,
+        Held.NOW,
+        applies=_in_transactions,
     ),
     Situation(
-        "in one transaction, the lock inside",
+        "in a transaction, the lock inside",
         in_one_transaction_with_the_lock_inside,
         Held.NOW,
         Held.NOW,
         applies=_in_transactions,
     ),
     Situation(
-        "in one transaction, without the lock",
+        "in a transaction, without the lock",
         in_one_transaction_without_the_lock,
         Held.NOTHING,
         Held.NOTHING,
         applies=_in_transactions,
     ),
     Situation(
-        "in a transaction that is tried twice",
+        "in a transaction that is retried",
         in_a_transaction_that_is_tried_twice,
         Held.NOW,
         Held.NOW,
         applies=_in_transactions,
     ),
     Situation(
-        "asked and answered before the lock, taken under it",
+        "sent and answered before the lock, awaited under it",
         asked_and_answered_before_the_lock,
         Held.NOTHING,
         Held.NOW,
         applies=_async,
     ),
     Situation(
-        "asked and answered under an earlier tenure",
+        "sent and answered under an earlier tenure",
         asked_under_an_earlier_tenure,
         Held.EARLIER,
         Held.NOW,
@@ -327,7 +331,7 @@ OTHERS = (
         applies=_sent_at_once,
     ),
     Situation(
-        "asked before the lock, sent and answered under it",
+        "called before the lock, sent and answered under it",
         asked_before_the_lock,
         Held.NOW,
         Held.NOW,

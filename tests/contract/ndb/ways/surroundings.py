@@ -24,7 +24,9 @@ def context_cache(user: str) -> Any:
     return key_of(user).get()
 
 
-@way_in("context cache, by a query", hook=Hook.CONTEXT_CACHE, prepare=read_into_the_context_cache)
+@way_in(
+    "query from the context cache", hook=Hook.CONTEXT_CACHE, prepare=read_into_the_context_cache
+)
 def context_cache_by_a_query(user: str) -> Any:
     return Person.query(Person.name == user).get()
 
@@ -110,7 +112,7 @@ def transactional_tasklet(user: str) -> Any:
     return read()
 
 
-@way_in("outside of the transaction it is in", "ndb.non_transactional", outside=True)
+@way_in("in a non_transactional function", "ndb.non_transactional", outside=True)
 def non_transactional(user: str) -> Any:
     @ndb.non_transactional()
     def read() -> Any:
@@ -119,7 +121,7 @@ def non_transactional(user: str) -> Any:
     return ndb.transaction(read)
 
 
-@way_in("by a query in a transaction", hook=Hook.QUERY)
+@way_in("query in a transaction", hook=Hook.QUERY)
 def query_in_a_transaction(user: str) -> Any:
     return ndb.transaction(Person.query(Person.name == user).fetch, join=True)
 
@@ -147,7 +149,7 @@ def tasklet_with_several(user: str) -> Any:
     return read()
 
 
-@way_in("in a tasklet, by a query", hook=Hook.QUERY, is_async=True, sent_at_once=True)
+@way_in("query in a tasklet", hook=Hook.QUERY, is_async=True, sent_at_once=True)
 def tasklet_with_a_query(user: str) -> Any:
     @ndb.tasklet
     def read() -> Any:

@@ -23,9 +23,9 @@ class Gives(enum.Enum):
     """What comes out of ndb, as far as the rule is concerned."""
 
     WHOLE = "the entity"
-    CREATED = "the entity it has just created"
-    UNLOCKED = "the entity, as read under no lock"
-    PARTIAL = "a part of the entity"
+    CREATED = "the entity that it creates"
+    UNLOCKED = "the entity, read under no lock"
+    PARTIAL = "part of the entity"
     NEW = "a new object"
 
 

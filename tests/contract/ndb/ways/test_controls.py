@@ -210,7 +210,7 @@ class Control:
         return f"{self.off.__name__}: {self.read.__name__}, {self.write.__name__}, {self.situation}"
 
 
-_CHANGED = "changed by somebody else meanwhile"
+_CHANGED = "changed by another request in between"
 _LOST_UPDATE = "points are stored, not 1000"
 
 CONTROLS = [
@@ -232,7 +232,7 @@ CONTROLS = [
         "nothing expected, WriteNotFenced",
     ),
     Control(
-        *(tickets_off, queries.fetch, writes.put_multi, "in one transaction"),
+        *(tickets_off, queries.fetch, writes.put_multi, "in a transaction under the lock"),
         "nothing expected, WriteNotFenced",
     ),
     Control(
@@ -281,7 +281,7 @@ CONTROLS = [
     ),
     Control(
         *(context_cache_check_off, lookups.get, writes.put),
-        *("read on both sides of the beginning", "nothing expected, ReadWithoutLock"),
+        *("read before the lock and again under it", "nothing expected, ReadWithoutLock"),
     ),
     Control(
         *(global_cache_check_off, surroundings.global_cache, writes.put, "under the lock"),

@@ -19,7 +19,7 @@ def put_async(entity: Any) -> Any:
     return entity.put_async()
 
 
-@way_out("put_async, nobody waits")
+@way_out("put_async, future dropped")
 def put_async_and_forget(entity: Any) -> None:
     entity.put_async()
 

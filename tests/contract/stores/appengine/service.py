@@ -67,24 +67,24 @@ class Service(memcache_stub.MemcacheServiceStub):
         self._next_cas_id = 1
 
     def number_of(self, key: bytes) -> int:
-        """The number of what is stored."""
+        """Return the number of the stored value."""
         return int(self._the_cache[""][key].cas_id)
 
 
 def created(version: object | None) -> object:
-    """The version of a record that had to be created."""
+    """Return the version of a record that had to be created."""
     assert version is not None, "there was one already"
     return version
 
 
 def found(stored: Stored | None) -> Stored:
-    """A record that had to be there."""
+    """Return a record that had to be there."""
     assert stored is not None, "there is none"
     return stored
 
 
 def together(*actions: Callable[[], object]) -> None:
-    """Do all of these at once, each in a thread, and raise what the first of them raised."""
+    """Do all of these at once, each in a thread, and raise the first error."""
     barrier = threading.Barrier(len(actions))
     errors: list[BaseException] = []
 

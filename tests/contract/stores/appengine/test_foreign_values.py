@@ -1,4 +1,4 @@
-"""What others store under our keys."""
+"""Values of other programs under our keys."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def spring() -> str:
 
 
 class Trap:
-    """What runs code when it is unpickled."""
+    """A value that runs code when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (spring, ())
 
 
 class TestForeignValues:
-    """What others store under our keys."""
+    """Values of other programs under our keys."""
 
     @pytest.fixture(autouse=True)
     def _untouched(self) -> Iterator[None]:
@@ -50,7 +50,7 @@ class TestForeignValues:
     }
 
     @pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN.keys())
-    def test_they_are_held_by_somebody_until_they_go(
+    def test_they_are_held_until_they_go(
         self, service: Service, store: AppEngineStore, clock: ManualClock, value: object
     ) -> None:
         memcache.Client().set(KEY, value, time=3600)
@@ -84,7 +84,7 @@ class TestForeignValues:
         memcache.Client().get(KEY)
         assert SPRUNG == ["sprung"], "the control: the SDK's client does"
 
-    def test_a_lock_on_them_waits_and_names_nobody(self, service: Service) -> None:
+    def test_a_lock_on_them_waits_without_a_holders_name(self, service: Service) -> None:
         memcache.Client().set(KEY, b"mine", time=3600)
         locks = LockService.from_url("appengine://")
         holder = locks.holder("ann")

@@ -84,7 +84,7 @@ class TestOutages:
     @pytest.mark.parametrize(
         "status", [GET.TRUNCATED, GET.DEADLINE_EXCEEDED, GET.UNREACHABLE, GET.OTHER_ERROR]
     )
-    def test_a_miss_that_only_could_not_look_is_no_miss(
+    def test_a_failed_look_up_is_no_miss(
         self,
         service: Service,
         store: AppEngineStore,
@@ -108,7 +108,7 @@ class TestOutages:
     @pytest.mark.parametrize(
         "status", [SET.ERROR, SET.DEADLINE_EXCEEDED, SET.UNREACHABLE, SET.OTHER_ERROR, None]
     )
-    def test_a_change_that_failed_is_not_called_refused(
+    def test_a_failed_change_is_not_a_refusal(
         self,
         service: Service,
         store: AppEngineStore,
@@ -149,7 +149,7 @@ class TestOutages:
 
     @pytest.mark.usefixtures("_impatient")
     @every_verb
-    def test_a_service_that_hangs_is_not_waited_for(
+    def test_a_hanging_service_is_not_waited_for(
         self,
         service: Service,
         store: AppEngineStore,
@@ -197,14 +197,14 @@ class TestOutages:
         monkeypatch.setattr(appengine, "REPLY_SECONDS", 30.0)
         assert store.read("bob") is None
 
-    def test_a_service_without_numbers_is_not_swapped_in(
+    def test_no_swap_in_a_service_without_numbers(
         self, service: Service, store: AppEngineStore, version: object
     ) -> None:
         service._the_cache[""][KEY].cas_id = 0
         with pytest.raises(StoreUnavailable, match="numbers"):
             store.remove("ann", version)
 
-    def test_without_the_service_it_says_what_is_needed(
+    def test_without_the_service_the_error_names_the_set_up(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(apiproxy_stub_map, "apiproxy", apiproxy_stub_map.APIProxyStubMap())
@@ -212,8 +212,8 @@ class TestOutages:
             AppEngineStore().create("ann", b"first", 60)
         assert not caught.value.sent
 
-    def test_outside_of_a_request_it_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What the machinery of production does in a thread that serves no request."""
+    def test_outside_of_a_request_the_error_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in production, in a thread that serves no request."""
         stub = default_api_stub.DefaultApiStub()
         stubs = apiproxy_stub_map.APIProxyStubMap(stub)
         monkeypatch.setattr(apiproxy_stub_map, "apiproxy", stubs)

@@ -1,4 +1,4 @@
-"""Others who come between two calls of the service."""
+"""Other callers between two calls of the service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICY = memcache.MemcacheSetRequest
 
 
 class TestRaces:
-    """Another caller between looking and swapping."""
+    """Another caller between read and swap."""
 
     def between(self, service: Service, act: Callable[[], object]) -> None:
         """Do something just before the next swap is carried out."""
@@ -48,7 +48,7 @@ class TestRaces:
         assert store.remove("ann", version) is False
         assert found(store.read("ann")).record == b"first\nwaits"
 
-    def test_a_line_is_added_to_what_is_there_by_then(
+    def test_a_line_is_added_to_the_current_record(
         self, service: Service, store: AppEngineStore
     ) -> None:
         created(store.create("ann", b"first", 60))
@@ -58,7 +58,7 @@ class TestRaces:
     def test_a_service_that_does_not_compare_loses_it(
         self, service: Service, store: AppEngineStore
     ) -> None:
-        """The control: the numbers are what makes the tests above pass."""
+        """The control: the tests above pass because of the numbers."""
         created(store.create("ann", b"first", 60))
 
         def before(method: str, request: Any) -> None:
@@ -85,7 +85,7 @@ class TestRaces:
         assert store.create("ann", b"ours", 60) is None
         assert found(store.read("ann")).record == b"theirs"
 
-    def test_a_tombstone_that_ends_while_it_is_looked_at(
+    def test_a_tombstone_that_ends_while_it_is_read(
         self, service: Service, store: AppEngineStore, clock: ManualClock
     ) -> None:
         assert store.remove("ann", created(store.create("ann", b"old", 60)))

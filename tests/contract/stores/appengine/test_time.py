@@ -25,7 +25,7 @@ class TestTime:
     def life(
         self, store: AppEngineStore, reader: AppEngineStore, clock: ManualClock, ttl: float
     ) -> list[str]:
-        """What the reader sees, in steps of a tenth of a second from the write on."""
+        """Return the record as the reader sees it, every tenth of a second from the write on."""
         began = clock.now()
         created(store.create("ann", b"first", ttl))
         seen = []
@@ -58,7 +58,7 @@ class TestTime:
     def test_a_clock_that_is_further_off_ends_a_lease_early(
         self, service: Service, store: AppEngineStore, clock: ManualClock
     ) -> None:
-        """The control: it is the bound that the test above is about."""
+        """The control of the bound in the test above."""
         reader = AppEngineStore(clock=WallClock(clock, 2 * SKEW_SECONDS))
         assert self.life(store, reader, clock, ttl=2.0).count("live") / 10 < 2.0
 

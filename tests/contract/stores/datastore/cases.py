@@ -81,7 +81,7 @@ STEPS = [
 def fails(
     faulty: FaultyClient, step: int, fault: Fault, verb: Callable[[], object]
 ) -> StoreUnavailable:
-    """What the verb raises when that RPC, and whatever follows it, goes wrong."""
+    """Return the error of the verb when that RPC, and all after it, fail."""
     faulty.calls.clear()
     faulty.faults[:] = [None] * step + [fault] * 1000
     with pytest.raises(StoreUnavailable) as caught:

@@ -29,7 +29,7 @@ SERVER_CLOCK = ServerClock()
 
 
 class UserLockLease(ndb.Expando):
-    """For looking at rows with ndb, which wants a class for every kind it reads."""
+    """For reading rows with ndb, which wants a class for every kind."""
 
 
 @pytest.fixture(
@@ -41,7 +41,7 @@ class UserLockLease(ndb.Expando):
     ],
 )
 def concurrency_mode(request: pytest.FixtureRequest) -> str:
-    """A commit outside of transactions meets them in another way in each."""
+    """Each treats a commit beside transactions in its own way."""
     mode: str = request.param
     return mode
 
@@ -78,7 +78,7 @@ def faulty_store(faulty: FaultyClient, clock: ManualClock) -> DatastoreStore:
 
 
 def read(store: LeaseStore, lock_id: str = "ann") -> Stored:
-    """The record, which must be there."""
+    """Return the record, which must be there."""
     stored = store.read(lock_id)
     assert stored is not None
     return stored

@@ -1,4 +1,4 @@
-"""A Datastore client whose RPCs fail as they are told to, in front of a real one."""
+"""A Datastore client whose RPCs fail as planned, in front of a real one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 
-#: What may happen to one RPC: gets a function that carries it out, returns or raises.
+#: A fault of one RPC: gets a function that carries it out, returns or raises.
 Fault = Callable[[Callable[[], Any]], Any]
 
 
 class RpcError(grpc.RpcError):
-    """As gRPC raises it."""
+    """An error as gRPC raises it."""
 
     def __init__(self, code: grpc.StatusCode, details: str, *, local: bool = True) -> None:
         super().__init__(details)
@@ -31,7 +31,7 @@ class RpcError(grpc.RpcError):
 
 
 def lost(code: grpc.StatusCode, details: str = "Socket closed") -> Fault:
-    """It is carried out, and the reply is lost."""
+    """Return a fault: the RPC is carried out, and the reply is lost."""
 
     def fault(carry_out: Callable[[], Any]) -> Any:
         carry_out()
@@ -41,7 +41,7 @@ def lost(code: grpc.StatusCode, details: str = "Socket closed") -> Fault:
 
 
 def refused(code: grpc.StatusCode, details: str = "", *, local: bool = False) -> Fault:
-    """It is not carried out."""
+    """Return a fault: the RPC is not carried out."""
 
     def fault(carry_out: Callable[[], Any]) -> Any:
         raise RpcError(code, details, local=local)
@@ -50,13 +50,13 @@ def refused(code: grpc.StatusCode, details: str = "", *, local: bool = False) ->
 
 
 def not_sent() -> Fault:
-    """There is no connection."""
+    """Return a fault: there is no connection."""
     details = "failed to connect to all addresses; last error: Connection refused"
     return refused(grpc.StatusCode.UNAVAILABLE, details, local=True)
 
 
 def of_the_parent() -> tuple[Fault, Fault]:
-    """It is for a connection made before the fork: both that grpcio 1.85 was seen to say."""
+    """Return both errors of grpcio 1.85 for a connection made before the fork."""
     written = "Stream removed (sendmsg: Wrong file descriptor generation)"
     return (
         refused(grpc.StatusCode.UNAVAILABLE, written, local=True),
@@ -65,7 +65,7 @@ def of_the_parent() -> tuple[Fault, Fault]:
 
 
 def preceded_by(action: Callable[[], object]) -> Fault:
-    """It is carried out after something else has happened."""
+    """Return a fault: something else happens before the RPC is carried out."""
 
     def fault(carry_out: Callable[[], Any]) -> Any:
         action()
@@ -75,7 +75,7 @@ def preceded_by(action: Callable[[], object]) -> Fault:
 
 
 class FaultyClient:
-    """An `ndb.Client` as the store sees it. `faults` says what happens to the next RPCs.
+    """An `ndb.Client` as the store sees it, with faults for the next RPCs.
 
     Attributes:
         faults: for the next RPCs, in order; None for one that goes well.
@@ -103,7 +103,7 @@ class FaultyClient:
         return self._call("commit", request, timeout, metadata)
 
     def late_fault(self) -> Fault:
-        """It times out, and is carried out only when `deliver` is called."""
+        """Return a fault: the RPC times out, and `deliver` carries it out."""
 
         def fault(carry_out: Callable[[], Any]) -> Any:
             self.late.append(carry_out)
@@ -112,7 +112,7 @@ class FaultyClient:
         return fault
 
     def deliver(self) -> None:
-        """What was put off arrives at the server."""
+        """Carry out the RPCs that are late."""
         while self.late:
             self.late.pop(0)()
 

@@ -39,10 +39,10 @@ class TestBesideNdb:
         assert committed == []
         assert read(store).record == b"first\nline"
 
-    def test_its_row_is_no_part_of_what_a_transaction_reads(
+    def test_its_row_is_not_among_a_transactions_reads(
         self, client: ndb.Client, store: DatastoreStore
     ) -> None:
-        """So that a lock taken, contended and released aborts nobody."""
+        """So a lock taken, contended and released aborts no transaction."""
         attempts = 0
 
         def work() -> None:

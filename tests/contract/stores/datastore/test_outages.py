@@ -1,4 +1,4 @@
-"""Servers that are not there, die, or say nothing; and processes that fork."""
+"""Servers that are missing, die, or say nothing; and processes that fork."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def verbs(store: DatastoreStore, version: object = 7) -> list[Any]:
     ]
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server(monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_at(f"127.0.0.1:{ports.any_free()}", monkeypatch)
     for verb in verbs(store):
         began = time.monotonic()
@@ -67,7 +67,7 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     store.close()
 
 
-def test_a_server_that_says_nothing(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_at(silent, monkeypatch)
     for verb in verbs(store):
         began = time.monotonic()
@@ -140,7 +140,7 @@ class TestClients:
             store.read("ann")
         assert (caught.value.sent, caught.value.slow) == (False, False)
 
-    def test_not_both(self, client: ndb.Client) -> None:
+    def test_a_client_and_a_factory_are_refused(self, client: ndb.Client) -> None:
         with pytest.raises(TypeError, match="not both"):
             DatastoreStore(client, client_factory=ndb.Client)
 
@@ -217,7 +217,7 @@ class TestFork:
         return done.returncode
 
     @pytest.mark.parametrize("whose", ["given", "made"])
-    def test_it_goes_on_in_parent_and_child(
+    def test_the_store_works_in_parent_and_child(
         self, client: ndb.Client, server: emulator.Emulator, whose: str
     ) -> None:
         assert self.run(server, whose) == 0

@@ -1,4 +1,4 @@
-"""Whatever others have written into a lock's row: its record, or other properties than ours."""
+"""Garbage in a lock's row: in its record, or in its other properties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.contract.stores.test_poisoned_servers import is_free, meet, on_a_serv
 from tests.poison import values
 from userlock.errors import LockError
 from userlock.stores.datastore import DatastoreStore
-from userlock.stores.datastore.rows import EXPIRE_AT, LEASED_AT, MARK, RECORD, TTL
+from userlock.stores.datastore.rows import EXPIRE_AT, LEASED_AT, RECORD, TTL, WRITE_ID
 
 # ndb takes them without a time zone.
 EARLIEST = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC).replace(tzinfo=None)
@@ -32,7 +32,7 @@ _properties = st.one_of(
     st.lists(st.integers(0, 5), max_size=2),
 )
 rows = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys((RECORD, TTL, LEASED_AT, EXPIRE_AT, MARK, "other"), _properties)
+    {}, optional=dict.fromkeys((RECORD, TTL, LEASED_AT, EXPIRE_AT, WRITE_ID, "other"), _properties)
 )
 
 

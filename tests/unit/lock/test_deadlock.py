@@ -1,0 +1,253 @@
+"""Deadlock cycles: the member that detects and ends one, and situations that only resemble one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+import userlock
+from tests.simulation.rivals import Rival, Step, chain, run
+from tests.simulation.world import World
+from userlock import DeadlockDetected, LockService, LockTimeout
+from userlock.events import Deadlock, Event
+from userlock.lock.record import BlockedOn
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+#: From the beginning of the last wait to the error: the grace period, with an exact scheduler.
+AT_ONCE = 0.011
+#: One poll interval of an interactive request, and the grace period.
+ONE_LOOK = 0.037
+
+
+@pytest.fixture
+def undetected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable the protection under test."""
+    monkeypatch.setattr("userlock.lock.scope._Holding", lambda *args: ())
+
+
+class TestCycles:
+    @pytest.mark.parametrize("names", ["ab", "abc", "abcd", "ba", "cab"])
+    def test_the_youngest_gets_the_error_at_once_and_the_others_their_locks(
+        self, world: World, names: str
+    ) -> None:
+        rivals = chain(world, names)
+        run(world, *rivals)
+        *others, youngest = rivals
+        assert isinstance(youngest.error, DeadlockDetected)
+        assert youngest.failed_at - youngest.waits_from <= AT_ONCE
+        assert [rival.error for rival in others] == [None] * len(others)
+        assert all(rival.served for rival in others)
+
+    def test_without_the_detection_the_wait_has_to_time_out(
+        self, world: World, undetected: None
+    ) -> None:
+        rivals = chain(world, "abc", wait_timeout=5.0)
+        run(world, *rivals)
+        assert isinstance(rivals[0].error, LockTimeout), "the first to wait is the first to end"
+        assert rivals[0].failed_at - rivals[0].waits_from == pytest.approx(5)
+
+    def test_the_error_names_the_cycle(self, world: World) -> None:
+        events: list[Event] = []
+        rivals = chain(world, "abc")
+        rivals[-1].process.listeners.add(events.append)
+        run(world, *rivals)
+        error = rivals[-1].error
+        assert isinstance(error, DeadlockDetected)
+        assert error.lock_id == "a"
+        assert [lock_id for lock_id, _ in error.cycle] == ["a", "b", "c"]
+        assert [holder.split(" ")[0] for _, holder in error.cycle] == [
+            "host/a",
+            "host/b",
+            "host/c",
+        ]
+        assert "'b' is held by host/b" in str(error)
+        assert "global_locks" in str(error)
+        (deadlock,) = [event for event in events if isinstance(event, Deadlock)]
+        assert deadlock.lock_id == "a"
+        assert "'c' is held by host/c" in deadlock.cycle
+
+    def test_other_waiters_do_not_matter(self, world: World) -> None:
+        """Some wait for the same locks, but hold nothing; the youngest is behind them."""
+        rivals = chain(world, "ab")
+        bystanders = [
+            Rival(world, f"host/{lock_id}{number}", [Step(lock_id, after=0.05)])
+            for lock_id in "ab"
+            for number in range(4)
+        ]
+        run(world, *rivals, *bystanders)
+        assert isinstance(rivals[1].error, DeadlockDetected)
+        assert rivals[1].failed_at - rivals[1].waits_from <= AT_ONCE
+        assert all(rival.served for rival in [rivals[0], *bystanders])
+
+    def test_other_held_locks_do_not_matter(self, world: World) -> None:
+        one = Rival(world, "host/1", [Step("p"), Step("a"), Step("q"), Step("b", after=0.1)])
+        two = Rival(world, "host/2", [Step("b"), Step("r"), Step("a", after=0.2)])
+        run(world, one, two)
+        assert one.served
+        assert isinstance(two.error, DeadlockDetected)
+        assert [lock_id for lock_id, _ in two.error.cycle] == ["a", "b"]
+
+    def test_two_cycles_at_once(self, world: World) -> None:
+        rivals = [*chain(world, "ab"), *chain(world, "cd")]
+        run(world, *rivals)
+        assert [type(rival.error) for rival in rivals] == [
+            type(None),
+            DeadlockDetected,
+            type(None),
+            DeadlockDetected,
+        ]
+
+    def test_a_retry_with_held_locks_is_the_youngest_again(self, world: World) -> None:
+        rivals = chain(world, "ab")
+        stubborn = rivals[1]
+        times = []
+
+        def again(error: userlock.LockError) -> None:
+            times.append(world.clock.now())
+            if len(times) < 3:
+                stubborn._take([Step("a", after=0.5)])
+
+        stubborn.refused = again  # type: ignore[method-assign]
+        run(world, *rivals)
+        assert len(times) == 3
+        assert rivals[0].served
+
+    def test_batch_can_be_the_youngest_too(self, world: World) -> None:
+        rivals = chain(world, "abc", priority="batch")
+        run(world, *rivals)
+        assert isinstance(rivals[-1].error, DeadlockDetected)
+        assert rivals[-1].failed_at - rivals[-1].waits_from <= AT_ONCE
+
+
+class TestWhoIsTheYoungest:
+    def test_simultaneous_waits_are_ordered_by_their_tokens(self, world: World) -> None:
+        rivals = [
+            Rival(world, "host/a", [Step("a"), Step("b", after=0.1)]),
+            Rival(world, "host/b", [Step("b"), Step("c", after=0.1)]),
+            Rival(world, "host/c", [Step("c"), Step("a", after=0.1)]),
+        ]
+        run(world, *rivals)
+        failed = [rival for rival in rivals if rival.error is not None]
+        assert [type(rival.error) for rival in failed] == [DeadlockDetected]
+        assert len({rival.waits_since for rival in rivals}) == 1
+        # All have tokens of one real process: numbered in the order of creation.
+        assert failed[0].name == "host/c"
+        assert failed[0].failed_at - failed[0].waits_from <= ONE_LOOK
+
+    @pytest.mark.parametrize("ahead", [3600.0, 0.15, -0.15, -3600.0])
+    def test_clocks_that_differ(self, world: World, ahead: float) -> None:
+        """The youngest by its own clock: not always the last one, but exactly one."""
+        a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wall_ahead=ahead)
+        b = Rival(world, "host/b", [Step("b"), Step("a", after=0.2)])
+        run(world, a, b)
+        youngest, other = (a, b) if ahead > 0.1 else (b, a)
+        assert isinstance(youngest.error, DeadlockDetected)
+        assert other.served
+        assert youngest.failed_at - b.waits_from <= ONE_LOOK
+
+    def test_the_middle_one_by_its_clock(self, world: World) -> None:
+        rivals = [
+            Rival(world, "host/a", [Step("a"), Step("b", after=0.1)]),
+            Rival(world, "host/b", [Step("b"), Step("c", after=0.2)], wall_ahead=60),
+            Rival(world, "host/c", [Step("c"), Step("a", after=0.3)], wall_ahead=-60),
+        ]
+        run(world, *rivals)
+        assert [type(rival.error) for rival in rivals] == [
+            type(None),
+            DeadlockDetected,
+            type(None),
+        ]
+        assert rivals[1].failed_at - rivals[2].waits_from <= ONE_LOOK
+
+
+@pytest.mark.usefixtures("configured")
+class TestOneThread:
+    def test_what_an_outer_scope_holds(self, clock: ManualClock, store: MemoryStore) -> None:
+        with userlock.global_lock("a"), userlock.scope():
+            asked = store.asked.copy()
+            with pytest.raises(DeadlockDetected) as caught, userlock.global_lock("a"):
+                pass
+        assert clock.sleeps == []
+        assert [lock_id for lock_id, _ in caught.value.cycle] == ["a"]
+        asked.subtract(store.asked)
+        assert asked["append"] >= -3, "stands in line, leaves it; and the release"
+
+    def test_what_a_scope_around_that_one_holds(self, clock: ManualClock) -> None:
+        with (
+            userlock.global_lock("a"),
+            userlock.scope(),
+            userlock.global_lock("b"),
+            userlock.scope(),
+            pytest.raises(DeadlockDetected),
+            userlock.global_lock("a"),
+        ):
+            pass
+        assert clock.sleeps == []
+
+    def test_what_another_task_of_the_thread_holds(self, clock: ManualClock) -> None:
+        """It cannot continue and release the lock while this one blocks the thread."""
+        errors: list[BaseException] = []
+
+        async def work() -> None:
+            try:
+                with userlock.global_lock("a", wait_timeout=5):
+                    await asyncio.sleep(0)
+            except DeadlockDetected as error:
+                errors.append(error)
+
+        async def both() -> None:
+            with userlock.scope():
+                await asyncio.gather(work(), work())
+
+        asyncio.run(both())
+        assert len(errors) == 1
+        assert clock.sleeps == []
+
+    def test_not_what_another_thread_holds_in_the_same_scope(self) -> None:
+        """It continues by itself, and releases the lock."""
+        real = LockService(MemoryStore())
+        holds, may_end = threading.Event(), threading.Event()
+        errors: list[BaseException] = []
+
+        def hold() -> None:
+            with userlock.global_lock("a"):
+                holds.set()
+                may_end.wait(10)
+
+        def wait() -> None:
+            try:
+                with userlock.global_lock("b"), userlock.global_lock("a"):
+                    pass
+            except BaseException as error:
+                errors.append(error)
+
+        with userlock.scope(real):
+            first = threading.Thread(target=contextvars.copy_context().run, args=(hold,))
+            first.start()
+            assert holds.wait(10)
+            second = threading.Thread(target=contextvars.copy_context().run, args=(wait,))
+            second.start()
+            while _note(real, "b") is None:  # it has checked for a cycle
+                assert second.is_alive()
+            may_end.set()
+            first.join()
+            second.join()
+        assert errors == []
+
+    def test_a_wait_of_zero_is_a_try(self, clock: ManualClock) -> None:
+        with (
+            userlock.global_lock("a"),
+            userlock.scope(),
+            pytest.raises(LockTimeout),
+            userlock.global_lock("a", wait_timeout=0),
+        ):
+            pass
+
+
+def _note(service: LockService, lock_id: str) -> BlockedOn | None:
+    record = service.look(lock_id)
+    return None if record is None else record.blocked_on

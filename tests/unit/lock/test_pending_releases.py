@@ -1,0 +1,381 @@
+"""Releases that failed during an outage are sent later."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from tests.unit.lock.pulse import live
+from userlock import LockService
+from userlock.events import Listeners
+from userlock.lock.lease import Lease
+from userlock.lock.protocol import LeaseProtocol
+from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
+from userlock.lock.store_client import PendingReleases
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
+
+
+class TwoServers(LeaseStore):
+    """Locks whose name begins with "x" are on the second one."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.servers = MemoryStore(clock=clock), MemoryStore(clock=clock)
+
+    def shard_of(self, lock_id: str) -> int:
+        return int(lock_id.startswith("x"))
+
+    def _of(self, lock_id: str) -> MemoryStore:
+        return self.servers[self.shard_of(lock_id)]
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        return self._of(lock_id).create(lock_id, record, ttl_seconds)
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        return self._of(lock_id).read(lock_id, hurry=hurry)
+
+    def swap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        return self._of(lock_id).swap(lock_id, version, record, ttl_seconds)
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        return self._of(lock_id).remove(lock_id, version)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        return self._of(lock_id).append(lock_id, line)
+
+    def close(self) -> None: ...
+
+
+def on(two: TwoServers, clock: ManualClock) -> LockService:
+    return LockService(two, clock=clock, random=Random(1), listeners=Listeners())
+
+
+def left_behind(leases: LeaseProtocol, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
+    lease = leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds))
+    assert lease is not None
+    return lease
+
+
+@pytest.fixture
+def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
+    return LeaseProtocol(store, clock)
+
+
+@pytest.fixture
+def pending(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
+    return PendingReleases(leases.release, clock)
+
+
+class TestOneServer:
+    def test_pending_releases_are_sent(
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+    ) -> None:
+        pending.add(left_behind(leases, "ann"))
+        assert len(pending) == 1
+        pending.send()
+        assert store.read("ann") is None
+        assert len(pending) == 0
+
+    def test_a_new_holder_is_left_alone(
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+    ) -> None:
+        pending.add(left_behind(leases, "ann"))
+        store.evict("ann")
+        theirs = left_behind(leases, "ann")
+        pending.send()
+        record = leases.look("ann")
+        assert record is not None
+        assert (record.holder.token, record.free) == (theirs.token, False)
+
+    def test_no_request_pays_for_all_of_them(
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+    ) -> None:
+        for number in range(10):
+            pending.add(left_behind(leases, f"learner-{number}"))
+        seen = []
+        while len(pending):
+            pending.send()
+            seen.append(len(pending))
+        assert seen == [6, 2, 0]
+
+    def test_a_store_that_does_not_answer_is_asked_once_each_time(
+        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+    ) -> None:
+        for number in range(3):
+            pending.add(left_behind(leases, f"learner-{number}"))
+        store.go_down()
+        asked = store.asked["remove"]
+        with pytest.raises(StoreUnavailable):
+            pending.send()
+        assert store.asked["remove"] == asked + 1
+        assert len(pending) == 3
+        store.come_back()
+        pending.send()
+        assert len(pending) == 0
+
+    def test_expired_leases_are_forgotten(
+        self,
+        pending: PendingReleases,
+        leases: LeaseProtocol,
+        store: MemoryStore,
+        clock: ManualClock,
+    ) -> None:
+        pending.add(left_behind(leases, "ann", ttl_seconds=5))
+        clock.advance(5)
+        asked = store.asked.total()
+        pending.send()
+        assert len(pending) == 0
+        assert store.asked.total() == asked
+
+    def test_a_late_command_is_checked_once_a_second_for_ten(
+        self,
+        pending: PendingReleases,
+        leases: LeaseProtocol,
+        store: MemoryStore,
+        clock: ManualClock,
+    ) -> None:
+        lease = left_behind(leases, "ann")._replace(unsettled=True, version=None)
+        store.evict("ann")
+        pending.add(lease)
+        looks = 0
+        for _ in range(200):
+            before = store.asked["append"]
+            pending.send()
+            looks += store.asked["append"] - before
+            clock.advance(0.1)
+        assert 9 <= looks <= 11
+        assert len(pending) == 0
+
+    def test_a_late_lease_is_released_when_it_arrives(
+        self,
+        pending: PendingReleases,
+        leases: LeaseProtocol,
+        store: MemoryStore,
+        clock: ManualClock,
+    ) -> None:
+        claim = make_claim("ann")
+        lease = Lease("ann", claim.token, clock.now() + 60, 60, degraded=True, unsettled=True)
+        pending.add(lease)
+        clock.advance(5)
+        pending.send()
+        granted_late = leases.take(claim)
+        assert granted_late is not None
+        clock.advance(1.1)
+        pending.send()
+        assert store.read("ann") is None
+
+    def test_a_failed_release_is_not_retried_at_once(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        """A hanging store would cost the request its timeout twice."""
+        lease = service.acquire("ann")
+        store.go_down("timed out", slow=True)
+        service.release(lease)
+        assert store.asked["remove"] == 1
+
+    def test_there_are_bounds(self, pending: PendingReleases, leases: LeaseProtocol) -> None:
+        lease = left_behind(leases, "ann")
+        for _ in range(5000):
+            pending.add(lease)
+        assert len(pending) <= 1000
+
+
+@pytest.fixture
+def two(clock: ManualClock) -> TwoServers:
+    return TwoServers(clock)
+
+
+class TestSeveralServers:
+    @pytest.fixture
+    def service(self, two: TwoServers, clock: ManualClock) -> LockService:
+        return on(two, clock)
+
+    def test_a_hanging_server_does_not_affect_the_others(
+        self, service: LockService, two: TwoServers, clock: ManualClock
+    ) -> None:
+        leases = [service.acquire(f"x{number}") for number in range(20)]
+        hanging = two.servers[1]
+        hanging.go_down("timed out", slow=True)
+        for lease in leases:
+            service.release(lease)
+        asked = hanging.asked.total()
+        for _ in range(50):
+            clock.advance(1)
+            service.release(service.acquire("ann"))
+        assert hanging.asked.total() == asked
+
+    def test_its_pending_releases_are_sent_when_it_answers(
+        self, service: LockService, two: TwoServers, clock: ManualClock
+    ) -> None:
+        lease = service.acquire("x1")
+        two.servers[1].go_down()
+        service.release(lease)
+        two.servers[1].come_back()
+        clock.advance(1)
+        service.release(service.acquire("ann"))
+        assert two.servers[1].read("x1") is not None
+        service.release(service.acquire("x2"))
+        assert two.servers[1].read("x1") is None
+
+
+class TestIdle:
+    """A process without further requests sends its pending releases nevertheless."""
+
+    def leave_pending(self, service: LockService, store: MemoryStore, count: int = 1) -> None:
+        """Leave pending releases of some locks, since the store hangs."""
+        leases = [service.acquire(f"learner-{number}") for number in range(count)]
+        store.go_down("timed out", slow=True)
+        for lease in leases:
+            service.release(lease)
+
+    def hang(self, store: MemoryStore, clock: ManualClock) -> None:
+        """Make each command cost its timeout from now on."""
+        for _ in range(100):
+            store.before("remove", lambda: clock.advance(0.3))
+            store.before("create", lambda: clock.advance(0.3))
+
+    def test_when_the_store_answers_again(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.leave_pending(service, store)
+        live(service, clock, 5)
+        store.come_back()
+        assert store.read("learner-0") is not None
+        live(service, clock, 1)
+        assert store.read("learner-0") is None
+        live(service, clock, 1)
+        assert len(service.renewals) == 0
+
+    def test_without_the_renewal_thread_it_is_not(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """The negative control: all clients are locked out for the rest of the lease."""
+        self.leave_pending(service, store)
+        store.come_back()
+        clock.advance(50)
+        assert store.read("learner-0") is not None
+
+    def test_late_commands_too(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        store.delay("create")
+        store.lose_command("read", slow=True)
+        service.release(service.acquire("ann"))
+        live(service, clock, 5)
+        store.arrive()
+        assert store.read("ann") is not None
+        live(service, clock, 1.1)
+        assert store.read("ann") is None
+
+    def test_while_the_store_hangs_it_is_asked_as_often_as_the_breaker_has_it(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.hang(store, clock)
+        self.leave_pending(service, store, 10)
+        asked = store.asked["remove"]
+        live(service, clock, 13)
+        assert 9 <= store.asked["remove"] - asked <= 11
+
+    def test_it_is_not_asked_after_a_request_has_just_failed(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.hang(store, clock)
+        self.leave_pending(service, store)
+        clock.advance(1)
+        asked = store.asked["create"], store.asked["remove"]
+        assert service.acquire("bob").degraded
+        service.renewals.run_due()
+        assert (store.asked["create"], store.asked["remove"]) == (asked[0] + 1, asked[1])
+
+    def test_the_next_caller_finds_the_breaker_closed(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        store.before("remove", lambda: clock.advance(0.3))
+        self.leave_pending(service, store)
+        store.come_back()
+        assert service.acquire("ann", lock_timeout=1).degraded, "the control"
+        live(service, clock, 1.1)
+        assert service.client.breaker_of("ann").closed
+
+    def test_a_thousand_are_sent_at_once(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """Renewals that are due meanwhile come in between."""
+        self.leave_pending(service, store, 1000)
+        store.come_back()
+        live(service, clock, 1)
+        assert store.read("learner-0") is None
+        assert len(service.client.pending) == 0
+
+    def test_new_pending_releases_do_not_delay_others(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        lease = service.acquire("ann")
+        for _ in range(6):
+            service.client.release_later(lease)
+            live(service, clock, 0.2)
+        assert store.read("ann") is None
+
+    def test_expired_leases_are_not_sent(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        self.leave_pending(service, store)
+        clock.advance(60)
+        asked = store.asked.total()
+        live(service, clock, 5)
+        assert store.asked.total() == asked
+        assert len(service.renewals) == 0
+
+    def test_a_server_that_hangs_keeps_the_others_from_nothing(
+        self, two: TwoServers, clock: ManualClock
+    ) -> None:
+        service = on(two, clock)
+        leases = [service.acquire(lock_id) for lock_id in ("x1", "ann")]
+        for server in two.servers:
+            server.go_down("timed out", slow=True)
+        for lease in leases:
+            service.release(lease)
+        two.servers[0].come_back()
+        live(service, clock, 1)
+        assert two.servers[0].read("ann") is None
+        two.servers[1].come_back()
+        live(service, clock, 1)
+        assert two.servers[1].read("x1") is None
+
+    def test_a_store_for_requests_only_is_left_alone(
+        self, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        store.requests_only = True
+        service = LockService(store, clock=clock, listeners=Listeners())
+        self.leave_pending(service, store)
+        store.come_back()
+        live(service, clock, 5)
+        assert store.read("learner-0") is not None
+        service.release(service.acquire("ann"))
+        assert store.read("learner-0") is None
+
+    def test_a_forked_child_leaves_it_to_its_parent(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """The child handles its own pending releases."""
+        self.leave_pending(service, store)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                pending = service.client.pending
+                inherited = len(pending)
+                service.release(service.acquire("child"))
+                own = len(pending)
+                store.come_back()
+                live(service, clock, 11)
+                code = 0 if (inherited, own, len(pending)) == (0, 1, 0) else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert len(service.client.pending) == 1

@@ -1,0 +1,195 @@
+"""Each verb of leases with a fault at each of its commands, and with up to three of them.
+
+In each case no other client's lease ends, no waiter is lost from the queue, reports about our own
+lease are true, and unknown outcomes are reported as unknown, so that they can be repaired.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.lock.scenarios import (
+    SCENARIOS,
+    Outcome,
+    Scenario,
+    State,
+    World,
+    release_forgotten,
+    release_too_late,
+    take_free,
+    without_the_store,
+)
+from tests.unit.lock.shaky import Mishap, Plan, ShakyStore
+from userlock.lock.lease import Granted, Lease, Released
+from userlock.lock.protocol import LeaseProtocol
+from userlock.lock.store import StoreUnavailable
+
+#: The maximal number of faults in one call.
+MOST_MISHAPS = 3
+
+
+@dataclasses.dataclass
+class Run:
+    """A scenario, run with faults."""
+
+    world: World
+    outcome: Outcome | StoreUnavailable
+    steps: int
+    before: State
+    after: State
+
+    @classmethod
+    def of(cls, scenario: Scenario, plan: Plan) -> Run:
+        world = World()
+        act = scenario(world)
+        before = world.state()
+        world.store.shake(plan)
+        outcome: Outcome | StoreUnavailable
+        try:
+            outcome = act()
+        except StoreUnavailable as trouble:
+            outcome = trouble
+        steps = len(world.store.log)
+        world.store.shake({})
+        return cls(world, outcome, steps, before, world.state())
+
+    def lease(self) -> Lease | None:
+        """Return the granted lease, if any."""
+        return (
+            self.outcome.lease
+            if isinstance(self.outcome, Granted)
+            else (self.outcome if isinstance(self.outcome, Lease) else None)
+        )
+
+
+def all_runs(scenario: Scenario) -> Iterator[tuple[Plan, Run]]:
+    """Yield the run without a fault, with one at each command, and with one more after that."""
+    plans: list[dict[int, Mishap]] = [{}]
+    for plan in plans:
+        run = Run.of(scenario, plan)
+        if len(plan) < MOST_MISHAPS:
+            following = range(max(plan, default=0) + 1, run.steps + 1)
+            plans.extend({**plan, step: mishap} for step in following for mishap in Mishap)
+        yield plan, run
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+class TestWhateverHappens:
+    def test_others_keep_what_they_have(self, scenario: Scenario) -> None:
+        """Now, after late commands arrive, and after we have repaired what we left behind."""
+        for plan, run in all_runs(scenario):
+            world = run.world
+            expected = run.before.of(world.others)
+            assert world.state().of(world.others) == expected, plan
+            world.store.arrive()
+            assert world.state().of(world.others) == expected, plan
+            world.leases.release(run.lease() or without_the_store(world))
+            assert world.state().of(world.others) == expected, plan
+
+    def test_what_is_said_of_our_lease_is_so(self, scenario: Scenario) -> None:
+        for plan, run in all_runs(scenario):
+            mine = run.world.mine.token
+            if run.lease() is not None:
+                assert run.after.holder == mine, plan
+            elif not isinstance(run.outcome, StoreUnavailable):
+                assert run.after.holder != mine, plan
+
+    def test_an_unsent_command_has_no_effect(self, scenario: Scenario) -> None:
+        """`sent=False` means that there is nothing to repair.
+
+        A release is an exception: it is retried unless it is known to have ended.
+        """
+        for plan, run in all_runs(scenario):
+            if not isinstance(run.outcome, StoreUnavailable) or run.outcome.sent:
+                continue
+            if scenario.__name__.startswith("release"):
+                continue
+            assert run.after == run.before, plan
+            run.world.store.arrive()
+            assert run.world.state() == run.before, plan
+
+    def test_what_may_have_been_left_behind_can_be_taken_back(self, scenario: Scenario) -> None:
+        for plan, run in all_runs(scenario):
+            world, mine = run.world, run.world.mine.token
+            if not isinstance(run.outcome, StoreUnavailable):
+                continue
+            world.store.arrive()
+            world.leases.release(without_the_store(world))
+            assert mine not in (world.state().holder, *world.state().waiters), plan
+
+    def test_a_grant_can_be_released_for_good(self, scenario: Scenario) -> None:
+        """Whenever late commands arrive; a lease that must be checked again says so."""
+        for plan, run in all_runs(scenario):
+            lease, world = run.lease(), run.world
+            if lease is None:
+                continue
+            assert world.leases.release(lease) == Released(), plan
+            assert world.state().holder != world.mine.token, plan
+            world.store.arrive()
+            if lease.unsettled:
+                world.leases.release(lease)
+            assert world.state().holder != world.mine.token, plan
+
+
+class TestTheTestsThemselves:
+    """The negative controls: without a protection, they fail."""
+
+    def test_accidents_happen(self) -> None:
+        for scenario in SCENARIOS:
+            befell = {mishap for plan, _ in all_runs(scenario) for mishap in plan.values()}
+            assert befell == set(Mishap), scenario.__name__
+
+    def test_a_grant_that_is_not_looked_for_is_left_behind(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(LeaseProtocol, "_take_after", lambda *_: None)
+        with pytest.raises(AssertionError):
+            TestWhateverHappens().test_what_is_said_of_our_lease_is_so(take_free)
+
+    def test_a_late_command_that_is_forgotten_blocks_the_lock(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settled = LeaseProtocol._lease
+
+        def never_unsettled(*args: object, **options: object) -> Lease:
+            return settled(*args, **{**options, "unsettled": False})  # type: ignore[arg-type]
+
+        monkeypatch.setattr(LeaseProtocol, "_lease", staticmethod(never_unsettled))
+        with pytest.raises(AssertionError):
+            TestWhateverHappens().test_a_grant_can_be_released_for_good(take_free)
+
+    @pytest.mark.parametrize("scenario", [release_too_late, release_forgotten])
+    def test_a_store_that_does_not_compare_versions_ends_anothers_lease(
+        self, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        remove = ShakyStore.remove
+
+        def remove_anything(store: ShakyStore, lock_id: str, version: object) -> bool:
+            stored = store._entries.get(lock_id)
+            return remove(store, lock_id, None if stored is None else stored.version)
+
+        monkeypatch.setattr(ShakyStore, "remove", remove_anything)
+        with pytest.raises(AssertionError):
+            TestWhateverHappens().test_others_keep_what_they_have(scenario)
+
+
+def test_a_late_create_on_a_held_lock_blocks_nobody_later() -> None:
+    """Sent, with a lost reply; the lock turned out held; its holder leaves; the create arrives."""
+    world = World()
+    late: list[Lease] = []
+    world.leases.release_later = late.append
+    holder = world.take(world.other())
+    world.store.shake({1: Mishap.DELAYED})
+    outcome = world.leases.take(world.mine)
+    world.store.shake({})
+    assert outcome is None, "so the caller stands in line, or gives up"
+    world.leases.release(holder)
+    world.store.arrive()
+    assert world.state().holder == world.mine.token, "the control: here it is"
+    [lease] = late
+    assert lease.unsettled, "so it is looked for until it can have arrived"
+    world.leases.release(lease)
+    assert world.state().holder != world.mine.token

@@ -1,0 +1,329 @@
+"""The renewal thread: the tasks that it calls, their times, and its robustness."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tests.waiting import wait_until
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.renewal import RenewalThread
+from userlock.testing import ManualClock
+
+
+class Recording:
+    """A task that records its calls."""
+
+    def __init__(self, *pauses: float | None) -> None:
+        self._pauses = list(pauses)
+        self.calls: list[float] = []
+
+    def run(self, now: float) -> float | None:
+        self.calls.append(now)
+        pause = self._pauses.pop(0) if self._pauses else None
+        return None if pause is None else now + pause
+
+
+class Failing(Recording):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
+    def run(self, now: float) -> float | None:
+        super().run(now)
+        raise self._error
+
+
+@pytest.fixture
+def renewals(clock: ManualClock) -> RenewalThread:
+    return RenewalThread(clock, threaded=False)
+
+
+class TestWhen:
+    def test_a_task_is_called_when_it_is_due_and_not_before(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+        task = Recording(3.0, 0.5)
+        renewals.schedule(task, start + 2)
+        while (due := renewals.run_due()) is not None:
+            clock.advance(due - clock.now())
+        assert task.calls == [start + 2, start + 5, start + 5.5]
+        assert len(renewals) == 0
+
+    def test_without_tasks_there_is_nothing_to_do(self, renewals: RenewalThread) -> None:
+        assert renewals.run_due() is None
+
+    def test_each_task_has_its_own_time(self, renewals: RenewalThread, clock: ManualClock) -> None:
+        start = clock.now()
+        tasks = [Recording() for _ in range(5)]
+        for number in (3, 1, 4, 0, 2):
+            renewals.schedule(tasks[number], start + number)
+        clock.advance(2)
+        assert renewals.run_due() == start + 3
+        assert [len(task.calls) for task in tasks] == [1, 1, 1, 0, 0]
+
+    @pytest.mark.parametrize("seconds", [1.0, 5.0])
+    def test_a_rescheduled_task_has_only_its_new_time(
+        self, renewals: RenewalThread, clock: ManualClock, seconds: float
+    ) -> None:
+        """Sooner or later than before."""
+        start = clock.now()
+        task = Recording()
+        renewals.schedule(task, start + 3)
+        renewals.schedule(task, start + seconds)
+        for _ in range(20):
+            clock.advance(0.5)
+            renewals.run_due()
+        assert task.calls == [start + seconds]
+
+    def test_a_task_may_schedule_itself_during_its_call(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+
+        class Eager(Recording):
+            def run(self, now: float) -> float | None:
+                super().run(now)
+                if len(self.calls) == 1:
+                    renewals.schedule(self, now + 1)
+                    return now + 100
+                return None
+
+        task = Eager()
+        renewals.schedule(task, start)
+        renewals.run_due()
+        clock.advance(200)
+        renewals.run_due()
+        assert len(task.calls) == 2
+        assert len(renewals) == 0
+
+
+class Batched(Recording):
+    """A task that records the other tasks of its batch."""
+
+    def __init__(self, batch_key: object, *pauses: float | None) -> None:
+        super().__init__(*pauses)
+        self.batch_key = batch_key
+        self.parties: list[int] = []
+
+    def run_with(self, others: Sequence[Batched], now: float) -> list[float | None]:
+        self.parties.append(1 + len(others))
+        return [each.run(now) for each in (self, *others)]
+
+
+class TestBatches:
+    def test_those_that_are_due_are_called_together(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+        tasks = [Batched("us", number / 10) for number in range(5)]
+        for number, task in enumerate(tasks):
+            renewals.schedule(task, start + number)
+        clock.advance(3)
+        assert renewals.run_due() == start + 3.1
+        assert [task.parties for task in tasks] == [[4], [], [], [], []]
+        assert [len(task.calls) for task in tasks] == [2, 1, 1, 1, 0], (
+            "the first wants to be called at once"
+        )
+        clock.advance(0.1)
+        renewals.run_due()
+        assert [len(task.calls) for task in tasks] == [2, 2, 1, 1, 0]
+
+    def test_tasks_with_other_keys_are_called_separately(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        alone, us, them = Recording(), [Batched("us") for _ in range(3)], Batched("them")
+        for task in (us[0], us[1], alone, us[2], them):
+            renewals.schedule(task, clock.now())
+        renewals.run_due()
+        assert [task.parties for task in us] == [[2], [], []]
+        assert all(len(task.calls) == 1 for task in (alone, them, *us))
+
+    def test_a_batch_has_a_maximal_size(self, renewals: RenewalThread, clock: ManualClock) -> None:
+        tasks = [Batched("us") for _ in range(250)]
+        for task in tasks:
+            renewals.schedule(task, clock.now())
+        renewals.run_due()
+        assert [party for task in tasks for party in task.parties] == [100, 100, 50]
+
+    def test_a_task_rescheduled_meanwhile_has_its_new_time(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+
+        class Eager(Batched):
+            def run_with(self, others: Sequence[Batched], now: float) -> list[float | None]:
+                renewals.schedule(others[0], now + 1)
+                return [now + 5 for _ in (self, *others)]
+
+        tasks = [Eager("us"), Batched("us")]
+        for task in tasks:
+            renewals.schedule(task, start)
+        assert renewals.run_due() == start + 1
+
+    def test_when_it_fails_all_are_called_again(
+        self, renewals: RenewalThread, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Bad(Batched):
+            def run_with(self, others: Sequence[Batched], now: float) -> list[float | None]:
+                raise ValueError("what is this")
+
+        tasks = [Bad("us"), Bad("us")]
+        for task in tasks:
+            renewals.schedule(task, clock.now())
+        assert renewals.run_due() == clock.now() + 1
+        assert "what is this" in caplog.text
+        assert len(renewals) == 2
+
+    def test_an_unreferenced_task_of_a_batch_is_forgotten(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        tasks = [Batched("us", 1.0) for _ in range(3)]
+        for task in tasks:
+            renewals.schedule(task, clock.now())
+        renewals.run_due()
+        del tasks, task
+        gc.collect()
+        assert len(renewals) == 0
+
+
+class TestForgetting:
+    def test_an_unreferenced_task_is_forgotten(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        task = Recording()
+        calls = task.calls
+        renewals.schedule(task, clock.now() + 1)
+        assert len(renewals) == 1
+        del task
+        gc.collect()
+        assert len(renewals) == 0
+        clock.advance(2)
+        assert renewals.run_due() is None
+        assert calls == []
+
+    def test_entries_of_forgotten_tasks_do_not_pile_up(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        """Short locks with long leases: each leaves an entry for a much later time."""
+        kept = [Recording() for _ in range(10)]
+        for task in kept:
+            renewals.schedule(task, clock.now() + 1)
+        for _ in range(10_000):
+            renewals.schedule(Recording(), clock.now() + 3600)
+        assert len(renewals._due) < 200
+        clock.advance(2)
+        renewals.run_due()
+        assert all(len(task.calls) == 1 for task in kept)
+
+    def test_entries_of_rescheduled_tasks_do_not_pile_up(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        task = Recording()
+        for number in range(10_000):
+            renewals.schedule(task, clock.now() + 10_000 - number)
+        assert len(renewals._due) < 200
+
+
+class TestErrors:
+    def test_an_error_is_logged_and_the_task_called_again(
+        self, renewals: RenewalThread, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bad, good = Failing(ValueError("what is this")), Recording()
+        renewals.schedule(bad, clock.now())
+        renewals.schedule(good, clock.now())
+        renewals.run_due()
+        assert len(good.calls) == 1
+        assert "what is this" in caplog.text
+        clock.advance(1.1)
+        renewals.run_due()
+        assert len(bad.calls) == 2
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+    def test_without_a_thread_the_caller_gets_the_exit(
+        self, renewals: RenewalThread, clock: ManualClock, error: type[BaseException]
+    ) -> None:
+        task = Failing(error())
+        renewals.schedule(task, clock.now())
+        with pytest.raises(error):
+            renewals.run_due()
+
+
+class TestThread:
+    @pytest.fixture
+    def real(self) -> RenewalThread:
+        """Provide renewals with a thread of their own, in real time."""
+        return RenewalThread(SYSTEM_CLOCK, threaded=True)
+
+    def test_it_begins_with_the_first_task_and_there_is_one(self, real: RenewalThread) -> None:
+        before = set(threading.enumerate())
+        tasks = [Recording() for _ in range(100)]
+        for task in tasks:
+            real.schedule(task, SYSTEM_CLOCK.now())
+        wait_until(lambda: all(task.calls for task in tasks))
+        assert real._thread is not None
+        assert set(threading.enumerate()) - before == {real._thread}
+        assert (real._thread.name, real._thread.daemon) == ("userlock-renewal", True)
+
+    def test_a_task_that_is_due_sooner_than_the_others_is_called_in_time(
+        self, real: RenewalThread
+    ) -> None:
+        late, soon = Recording(), Recording()
+        real.schedule(late, SYSTEM_CLOCK.now() + 1000)
+        real.schedule(soon, SYSTEM_CLOCK.now() + 0.05)
+        wait_until(lambda: bool(soon.calls))
+        assert late.calls == []
+
+    @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+    def test_no_exception_of_a_task_ends_the_thread(
+        self, real: RenewalThread, error: type[BaseException]
+    ) -> None:
+        bad, good = Failing(error()), Recording(0.01, 0.01)
+        real.schedule(bad, SYSTEM_CLOCK.now())
+        wait_until(lambda: bool(bad.calls))
+        thread = real._thread
+        real.schedule(good, SYSTEM_CLOCK.now())
+        wait_until(lambda: len(good.calls) == 3)
+        assert real._thread is thread
+
+    def test_a_process_that_cannot_start_threads_works_without(
+        self, real: RenewalThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Its locks are held until their leases end; the next lock tries again."""
+        first, second = Recording(), Recording()
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            real.schedule(first, SYSTEM_CLOCK.now())
+        assert "leases are not renewed" in caplog.text
+        real.schedule(second, SYSTEM_CLOCK.now())
+        wait_until(lambda: bool(first.calls and second.calls))
+
+    def test_a_forked_child_has_none_of_its_parents_tasks(self, real: RenewalThread) -> None:
+        """Also if the fork happens while the parent's thread works."""
+        task = Recording(*[0.001] * 100_000)
+        real.schedule(task, SYSTEM_CLOCK.now())
+        wait_until(lambda: len(task.calls) > 3)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                inherited = len(task.calls), len(real)
+                own = Recording()
+                real.schedule(own, SYSTEM_CLOCK.now())
+                wait_until(lambda: bool(own.calls))
+                code = 0 if (len(task.calls), 0) == inherited else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        calls = len(task.calls)
+        wait_until(lambda: len(task.calls) > calls)

@@ -1,0 +1,43 @@
+"""Administration of App Engine's memcache. The service does not list its keys."""
+
+from __future__ import annotations
+
+import time
+
+from userlock.admin.diagnostics import Listing
+from userlock.admin.findings import Finding, Findings, milliseconds
+from userlock.admin.selftest import new_lock_id, try_out
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.appengine import REPLY_SECONDS, AppEngineStore
+
+#: Leases are of a minute as a rule; an item dropped at such an age may be a live lock.
+_LEASE_SECONDS = 120
+
+
+def list_locks(store: AppEngineStore, limit: int) -> Listing:
+    """Return nothing, with the reason."""
+    return Listing([], "App Engine's memcache does not list its keys")
+
+
+def examine(store: AppEngineStore) -> list[Finding]:
+    """Return the findings about the service."""
+    found = Findings("App Engine memcache")
+    began = time.monotonic()
+    try:
+        store.read(new_lock_id())
+        took = time.monotonic() - began
+        age = store.oldest_item_age()
+    except StoreUnavailable as trouble:
+        advice = "It answers only within a request of an App Engine app: call this there."
+        found.unreachable(trouble.reason, advice)
+        return found
+    found.reachable(f"the first call took {milliseconds(took)}")
+    if age is not None:
+        says = f"the oldest item was last asked for {age:,} s ago"
+        advice = (
+            "Either the cache is new, or it drops items that nobody asks for within a lease. If it "
+            "stays so, dedicated memcache gives it room of your own."
+        )
+        found.check("evictions", age >= _LEASE_SECONDS, says, advice, oldest_item_age=age)
+    try_out(found, store, patience=REPLY_SECONDS)
+    return found

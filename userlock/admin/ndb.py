@@ -1,0 +1,181 @@
+"""Examination of the Datastore behind ndb: does it refuse stale writes, also through ndb?
+
+`userlock.ndb.capabilities` asks Datastore. The self-test here writes an entity
+as an application writes it, through the installed ndb and userlock's hooks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import ndb
+
+from userlock.admin.datastore import ADVICE, add_emulator
+from userlock.admin.findings import Finding, Findings
+from userlock.datastore_rpc import Endpoint
+from userlock.errors import StaleWriteError, WriteNotFenced
+from userlock.events import StaleWrite
+from userlock.ndb.capabilities import (
+    BASE_VERSION,
+    INSERTS,
+    REACHABLE,
+    VERSIONS,
+    installed_release,
+    probe,
+)
+from userlock.ndb.policies import WritePolicy
+
+#: Another one than `capabilities.KIND`, which is written without a model.
+KIND = "UserlockSelfTest"
+
+_ONCE = {"retries": 0, "timeout": 5.0}
+
+#: Subject of the self-test's finding.
+THROUGH_NDB = "ndb"
+
+#: For each capability: advice where it is missing, and its name among facts.
+_CAPABILITIES = {
+    REACHABLE: (ADVICE, "up"),
+    VERSIONS: (
+        "Puts of entities that were read from this server are refused (WriteNotFenced). This is "
+        "not Google's Datastore, which reports them.",
+        "reported",
+    ),
+    INSERTS: ("Two requests that create the same entity would overwrite each other.", "exclusive"),
+    BASE_VERSION: (
+        "Where the host is not Google's, writes that build on a version are refused "
+        "(WriteNotFenced). Google's Datastore honours it, and so does userlock-emulator.",
+        "base_version",
+    ),
+}
+
+
+def examine(project: str | None = None, database: str | None = None) -> list[Finding]:
+    """Return the findings about a Datastore; by default that which the environment names."""
+    try:
+        client = ndb.Client(project=project, database=database)
+    except (OSError, GoogleAuthError) as error:
+        found = Findings(f"datastore {project or '(no project)'}/{database or '(default)'}")
+        found.wrong(REACHABLE, f"there is no client for it: {error}", ADVICE, up=False)
+        return found
+    return examine_client(client)
+
+
+def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
+    """Return the findings about the Datastore that an `ndb.Client` is connected to.
+
+    `write`: also through ndb, not within a context of the client; see `through_ndb`.
+    """
+    found = Findings(Endpoint(client).name)
+    capabilities = probe(client)
+    for each in capabilities:
+        advice, fact = _CAPABILITIES[each.name]
+        if each.works:
+            found.ok(each.name, each.says, **{fact: True})
+        else:
+            found.wrong(each.name, each.says, advice, **{fact: False})
+        if write and each.name == BASE_VERSION:
+            through_ndb(found, client)
+    answered = capabilities[-1].name != REACHABLE  # to the end
+    if answered and not getattr(client, "secure", True):
+        add_emulator(found, str(client.host))
+    return found
+
+
+def through_ndb(found: Findings, client: Any) -> None:
+    """Add whether stale puts and deletes are refused on their way through ndb.
+
+    Writes one entity of the kind `UserlockSelfTest` and removes it, by a dozen RPCs of at most 5 s.
+    Not within an ndb context, and not where fencing is switched off. Raises nothing.
+    """
+    version = installed_release()
+    release = f"google-cloud-ndb {version}"
+    try:
+        name = secrets.token_hex(16)
+        with _unlogged():
+            wrong = "it did not come to an end"
+            try:
+                with client.context():
+                    wrong = _fault(name)
+            finally:
+                # The result, or an error, counts more than an entity left over.
+                quietly = contextlib.suppress(Exception) if wrong else contextlib.nullcontext()
+                with quietly, client.context():  # a new one, which has read nothing outdated
+                    ndb.Key(KIND, name).delete(**_ONCE)
+    except Exception as error:  # of Datastore's, or of an ndb that does not fit at all
+        wrong = f"trying it ended with {type(error).__name__}: {error}"
+    if wrong:
+        advice = (
+            "If it stays so, writes are not protected with this release: install an older "
+            "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
+        )
+        found.wrong(THROUGH_NDB, f"{release}: {wrong}", advice, fenced=False, ndb=version)
+        return
+    says = f"{release}: a put and a delete of an outdated object were refused"
+    found.ok(THROUGH_NDB, says, fenced=True, ndb=version)
+
+
+def _fault(name: str) -> str:
+    """Return which write was carried out or refused by mistake; "" if none was."""
+    try:
+        # Not before it is needed: it hooks into ndb, which fails where ndb lacks something.
+        from userlock.ndb.model import Model
+    except ImportError as error:
+        return str(error)
+
+    class Probe(Model):
+        """Protected by nothing but fencing."""
+
+        _write_policy = WritePolicy.unsafe("nobody else knows its name")
+
+        number = ndb.IntegerProperty(indexed=False)
+
+        @classmethod
+        def _get_kind(cls) -> str:
+            return KIND
+
+    key = ndb.Key(Probe, name)
+    try:
+        Probe(key=key, number=0).put(use_cache=False, **_ONCE)
+        for what in ("put", "delete"):
+            outdated, current = key.get(**_ONCE), key.get(use_cache=False, **_ONCE)
+            if outdated is None or current is None:
+                return "an entity that had been put was not found"
+            current.number += 1
+            current.put(use_cache=False, **_ONCE)
+            if not _refused(outdated.put if what == "put" else key.delete):
+                return f"a {what} of an outdated object was carried out"
+    except WriteNotFenced as error:
+        return f"a put did not pass the gate: {error}"
+    except StaleWriteError:
+        return "a put of an entity that had just been read was refused"
+    return ""
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """Log no warning of the refusals here, which are meant."""
+    log = logging.getLogger("userlock")
+
+    def of_something_else(record: logging.LogRecord) -> bool:
+        event = getattr(record, "userlock", None)
+        return not (isinstance(event, StaleWrite) and event.error.key.kind() == KIND)
+
+    log.addFilter(of_something_else)
+    try:
+        yield
+    finally:
+        log.removeFilter(of_something_else)
+
+
+def _refused(write: Callable[..., object]) -> bool:
+    try:
+        write(**_ONCE)
+    except StaleWriteError:
+        return True
+    return False

@@ -1,0 +1,238 @@
+"""Administration of a Redis. Listing goes through all keys of the database."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping
+
+from userlock.admin.diagnostics import Listed, Listing
+from userlock.admin.findings import Fact, Finding, Findings, milliseconds
+from userlock.admin.selftest import try_out
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.pool import REPLY_TIMEOUT
+from userlock.stores.redis import RedisStore
+from userlock.stores.redis.connections import Connection, ErrorReply
+from userlock.stores.redis.store import stored
+from userlock.words import counted
+
+#: How long looking through the keys of a database may take, in seconds.
+LIST_SECONDS = 2.0
+_SCAN_COUNT = 1000
+_BATCH = 100
+_POLL_SECONDS = 0.002
+_MOST_LIFE = 1.0
+_ASKED_LIFE_MS = 100
+
+
+# --- listing ------------------------------------------------------------------------------------
+
+
+def list_locks(store: RedisStore, limit: int) -> Listing:
+    """Return the locks, found by SCAN. Keys of other types than string are left out."""
+    begin = store.key("")
+
+    def exchange(connection: Connection) -> Listing:
+        keys, note = _scan(connection, begin, limit)
+        locks: list[Listed] = []
+        for first in range(0, len(keys), _BATCH):
+            batch = keys[first : first + _BATCH]
+            values = connection.ask("MGET", *batch)
+            lives = connection.ask_each([("PTTL", key) for key in batch])
+            for key, value, left in zip(batch, values, lives, strict=True):
+                record = stored(None if value is None else [value, left])
+                if record is not None:
+                    locks.append(Listed(_lock_id(key[len(begin) :]), False, record))
+        return Listing(locks, note)
+
+    return store.connections.ask(exchange, apart=True)
+
+
+def _scan(connection: Connection, begin: bytes, limit: int) -> tuple[list[bytes], str]:
+    """Return keys that begin so, and why some may be missing."""
+    pattern = re.sub(rb"([\\*?\[\]^])", rb"\\\1", begin) + b"*"
+    found: dict[bytes, None] = {}
+    ends = time.monotonic() + LIST_SECONDS
+    cursor = b"0"
+    while True:
+        cursor, keys = connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+        found |= dict.fromkeys(keys)
+        if cursor == b"0" or len(found) >= limit:
+            return list(found)[:limit], ""
+        if time.monotonic() > ends:
+            note = f"the database has so many keys that {LIST_SECONDS:g} s were not enough for all"
+            return list(found), note
+
+
+def _lock_id(name: bytes) -> str:
+    try:
+        return name.decode("utf-8", "surrogatepass")  # as the store encodes them
+    except UnicodeDecodeError:  # not one of ours
+        return name.decode("utf-8", "surrogateescape")
+
+
+# --- examination --------------------------------------------------------------------------------
+
+
+def examine(store: RedisStore) -> list[Finding]:
+    """Return the findings about the server."""
+    found = Findings(f"redis at {store.connections.name}")
+    began = time.monotonic()
+
+    def exchange(connection: Connection) -> None:
+        connected, info = time.monotonic() - began, _info(connection)
+        life = _life(connection, f"{store.prefix}:doctor-{secrets.token_hex(8)}")
+        judge(found, info, _info(connection), connected, life)
+
+    try:
+        store.connections.ask(exchange, apart=True)
+    except StoreUnavailable as trouble:
+        found.clear()
+        advice = (
+            "Is it running, are the address and the password right, and may this machine connect "
+            "to it? Until it answers, locks are degraded."
+        )
+        found.unreachable(trouble.reason.partition(": ")[2], advice)
+        return found
+    try_out(found, store, patience=REPLY_TIMEOUT)
+    return found
+
+
+def _info(connection: Connection) -> dict[str, str]:
+    lines = bytes(connection.ask("INFO")).decode("utf-8", "replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def _life(connection: Connection, key: str) -> float | None:
+    """Measure the time to live of a key that is set for 0.1 s; None if it is not reported."""
+    stored_at = time.monotonic()
+    try:
+        connection.ask("SET", key, "x", "PX", _ASKED_LIFE_MS)
+        while time.monotonic() - stored_at < _MOST_LIFE:
+            if connection.ask("GET", key) is None:
+                return time.monotonic() - stored_at
+            time.sleep(_POLL_SECONDS)
+    except ErrorReply:  # a replica; no rights; no memory: other findings say so
+        pass
+    return None
+
+
+def judge(
+    found: Findings,
+    info: Mapping[str, str],
+    later: Mapping[str, str],
+    connected: float,
+    life: float | None,
+) -> None:
+    """Add the findings that follow from the facts: INFO twice, with a moment in between; how long
+    connecting took; and how long a key lived that was asked to live for 0.1 s."""
+    found.reachable(f"connecting took {milliseconds(connected)}")
+    version = info.get("redis_version", "")
+    found.ok("version", version or "it does not say", version=version)
+    _role(found, info)
+    _memory(found, info)
+    _evictions(found, info, later)
+    _persistence(found, info)
+    replicas = _number(info, "connected_slaves")
+    if replicas:
+        says = f"{replicas} replicas, which are written to later: a fail-over loses the last locks"
+        advice = "That is how Redis is made. The fencing refuses the loser's write."
+        found.warning("replication", says, advice, replicas=replicas)
+    _connections(found, info)
+    if life is not None:
+        says = f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}"
+        advice = "A crashed holder's lock is freed late."
+        found.check("clock", life < 0.5, says, advice, life_seconds=round(life, 3))
+
+
+def _number(info: Mapping[str, str], name: str) -> int:
+    try:
+        return int(info.get(name, "0"))
+    except ValueError:
+        return 0
+
+
+def _role(found: Findings, info: Mapping[str, str]) -> None:
+    mode, role = info.get("redis_mode", "standalone"), info.get("role", "master")
+    if mode == "sentinel":
+        says = "this is a Sentinel, which keeps no data"
+        advice = "Name the Redis that it watches, or hand the store a client made with Sentinel."
+    elif role == "slave":
+        says = "this is a replica: it takes no locks, and shows them late"
+        advice = "Name the primary in the URL."
+    elif mode == "cluster":
+        says = "this is one node of a cluster: locks of the other nodes are refused here (MOVED)"
+        advice = "Use a Redis that is no cluster; locks need little memory."
+    else:
+        found.ok("role", "primary, on its own or with replicas", mode=mode, role=role)
+        return
+    found.wrong("role", says, advice, mode=mode, role=role)
+
+
+def _memory(found: Findings, info: Mapping[str, str]) -> None:
+    policy, limit = info.get("maxmemory_policy", ""), _number(info, "maxmemory")
+    used = _number(info, "used_memory")
+    facts: dict[str, Fact] = {"maxmemory_policy": policy, "maxmemory": limit, "used_memory": used}
+    share = f"{used / 1e6:,.1f} MB in use" + (f" of {limit / 1e6:,.0f} MB" if limit else "")
+    fine = False
+    if not policy:
+        says, advice = "it does not say whether it evicts keys", ""
+    elif policy == "noeviction":
+        fine = not limit or used <= 0.85 * limit
+        says = f"noeviction: live locks stay; {share}"
+        advice = "When it is full, locks are refused. Give it more memory."
+    elif not limit:
+        fine, says, advice = True, f"{policy}, but no limit is set: {share}", ""
+    else:
+        soonest = policy == "volatile-ttl"
+        first = ", those that end soonest first: that is locks" if soonest else ""
+        says = f"{policy}: when it is full, it evicts live locks too{first}; {share}"
+        advice = (
+            "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
+            "noeviction, or give locks a Redis of their own."
+        )
+    found.check("maxmemory", fine, says, advice, **facts)
+
+
+def _evictions(found: Findings, info: Mapping[str, str], later: Mapping[str, str]) -> None:
+    count = _number(info, "evicted_keys")
+    now = max(_number(later, "evicted_keys") - count, 0)
+    facts: dict[str, Fact] = {"evicted_keys": count, "evicted_while_looking": now}
+    says = f"{counted(count, 'key')} evicted since it was started"
+    if now:
+        says += f", {now:,} more while this ran"
+        advice = "Live locks may be among them. Give it more memory, or locks a Redis of their own."
+        found.wrong("evictions", says, advice, **facts)
+    elif count:
+        found.warning("evictions", says, "Locks may have been among them.", **facts)
+    else:
+        found.ok("evictions", "none", **facts)
+
+
+def _persistence(found: Findings, info: Mapping[str, str]) -> None:
+    if _number(info, "loading"):
+        found.wrong("persistence", "it is loading its data, and refuses locks", "Wait.")
+    elif _number(info, "aof_enabled"):
+        says = "append-only file: a restart loses about the last second (appendfsync everysec)"
+        found.ok("persistence", says, aof=True)
+    else:
+        says = (
+            "no append-only file: a restart forgets locks; two may then hold one until the first "
+            "notices, and the fencing refuses the loser's write"
+        )
+        found.ok("persistence", says, aof=False)
+
+
+def _connections(found: Findings, info: Mapping[str, str]) -> None:
+    now, most = _number(info, "connected_clients"), _number(info, "maxclients")
+    if not now:
+        return
+    refused = _number(info, "rejected_connections")
+    facts: dict[str, Fact] = {"connections": now, "most_connections": most, "refused": refused}
+    says = f"{now:,}" + (f" of at most {most:,}" if most else "")
+    if refused:
+        says += f"; {refused:,} were refused"
+    advice = "A process that gets no connection goes on without locks. Raise maxclients."
+    fine = not refused and (not most or now <= 0.8 * most)
+    found.check("connections", fine, says, advice, **facts)

@@ -1,0 +1,151 @@
+"""Snapshots of the locks in a store, also as documents for programs."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, NamedTuple
+
+from userlock.admin.diagnostics import kind_of
+from userlock.errors import LockServiceUnavailable
+from userlock.lock.lease import Holder
+from userlock.lock.record import Record, Waiter
+from userlock.lock.service import LockService
+from userlock.lock.store import StoreUnavailable
+
+_MOST_LOCKS = 10_000
+
+FOREIGN = "something that userlock did not write"
+
+
+class LockState(NamedTuple):
+    """A lock, and its record if it has one."""
+
+    name: str  # as `Listed.name`
+    record: Record | None
+    hashed: bool = False
+
+    @property
+    def held(self) -> bool:
+        return self.record is not None and not self.record.free
+
+    @property
+    def contended(self) -> bool:
+        return self.record is not None and not self.record.empty
+
+    def longest_wait(self, wall: float) -> float:
+        """Return the longest wait so far, in seconds; -1 if there are no waiters."""
+        if self.record is None:
+            return -1.0
+        return max((wall - each.since for each in self.record.waiters()), default=-1.0)
+
+
+class Snapshot(NamedTuple):
+    """The locks of a store at one moment, in seconds since 1970."""
+
+    wall: float
+    locks: list[LockState]
+    #: Which locks are missing, and why; empty if none are.
+    note: str
+
+    @property
+    def held(self) -> int:
+        return sum(each.held for each in self.locks)
+
+    def select(self, *, everything: bool) -> list[LockState]:
+        """Return the locks to show, the longest wait first: contended ones, or all."""
+        chosen = [each for each in self.locks if everything or each.contended]
+        return sorted(chosen, key=lambda each: (-each.longest_wait(self.wall), each.name))
+
+
+def take(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
+    """Take a snapshot of the named locks; of all if none are named, which costs the store work.
+
+    Raises:
+        StoreUnavailable: the store did not answer.
+    """
+    if lock_ids:
+        named = [LockState(each, _read(service, each)) for each in dict.fromkeys(lock_ids)]
+        return Snapshot(wall, named, "")
+    kind = kind_of(service.store)
+    if kind is None:
+        return Snapshot(wall, [], "this kind of store does not list its locks")
+    listed, note = kind.list_locks(service.store, _MOST_LOCKS)
+    if len(listed) >= _MOST_LOCKS:
+        note = note or f"there are more than {_MOST_LOCKS:,} locks; these are some of them"
+    locks = [LockState(each.name, Record(each.stored), each.hashed) for each in listed]
+    return Snapshot(wall, locks, note)
+
+
+def _read(service: LockService, lock_id: str) -> Record | None:
+    try:
+        return service.look(lock_id)
+    except LockServiceUnavailable as error:
+        raise StoreUnavailable(error.reason) from error
+
+
+def is_foreign(record: Record) -> bool:
+    """Return whether another program wrote the record. The lock counts as held."""
+    return not record.holder.token
+
+
+def held_seconds(holder: Holder, wall: float) -> float:
+    """Return how long it has been held, as far as the clocks agree."""
+    return max(wall - holder.since, 0.0)
+
+
+# --- as documents -------------------------------------------------------------------------------
+
+
+def timestamp(wall: float) -> str | None:
+    """Return a moment for programs: RFC 3339, in UTC."""
+    try:
+        moment = datetime.datetime.fromtimestamp(wall, datetime.UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def facts(
+    lock_id: str, record: Record | None, wall: float, *, hashed: bool = False
+) -> dict[str, Any]:
+    """Return a lock as a document."""
+    held = record is not None and not record.free
+    waiters = [] if record is None else record.waiters()
+    return {
+        "lock_id": None if hashed else lock_id,
+        "hash": lock_id if hashed else None,
+        "held": held,
+        "holder": holder_facts(record, wall) if record is not None and held else None,
+        "waiters": [waiter_facts(each, wall) for each in waiters],
+    }
+
+
+def holder_facts(record: Record, wall: float) -> dict[str, Any]:
+    """Return the holder as a document."""
+    holder = record.holder
+    if is_foreign(record):
+        return {"foreign": True, "process": FOREIGN}
+    blocked = record.blocked_on
+    return {
+        "foreign": False,
+        "process": holder.process,
+        "request": holder.request,
+        "priority": holder.priority,
+        "since": timestamp(holder.since),
+        "held_seconds": held_seconds(holder, wall),
+        "lease_seconds": holder.lock_timeout,
+        "waits_for": None if blocked is None else blocked.lock_id,
+        "token": holder.token,
+    }
+
+
+def waiter_facts(waiter: Waiter, wall: float) -> dict[str, Any]:
+    """Return a waiter as a document."""
+    return {
+        "process": waiter.process,
+        "request": waiter.request,
+        "priority": waiter.priority,
+        "since": timestamp(waiter.since),
+        "waiting_seconds": max(wall - waiter.since, 0.0),
+        "aged": waiter.aged,
+    }

@@ -1,0 +1,102 @@
+"""Requests to Datastore past ndb, over the connection of an `ndb.Client`.
+
+The client's stub is a public attribute of it. Requests on it meet nothing of
+ndb's: no context, no event loop, no cache, no hooks, no retries, and no
+transaction of the caller's, which only takes part in requests that name it.
+
+Sources: google.datastore.v1 datastore.proto (`Mutation`, `MutationResult`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from google.cloud.datastore_v1.types import datastore as datastore_types
+from google.cloud.datastore_v1.types import entity as entity_types
+from google.cloud.datastore_v1.types import query as query_types
+
+# The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
+Entity: Any = entity_types.Entity.pb()
+Key: Any = entity_types.Key.pb()
+Mutation: Any = datastore_types.Mutation.pb()
+Query: Any = query_types.Query.pb()
+
+_LookupRequest: Any = datastore_types.LookupRequest
+_CommitRequest: Any = datastore_types.CommitRequest
+_RunQueryRequest: Any = datastore_types.RunQueryRequest
+
+
+class Endpoint:
+    """A database and a namespace, with three of its RPCs. Thread-safe.
+
+    Each RPC takes its time-out in seconds, and raises `grpc.RpcError`. Messages are plain
+    protobuf.
+
+    Args:
+        client: an `ndb.Client` (or an object with its `stub`, `project`, `database` and
+            `namespace`).
+        namespace: None for the client's.
+
+    Attributes:
+        client: as given.
+        project, database, namespace: as requests name them.
+        name: the database, for messages.
+    """
+
+    def __init__(self, client: Any, namespace: str | None = None) -> None:
+        self.client = client
+        self.project: str = client.project
+        database = getattr(client, "database", None)
+        self.database: str = "" if database in (None, "(default)") else database
+        if namespace is None:
+            namespace = getattr(client, "namespace", None)
+        self.namespace = namespace or ""
+        self.name = f"datastore {self.project}/{self.database or '(default)'}"
+        # Without it, requests for a named database do not find their way.
+        routing = urlencode({"project_id": self.project, "database_id": self.database})
+        self._metadata = (("x-goog-request-params", routing),)
+
+    def key(self, kind: str, name: str) -> Any:
+        """Return the key of an entity."""
+        key = Key()
+        key.path.add(kind=kind, name=name)
+        self._place(key.partition_id)
+        return key
+
+    def lookup(self, keys: list[Any], timeout: float) -> Any:
+        """Return the `LookupResponse` for some keys."""
+        request = _LookupRequest.pb()(keys=keys)
+        # Explicit because a stale answer would show a lock as free.
+        request.read_options.read_consistency = datastore_types.ReadOptions.ReadConsistency.STRONG
+        response = self._call("lookup", _LookupRequest, request, timeout)
+        return datastore_types.LookupResponse.pb(response)
+
+    def run_query(self, query: Any, timeout: float) -> Any:
+        """Return the next batch of results of a query."""
+        request = _RunQueryRequest.pb()(query=query)
+        self._place(request.partition_id)
+        response = self._call("run_query", _RunQueryRequest, request, timeout)
+        return datastore_types.RunQueryResponse.pb(response).batch
+
+    def commit(self, mutation: Any, timeout: float) -> Any:
+        """Apply one mutation, in no transaction; return its `MutationResult`.
+
+        A single mutation is atomic by itself, and the server compares its
+        `base_version` while it applies it.
+        """
+        mode = _CommitRequest.Mode.NON_TRANSACTIONAL
+        request = _CommitRequest.pb()(mode=mode, mutations=[mutation])
+        response = self._call("commit", _CommitRequest, request, timeout)
+        return datastore_types.CommitResponse.pb(response).mutation_results[0]
+
+    def _place(self, partition: Any) -> None:
+        partition.project_id = self.project
+        partition.database_id = self.database
+        partition.namespace_id = self.namespace
+
+    def _call(self, rpc: str, message: Any, request: Any, timeout: float) -> Any:
+        request.project_id = self.project
+        request.database_id = self.database
+        send = getattr(self.client.stub, rpc)
+        return send(message.wrap(request), timeout=timeout, metadata=self._metadata)
