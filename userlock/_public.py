@@ -64,11 +64,11 @@ from userlock.ndb.lock_ids import key_id, lock_id_of, root_id
 from userlock.ndb.model import (
     Model,
     UserModel,
+    WriteIdProperty,
     fetch_under_user_write_lock,
     models_without_policy,
 )
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.write_id import WriteIdProperty
 from userlock.reports import SiteReport, violations
 from userlock.settings import Enforcement, Reaction, Settings
 

@@ -1,17 +1,15 @@
-"""The checks of puts and deletes: the stamp of the read against the locks that are held now.
+"""Checks of puts and deletes: the stamp of the read against the locks that are held now.
 
-What does not fit was read too early, too late, or from somewhere else. The
-first half is for what is under the user's lock, the second for the other write
-policies. At the end: what the caches may answer.
+First the checks under the user's lock, then those of the other write policies.
+At the end: the answers that the caches may give.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from userlock.callsite import CallSite
 from userlock.errors import (
     AbstractModelWritten,
     BatchOnlyModelWritten,
@@ -45,54 +43,52 @@ from userlock.ndb.patches import is_complete, kind_of, projection_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import Stamp, newer_put, put_in_running_transaction, stamp_of
 
-#: A violation to be: its class, and what is special about this case.
+#: The class of a violation, and the details of this case.
 Finding = tuple[type[WriteViolation], str]
 
 
 def check_put(
-    entity: Any, stamp: Stamp | None, put_at: CallSite | None, now: Moment
+    entity: Any, stamp: Stamp | None, now: Moment
 ) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a put of an entity under the user's lock, before it begins.
-
-    Args:
-        entity: the entity object.
-        stamp: where the object comes from; None for a new one.
-        put_at: where it is being put.
-        now: what holds now.
+    """Check a put before it begins.
 
     Returns:
-        The lock that guards it; None when it cannot be locked yet because Datastore is still
-        to allocate the id that names the lock, so that nobody else can know it. And the
-        tenures under which the put runs: of its lock, and of the lock that it was under when
-        it was read, if that was another one. None where it runs under none, and that is
-        allowed.
+        The lock that guards the entity. None under another policy, and while Datastore is still
+        to allocate the id that names the lock, as nobody else can know that id. And the tenures
+        that the put runs under: of that lock, and of the entity's lock at its read, if that was
+        another one.
 
     Raises:
-        WriteViolation: the put must not be, and enforcement is on.
+        WriteViolation: the put is not allowed, and enforcement is on.
     """
+    if entity._userlock_rule is None:
+        finding = _finding_of_policy(entity, stamp) if now.checked else None
+        if finding is not None:
+            _report_put(entity, finding, None, stamp, now)
+        return None, ()
     try:
         lock_id = lock_id_for_put(entity)
     except LockIdError as error:
         lock_id = None
-        if now.checked and not projection_of(entity):  # of which that has been told
-            _report_put(entity, (LockIdMissing, error.reason), None, stamp, put_at)
+        if now.checked and not projection_of(entity):  # `check_whole` has reported those
+            _report_put(entity, (LockIdMissing, error.reason), None, stamp, now)
     if lock_id is None:
         return None, ()
     held = now.held
-    tenure = held.get(lock_id)
     before = None
-    if stamp is not None and stamp.lock_id is not None and stamp.lock_id != lock_id:
-        before = _lock_id_before(stamp.lock_id, lock_id)
+    if stamp is not None and stamp.lock_id != lock_id:
+        before = _as_lock_id(stamp.lock_id)
+        if before == lock_id:  # a number and its string are one id
+            before = None
     if now.checked:
         if before is None:
             finding = _finding(entity, lock_id, stamp, held)
         else:
             finding = _finding_of_move(entity, lock_id, before, stamp, held)
         if finding is not None:
-            _report_put(entity, finding, lock_id, stamp, put_at)
-    if before is None:
-        return lock_id, () if tenure is None else (tenure,)
-    return lock_id, tuple(held[each] for each in (lock_id, before) if each in held)
+            _report_put(entity, finding, lock_id, stamp, now)
+    lock_ids = (lock_id,) if before is None else (lock_id, before)
+    return lock_id, tuple(held[each] for each in lock_ids if each in held)
 
 
 def _finding(
@@ -102,9 +98,9 @@ def _finding(
     if stamp is None:
         if tenure is None:
             if entity._userlock_allocated is entity._key and in_transaction():
-                return None  # by another attempt, or put in this one: nobody else can know it
+                return None  # this attempt or an earlier one got its id: nobody else knows it
             return CreatedWithoutLock, _others(held)
-        return _ran_out(tenure) or stomp(entity, None, tenure)
+        return _ran_out(tenure) or _outdated(entity, None, tenure)
     read_under = stamp.held.get(lock_id)
     if tenure is None:
         if read_under is None:
@@ -116,14 +112,14 @@ def _finding(
         return ReadWithoutLock, ""
     if read_under is not tenure:
         return ReadUnderEarlierTenure, ""
-    return _ran_out(tenure) or stomp(entity, stamp, tenure)
+    return _ran_out(tenure) or _outdated(entity, stamp, tenure)
 
 
 _MOST_NAMED = 5
 
 
 def _others(held: Mapping[str, HeldLock]) -> str:
-    """Name the locks that are held instead: often the mistake is the wrong one."""
+    """Name the locks that are held instead: often the code has taken the wrong one."""
     if not held:
         return ""
     names = [repr(lock_id) for lock_id in held]
@@ -131,21 +127,15 @@ def _others(held: Mapping[str, HeldLock]) -> str:
     return f"the locks held here are for {', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def _lock_id_before(value: object, lock_id: str) -> str | None:
-    """Return the lock id that an entity had when it was read, if that was another one."""
-    before = _as_lock_id(value)
-    return before if before != lock_id else None
-
-
 def _as_lock_id(value: object) -> str | None:
-    """Return a lock id as a stamp has it."""
+    """Return the lock id in a stamp, which is not checked."""
     return str(value) or None if isinstance(value, str | int) else None
 
 
 def _finding_of_move(
-    entity: Any, lock_id: str, before: str, stamp: Any, held: Any
+    entity: Any, lock_id: str, before: str, stamp: Any, held: Mapping[str, HeldLock]
 ) -> Finding | None:
-    """An entity changes hands: both locks must be held, from the read to the put."""
+    """Check an entity that changes its owner: both locks must be held from the read to the put."""
     for each in (before, lock_id):
         tenure = held.get(each)
         if tenure is None or stamp.held.get(each) is not tenure:
@@ -154,7 +144,7 @@ def _finding_of_move(
                 f"its lock was {before!r} when it was read and is {lock_id!r} now; "
                 f"{each!r} was not held when {when}"
             )
-        finding = _ran_out(tenure) or stomp(entity, stamp, tenure)
+        finding = _ran_out(tenure) or _outdated(entity, stamp, tenure)
         if finding is not None:
             return finding
     return None
@@ -165,28 +155,24 @@ def _ran_out(tenure: HeldLock) -> Finding | None:
         return LeaseWasLost, tenure.lost
     if not tenure.ran_out:
         return None
-    lease = tenure.lease
     return LeaseRanOut, (
-        f"a lease of {lease.ttl_seconds:g} s, taken {tenure.held_seconds:.3g} s ago"
+        f"a lease of {tenure.lease.ttl_seconds:g} s, taken {tenure.held_seconds:.3g} s ago"
     )
 
 
-def check_put_of_policy(
-    entity: Any, policy: WritePolicy, stamp: Stamp | None, put_at: CallSite | None, now: Moment
-) -> None:
-    """Check a put of an entity that has another policy than the user's lock.
+def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
+    """Return the violation of a put after that of a newer object of the same entity.
 
-    Raises:
-        WriteViolation: the put must not be, and enforcement is on.
+    The other put was under the tenure; without one, in the running transaction.
     """
-    if now.checked:
-        finding = finding_of_put(entity, policy, stamp)
-        if finding is not None:
-            _report_put(entity, finding, None, stamp, put_at)
+    newer = newer_put(entity, stamp, tenure)
+    if newer is None:
+        return None
+    return StaleObjectPut, f"the newer object was put at {newer.place or 'a place not captured'}"
 
 
-def check_whole(entity: Any, stamp: Stamp | None, put_at: CallSite | None, now: Moment) -> None:
-    """Check that an entity that is to be put does not come from a projection query.
+def check_whole(entity: Any, stamp: Stamp | None, now: Moment) -> None:
+    """Check that an entity that is put does not come from a projection query.
 
     Raises:
         PartialEntityPut: it does, and enforcement is on.
@@ -199,53 +185,43 @@ def check_whole(entity: Any, stamp: Stamp | None, put_at: CallSite | None, now: 
         with contextlib.suppress(Exception):  # the projection may lack it
             lock_id = lock_id_for_put(entity)
     finding = PartialEntityPut, f"it has only {', '.join(projection_of(entity))}"
-    _report_put(entity, finding, lock_id, stamp, put_at)
+    _report_put(entity, finding, lock_id, stamp, now)
 
 
 def _report_put(
-    entity: Any,
-    finding: Finding,
-    lock_id: str | None,
-    stamp: Stamp | None,
-    put_at: CallSite | None,
+    entity: Any, finding: Finding, lock_id: str | None, stamp: Stamp | None, now: Moment
 ) -> None:
+    cls = type(entity)
     kind, detail = finding
     report(
         kind(
             key=entity._key,
-            kind=type(entity)._get_kind(),
+            kind=cls._get_kind(),
             lock_id=lock_id,
-            policy=policy_for_message(type(entity)),
+            policy=policy_for_message(cls),
             read_at=None if stamp is None else stamp.place,
-            put_at=put_at,
+            put_at=now.at,
             detail=detail,
         )
     )
 
 
 def check_delete(
-    cls: Any, ndb_key: Any, stamp: Stamp | None, deleted_at: CallSite | None, now: Moment
+    cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
 ) -> tuple[str | None, HeldLock | None]:
-    """Check a delete that is about to begin.
-
-    Args:
-        cls: the model class of the key's kind.
-        ndb_key: what is being deleted.
-        stamp: of the object that the context cache has of it, if any.
-        deleted_at: where it is being deleted.
-        now: what holds now.
+    """Check a delete before it begins. The stamp is that of an object in the context cache.
 
     Returns:
-        The lock that guards it; None when neither the key nor the object tells. Then any lock
-        will do. And the tenure under which the delete runs, if any.
+        The lock that guards the entity. None if neither the key nor the object tells; any lock
+        is enough then. And the tenure that the delete runs under, if any.
 
     Raises:
-        WriteViolation: it must not be, and enforcement is on.
+        WriteViolation: the delete is not allowed, and enforcement is on.
     """
     if cls._write_policy is WritePolicy.USER_LOCK:
-        lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, stamp, now)
+        lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, stamp, now.held)
     else:
-        lock_id, tenure, finding = None, None, finding_of_delete(cls._write_policy)
+        lock_id, tenure, finding = None, None, _finding_of_delete_by_policy(cls._write_policy)
     if finding is not None and now.checked:
         kind, detail = finding
         report(
@@ -255,7 +231,7 @@ def check_delete(
                 lock_id=lock_id,
                 policy=policy_for_message(cls),
                 read_at=None,
-                put_at=deleted_at,
+                put_at=now.at,
                 detail=detail,
                 deleting=True,
             )
@@ -264,56 +240,58 @@ def check_delete(
 
 
 def _finding_of_delete(
-    cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
+    cls: Any, ndb_key: Any, stamp: Stamp | None, held: Mapping[str, HeldLock]
 ) -> tuple[str | None, HeldLock | None, Finding | None]:
-    """Return the lock of what is being deleted, its tenure, and what is wrong."""
+    """Return the lock of a deleted entity, its tenure, and the violation."""
     try:
-        lock_id = lock_id_of_key(cls, ndb_key) or _lock_id_as_read(stamp, now.held)
+        lock_id = lock_id_of_key(cls, ndb_key)
     except LockIdError as error:
         return None, None, (LockIdMissing, error.reason)
-    any_of_them = next(iter(now.held.values()), None)
-    tenure = any_of_them if lock_id is None else now.held.get(lock_id)
-    return (
-        lock_id,
-        tenure,
-        (DeletedWithoutLock, _others(now.held)) if tenure is None else _ran_out(tenure),
-    )
-
-
-def _lock_id_as_read(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> str | None:
-    """Return the lock id that an entity had when it was read (or put) under what is held still."""
-    if stamp is None or not any(held.get(each) is tenure for each, tenure in stamp.held.items()):
-        return None
-    return _as_lock_id(stamp.lock_id)
+    known = stamp is not None and any(held.get(each) is at for each, at in stamp.held.items())
+    if lock_id is None and stamp is not None and known:
+        lock_id = _as_lock_id(stamp.lock_id)  # as it was read or put under a lock still held
+    tenure = next(iter(held.values()), None) if lock_id is None else held.get(lock_id)
+    if tenure is None:
+        return lock_id, None, (DeletedWithoutLock, _others(held))
+    return lock_id, tenure, _ran_out(tenure)
 
 
 # --- the other write policies ---------------------------------------------------------------
 
+_NEVER_ALLOWED: Mapping[WritePolicy, type[WriteViolation]] = {
+    WritePolicy.NEVER_WRITTEN: ReadOnlyModelWritten,
+    WritePolicy.ABSTRACT: AbstractModelWritten,
+    WritePolicy.STRUCTURED_ONLY: StructuredModelWritten,
+}
 
-def finding_of_put(entity: Any, policy: WritePolicy, stamp: Stamp | None) -> Finding | None:
-    """Return the violation of a put of an entity of that policy; None for `unsafe`."""
-    find = _OF_PUT.get(policy)
-    if find is None:
+
+def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
+    """Return the violation of a put under another policy than the user's lock."""
+    policy = type(entity)._write_policy
+    if policy.is_unsafe:
         return None
-    found = find(entity, stamp)
-    return stomp(entity, stamp, None) if found is None and in_transaction() else found
+    if policy == WritePolicy.IN_TRANSACTION:
+        found = _not_in_its_transaction(entity, stamp)
+    elif policy == WritePolicy.WRITE_ONCE:
+        again = stamp is not None or put_in_running_transaction(entity)
+        found = (ImmutableEntityRewritten, "") if again else None
+    else:
+        found = _finding_of_any_write(policy)
+    return _outdated(entity, stamp, None) if found is None and in_transaction() else found
 
 
-def finding_of_delete(policy: WritePolicy) -> Finding | None:
-    """Return the violation of a delete of an entity of that policy."""
-    find = _OF_DELETE.get(policy)
-    return None if find is None else find()
+def _finding_of_delete_by_policy(policy: WritePolicy) -> Finding | None:
+    if policy == WritePolicy.IN_TRANSACTION:
+        return None if in_transaction() else (NotInTransaction, "")
+    return _finding_of_any_write(policy)
 
 
-def stomp(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
-    """Return the violation of putting an older object after a newer one of the same entity.
-
-    Under a tenure, else in the running transaction.
-    """
-    newer = newer_put(entity, stamp, tenure)
-    if newer is None:
-        return None
-    return StaleObjectPut, f"the newer object was put at {newer.place or 'a place not captured'}"
+def _finding_of_any_write(policy: WritePolicy) -> Finding | None:
+    """Return the violation of a put or delete."""
+    if policy == WritePolicy.BATCH_ONLY:
+        return _not_from_batch()
+    violation = _NEVER_ALLOWED.get(policy)
+    return None if violation is None else (violation, "")
 
 
 def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
@@ -326,11 +304,6 @@ def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
         where = "outside of any" if stamp.transaction is None else "in another one"
         return WrongTransaction, f"it was read, or last put, {where}"
     return None
-
-
-def _written_again(entity: Any, stamp: Stamp | None) -> Finding | None:
-    again = stamp is not None or put_in_running_transaction(entity)
-    return (ImmutableEntityRewritten, "") if again else None
 
 
 def _not_from_batch() -> Finding | None:
@@ -348,31 +321,13 @@ def _not_from_batch() -> Finding | None:
     return BatchOnlyModelWritten, f"{name} is interactive"
 
 
-_OF_PUT: Mapping[WritePolicy, Callable[[Any, Stamp | None], Finding | None]] = {
-    WritePolicy.IN_TRANSACTION: _not_in_its_transaction,
-    WritePolicy.WRITE_ONCE: _written_again,
-    WritePolicy.NEVER_WRITTEN: lambda entity, stamp: (ReadOnlyModelWritten, ""),
-    WritePolicy.BATCH_ONLY: lambda entity, stamp: _not_from_batch(),
-    WritePolicy.ABSTRACT: lambda entity, stamp: (AbstractModelWritten, ""),
-    WritePolicy.STRUCTURED_ONLY: lambda entity, stamp: (StructuredModelWritten, ""),
-}
-
-_OF_DELETE: Mapping[WritePolicy, Callable[[], Finding | None]] = {
-    WritePolicy.IN_TRANSACTION: lambda: None if in_transaction() else (NotInTransaction, ""),
-    WritePolicy.NEVER_WRITTEN: lambda: (ReadOnlyModelWritten, ""),
-    WritePolicy.BATCH_ONLY: _not_from_batch,
-    WritePolicy.ABSTRACT: lambda: (AbstractModelWritten, ""),
-    WritePolicy.STRUCTURED_ONLY: lambda: (StructuredModelWritten, ""),
-}
-
-
-# --- caches lie -----------------------------------------------------------------------------
+# --- caches ---------------------------------------------------------------------------------
 
 
 def cached_is_good(entity: Any) -> bool:
     """Return whether the context cache may answer with an entity.
 
-    Under a lock, only what was read (or put) under the same tenure is fresh.
+    Under a lock, only an entity that was read or put under the same tenure is fresh.
     """
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
         return _is_of_running_transaction(entity)
@@ -382,9 +337,7 @@ def cached_is_good(entity: Any) -> bool:
     try:
         lock_id = lock_id_for_put(entity)
     except Exception:
-        # It does not say which lock guards it. That is for its put to report; a
-        # read is simply made afresh.
-        return False
+        return False  # its put reports the missing lock id; a read is simply made afresh
     if lock_id is None or lock_id not in scope.held:
         return True
     if put_in_running_transaction(entity):
@@ -393,7 +346,7 @@ def cached_is_good(entity: Any) -> bool:
     return (
         stamp is not None
         and stamp.held.get(lock_id) is scope.held[lock_id]
-        # Otherwise a change that its transaction rolled back may be in it.
+        # Otherwise it may have a change that its transaction has rolled back.
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
         and newer_put(entity, stamp, scope.held[lock_id]) is None
@@ -401,9 +354,9 @@ def cached_is_good(entity: Any) -> bool:
 
 
 def _is_of_running_transaction(entity: Any) -> bool:
-    """Return whether it was read or put in the running transaction, if there is one.
+    """Return whether it was read or put in the running transaction; True outside of any.
 
-    An independent transaction leaves what it has read in the cache of the one around it.
+    An independent transaction leaves its reads in the cache of the transaction around it.
     """
     transaction = current_transaction()
     if transaction is None or put_in_running_transaction(entity):
@@ -415,13 +368,13 @@ def _is_of_running_transaction(entity: Any) -> bool:
 def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
     """Return whether the context cache may answer that there is no such entity.
 
-    Under its lock a missing entity is looked for again: it may exist by now.
+    Under its lock a missing entity is looked up again: it may exist by now.
     """
     scope = current_scope()
     if scope is None or not scope.held or cls._write_policy is not WritePolicy.USER_LOCK:
         return True
     if in_transaction() and ndb_key in current_attempt().deleted:
-        return True  # the transaction would find it still
+        return True  # the transaction would still find it
     try:
         lock_id = lock_id_of_key(cls, ndb_key)
     except Exception:

@@ -1,30 +1,29 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
-A plan is a generator: it yields the `Call`s that are to be made at once (or a
-`Wait`), is sent the answers, and returns a `Result`. It sends copies, so that a
-request that ndb sends again still has its tickets.
+A plan is a generator. It yields the `Call`s that are to be made at once (or a
+`Wait`), is sent the answers, and returns a `Result`.
 
 Outside of transactions (for these see `transaction_commits`), the mutations of
-one request go in up to three commits beside each other:
+one request go in up to three commits side by side:
 
-- `_Part`: whatever changes or deletes, with the `base_version` that it was read at.
-  Datastore skips the mutations that conflict, and carries out the others.
-- `_Inserts`: new entities under keys of their own, in a single-use transaction: all or
-  none. If one of them exists, each is sent again by itself.
-- `_NewIds`: new entities whose ids Datastore allocates. They meet nothing when they
-  are sent again, so they are not sent again while they may have landed.
+- `_Part`: changes and deletes, with the `base_version` of their read. Datastore
+  skips the mutations that conflict, and applies the others.
+- `_Inserts`: new entities under keys of their own, in a single-use transaction: all
+  or none. If one of them exists, each is sent again by itself.
+- `_NewIds`: new entities whose ids Datastore allocates. A second copy would meet
+  no conflict, so they are not sent again while they may have landed.
 
-A commit whose reply is lost is sent again, and may meet what it has written
-itself. A write with a mark, a value that no other write has, recognises that:
+A commit whose reply is lost is sent again, and may meet its own write. A write
+id, a value that no other write has, recognises that:
 
-    first try    base_version 7 ──▶ v8      the reply is lost
-    second try   base_version 7 ──▶ conflict: there is v8
-    look         v8 has the mark of this write: it has landed
+    first attempt    base_version 7 ──▶ v8      the reply is lost
+    second attempt   base_version 7 ──▶ conflict: there is v8
+    look-up          v8 has the write id of this write: it has landed
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
@@ -42,35 +41,27 @@ DOUBTFUL = (
 #: The legacy mode of concurrency allows a transaction no more entity groups.
 MAX_GROUPS = 25
 
-#: Before the same commit of a transaction is sent again, in seconds; with jitter.
+#: Before a transaction's commit is sent again, in seconds; with jitter.
 RESEND_DELAYS = (0.1, 0.4, 1.6)
 
 _MAX_LOOKUP_KEYS = 1000
-_TRIES_OF_A_LOOK_UP = 3
+_LOOKUP_ATTEMPTS = 3
 
 _CommitRequest: Any = datastore_types.CommitRequest
 _CommitResponse: Any = datastore_types.CommitResponse
 _LookupRequest: Any = datastore_types.LookupRequest
-_MutationResult: Any = datastore_types.MutationResult
 
 
 class Write(Protocol):
-    """The facts about one watched write that a plan needs. The plan changes `doubtful` alone."""
+    """The facts about one watched write that a plan needs. The plan changes only `doubtful`."""
 
-    #: The version that Datastore must still have; 0 for any.
-    base_version: int
-    #: The version that the object stands for; 0 when it is not known.
-    read_version: int
-    #: Whether the entity must not exist.
-    must_be_new: bool
-    #: Whether it is to be overwritten all the same, should it exist.
-    may_overwrite: bool
-    #: The property that recognises the write, and its value; None when there is none.
-    mark: tuple[str, int] | None
-    #: Whether Datastore allocates the id of the entity.
-    new_id: bool
-    #: Whether an earlier try of the write may have been applied.
-    doubtful: bool
+    base_version: int  # the version that Datastore must still have; 0 for any
+    read_version: int  # the version that the object stands for; 0 if unknown
+    must_be_new: bool  # the entity must not exist
+    may_overwrite: bool  # it is overwritten all the same if it exists
+    write_id: tuple[str, int] | None  # the property that recognises the write, and its value
+    new_id: bool  # Datastore allocates the id of the entity
+    doubtful: bool  # an earlier attempt of the write may have been applied
 
 
 class Call(NamedTuple):
@@ -114,7 +105,7 @@ class Refused(NamedTuple):
 
 
 class InDoubt(NamedTuple):
-    """Nobody can tell whether the write was applied."""
+    """The write may have been applied, or not."""
 
     cause: Exception
 
@@ -123,19 +114,12 @@ Outcome = Landed | Refused | InDoubt
 
 
 class Result(NamedTuple):
-    """The outcome of a request.
+    """The outcome of a request, and of its mutations by index."""
 
-    Attributes:
-        response: Datastore's (raw) answer, put together; blank for what has not landed.
-        outcomes: what became of each watched mutation, by index; of all that is settled.
-        errors: what each mutation that is not settled has failed with, by index.
-        error: why the whole request failed; None if no commit of it did.
-    """
-
-    response: Any
-    outcomes: dict[int, Outcome]
-    errors: dict[int, Exception]
-    error: Exception | None
+    response: Any  # Datastore's (raw) answer; blank for mutations that have not landed
+    outcomes: dict[int, Outcome]  # of each watched mutation that is settled
+    errors: dict[int, Exception]  # of each mutation that is not settled
+    error: Exception | None  # of the whole request; None if none of its commits failed
 
 
 def may_have_landed(error: BaseException | None) -> bool:
@@ -148,24 +132,29 @@ def is_transient(error: BaseException | None) -> bool:
     return isinstance(error, (*DOUBTFUL[:3], errors.Aborted))
 
 
-# --- what mutations are about ---------------------------------------------------------------
+# --- mutations ------------------------------------------------------------------------------
+
+
+def entity_of(mutation: Any) -> Any:
+    """Return the entity in a (raw) mutation, or the key in a delete."""
+    return getattr(mutation, mutation.WhichOneof("operation"))
 
 
 def key_of(mutation: Any) -> Any:
-    """Return the (raw) key that a (raw) mutation is for."""
+    """Return the (raw) key of a (raw) mutation."""
     operation = mutation.WhichOneof("operation")
     found = getattr(mutation, operation)
     return found if operation == "delete" else found.key
 
 
 def kind_of(key: Any) -> str:
-    """Return the kind of a (raw) key; none if it has no path."""
+    """Return the kind of a (raw) key; empty if it has no path."""
     path = key.path
     return path[-1].kind if path else ""
 
 
 def path_of(key: Any) -> tuple[Any, ...]:
-    """Return kind, id, kind, id, ... of a (raw) key; without an id that is not there."""
+    """Return kind, id, kind, id, ... of a (raw) key; the last id may be missing."""
     path: list[Any] = []
     for each in key.path:
         path.append(each.kind)
@@ -192,8 +181,25 @@ def name_of(key: Any) -> bytes:
     return name
 
 
-def entity_of(mutation: Any) -> Any:
-    return getattr(mutation, mutation.WhichOneof("operation"))
+def build_on(mutation: Any, write: Write) -> None:
+    """Write into a mutation the version that it builds on."""
+    if write.base_version:
+        mutation.base_version = write.base_version
+
+
+def make_insert(mutation: Any) -> None:
+    """Turn an upsert into an insert."""
+    if mutation.WhichOneof("operation") == "upsert":
+        entity = type(mutation.upsert)()
+        entity.CopyFrom(mutation.upsert)
+        mutation.insert.CopyFrom(entity)
+
+
+def put_write_id(mutation: Any, write: Write) -> None:
+    """Write the write id into the entity of a mutation, if it has one."""
+    if write.write_id is not None and not deletes(mutation):
+        name, value = write.write_id
+        entity_of(mutation).properties[name].integer_value = value
 
 
 # --- look-ups -------------------------------------------------------------------------------
@@ -207,15 +213,14 @@ class Looked(NamedTuple):
 
 
 def look_up(request: Any, keys: Sequence[Any], transaction: bytes = b"") -> Steps:
-    """Look entities up, in the project and database that a request is for.
+    """Look entities up, in the project and database that a request is for. Returns `Looked`.
 
     Raises:
-        GoogleAPIError: it is not answered. One in a transaction that was aborted is not tried
-            again.
+        GoogleAPIError: there is no answer. A look-up in an aborted transaction is not repeated.
     """
     looked = Looked({}, {})
     left = list(keys)
-    tries = 0
+    attempts = 0
     while left:
         lookup = _LookupRequest.pb(_LookupRequest())
         lookup.project_id, lookup.database_id = request.project_id, request.database_id
@@ -226,10 +231,10 @@ def look_up(request: Any, keys: Sequence[Any], transaction: bytes = b"") -> Step
         if error is not None:
             if not isinstance(error, DOUBTFUL):
                 raise error
-            tries += 1
-            if tries == _TRIES_OF_A_LOOK_UP:
+            attempts += 1
+            if attempts == _LOOKUP_ATTEMPTS:
                 # Not transient: ndb would run a whole transaction again for it.
-                raise errors.RetryError(f"a look-up failed {tries} times", cause=error)
+                raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
             yield Wait(RESEND_DELAYS[0])
             continue
         for each in response.found:
@@ -240,11 +245,11 @@ def look_up(request: Any, keys: Sequence[Any], transaction: bytes = b"") -> Step
     return looked
 
 
-def has_mark(write: Write | None, entity: Any) -> bool:
-    """Return whether a stored entity is what this write has put there."""
-    if write is None or write.mark is None:
+def has_write_id(write: Write | None, entity: Any) -> bool:
+    """Return whether this write has stored a (raw) entity."""
+    if write is None or write.write_id is None:
         return False
-    name, value = write.mark
+    name, value = write.write_id
     return name in entity.properties and entity.properties[name].integer_value == value
 
 
@@ -257,7 +262,7 @@ def is_same(entity: Any, other: Any) -> bool:
 
 
 def version_if_same(result: Any, mutation: Any) -> int:
-    """Return the version of a stored entity, 0 if it was changed since it was put like this."""
+    """Return the version of a stored entity, 0 if it has changed since this put."""
     return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
 
 
@@ -269,20 +274,20 @@ class _Part:
 
     def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
         self.commit = commit
-        self.indexes = list(indexes)
+        self.indexes = indexes
+        #: The error of its last attempt.
         self.error: Exception | None = None
-
-    def forget_error(self) -> None:
-        """Another try has been answered."""
-        self.error = None
 
     def request(self) -> Any:
         """Return the commit of this part."""
+        self.error = None
         commit = self.commit
-        if len(self.indexes) == len(commit.mutations):
-            request = commit.request
-        else:
-            request = commit.blank()
+        request = commit.request
+        if len(self.indexes) < len(commit.mutations):
+            request = type(commit.request)()
+            request.project_id = commit.request.project_id
+            request.database_id = commit.request.database_id
+            request.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
             request.mutations.extend([commit.mutations[index] for index in self.indexes])
         for index, mutation in zip(self.indexes, request.mutations, strict=True):
             write = commit.writes[index]
@@ -291,53 +296,47 @@ class _Part:
         return request
 
     def fence(self, mutation: Any, write: Write) -> None:
-        """Write into a mutation what it is to be checked by."""
+        """Write into a mutation the conditions that Datastore checks."""
         build_on(mutation, write)
 
     def take(self, answer: Answer) -> Steps:
-        """Take the answer. Returns the parts that are to be sent now, as a consequence."""
-        commit = self.commit
-        if answer.error is not None:
-            self.error = answer.error
-            self._note_doubt(answer.error)
-            return []
-        refused = commit.take_answer(self.indexes, answer.response)
-        if refused:
-            yield from self.refuse(refused)
-        return []
-
-    def _note_doubt(self, error: Exception) -> None:
-        """A try has failed: it may have been applied."""
-        if may_have_landed(error):
+        """Take the answer. Returns the parts that are to be sent next."""
+        self.error = answer.error
+        if answer.error is None:
+            refused = self.commit.take_answer(self.indexes, answer.response)
+            if refused:
+                yield from self.refuse(refused)
+        elif may_have_landed(answer.error):
             for index in self.indexes:
                 write = self.commit.writes[index]
                 if write is not None:
                     write.doubtful = True
+        return []
 
     def refuse(self, refused: dict[int, int]) -> Steps:
-        """Settle what was refused, each for the version that Datastore has.
+        """Settle the mutations that were refused because of Datastore's version.
 
-        Unless a write has met itself, or what it was to delete is gone, whoever did it.
+        A write that has met itself has landed. So has a delete of an entity that is gone.
         """
         commit = self.commit
-        looks = [
+        uncertain = [
             index
             for index in refused
             if deletes(commit.mutations[index]) or self._is_doubtful(index)
         ]
         looked = Looked({}, {})
-        if looks:
-            keys = [key_of(commit.mutations[index]) for index in looks]
+        if uncertain:
+            keys = [key_of(commit.mutations[index]) for index in uncertain]
             try:
                 looked = yield from look_up(commit.request, keys)
             except errors.GoogleAPIError:
-                looked = Looked({}, {})  # there is no telling
+                looked = Looked({}, {})  # it remains uncertain
         for index, version in refused.items():
             mutation, write = commit.mutations[index], commit.writes[index]
             name = name_of(key_of(mutation))
             if deletes(mutation) and name in looked.missing:
                 commit.settle(index, Landed(looked.missing[name]))
-            elif name in looked.found and has_mark(write, looked.found[name].entity):
+            elif name in looked.found and has_write_id(write, looked.found[name].entity):
                 commit.settle(index, Landed(version_if_same(looked.found[name], mutation)))
             else:
                 commit.settle(index, Refused(version, self._is_doubtful(index)))
@@ -398,7 +397,7 @@ class _Inserts(_Part):
 
 
 class _Overwrite(_Part):
-    """A creation of what exists, where that is only to be told of: an upsert after all."""
+    """A creation of an existing entity, where that only causes a warning: an upsert after all."""
 
     def fence(self, mutation: Any, write: Write) -> None:
         super().fence(mutation, write)
@@ -416,89 +415,47 @@ class _Overwrite(_Part):
         return more
 
 
-def build_on(mutation: Any, write: Write) -> None:
-    """Write into a mutation which version it builds on."""
-    if write.base_version:
-        mutation.base_version = write.base_version
-
-
-def make_insert(mutation: Any) -> None:
-    """Turn an upsert into an insert."""
-    if mutation.WhichOneof("operation") == "upsert":
-        entity = type(mutation.upsert)()
-        entity.CopyFrom(mutation.upsert)
-        mutation.insert.CopyFrom(entity)
-
-
-def put_mark(mutation: Any, write: Write) -> None:
-    if write.mark is not None and not deletes(mutation):
-        name, value = write.mark
-        entity_of(mutation).properties[name].integer_value = value
-
-
-def all_landed(response: Any) -> bool:
-    """Return whether nothing in an answer conflicts, as nearly always."""
-    return not any(result.conflict_detected for result in response.mutation_results)
-
-
 class PlainCommit:
     """One request outside of transactions, sent until each of its mutations is settled.
 
     Args:
         request: a (raw) CommitRequest of the plan's own, without tickets.
-        writes: the watched write of each mutation; None for one that is not watched.
+        writes: the watched write of each mutation; None for a mutation of another kind.
+        skipped: the mutations that are not sent.
     """
 
-    def __init__(self, request: Any, writes: Sequence[Write | None]) -> None:
+    def __init__(
+        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
+    ) -> None:
         self.request = request
-        self.mutations = mutations = request.mutations
+        self.mutations = request.mutations
         self.writes = writes
-        self.results: dict[int, Any] = {}
         self.outcomes: dict[int, Outcome] = {}
+        self._results: dict[int, Any] = {}
         self._answers: list[Any] = []
-        #: What is not settled yet; None until something has to be settled.
-        self._parts: list[_Part] | None = None
-        for mutation, write in zip(mutations, writes, strict=True):
-            if write is not None and write.mark is not None:
-                put_mark(mutation, write)
-
-    def simple_request(self) -> Any:
-        """Return the one commit that sends it all; None where it takes several."""
-        for write in self.writes:
-            if write is not None and (write.must_be_new or write.new_id):
-                return None
-        for mutation, write in zip(self.mutations, self.writes, strict=True):
-            if write is not None:
-                build_on(mutation, write)
-        return self.request
-
-    def _first_parts(self) -> list[_Part]:
-        indexes: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
-        for index, write in enumerate(self.writes):
+        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
+        for index, (mutation, write) in enumerate(zip(self.mutations, writes, strict=True)):
             kind = _Part
-            if write is not None and write.must_be_new:
-                kind = _Inserts
-            elif write is not None and write.new_id and not deletes(self.mutations[index]):
-                kind = _NewIds
-            indexes[kind].append(index)
-        return [kind(self, each) for kind, each in indexes.items() if each]
+            if index in skipped:
+                continue
+            if write is not None:
+                put_write_id(mutation, write)
+                if write.must_be_new:
+                    kind = _Inserts
+                elif write.new_id and not deletes(mutation):
+                    kind = _NewIds
+            parts[kind].append(index)
+        #: The mutations that are not settled yet.
+        self._parts = [kind(self, indexes) for kind, indexes in parts.items() if indexes]
 
-    def steps(self, first: Answer | None = None) -> Steps:
-        """Send what is not settled yet, once. Returns a `Result`.
-
-        Args:
-            first: the answer to the `simple_request`, where that has been sent.
-        """
+    def steps(self) -> Steps:
+        """Send the mutations that are not settled yet, once. Returns a `Result`."""
         left: list[_Part] = []
-        todo = self._first_parts() if self._parts is None else self._parts
+        todo = self._parts
         while todo:
-            answers = (
-                [first] if first else (yield [Call("commit", each.request()) for each in todo])
-            )
-            first = None
+            answers = yield [Call("commit", each.request()) for each in todo]
             parts, todo = todo, []
             for part, answer in zip(parts, answers, strict=True):
-                part.forget_error()
                 more = yield from part.take(answer)
                 todo += more
                 if part.error is not None and not more:
@@ -510,9 +467,10 @@ class PlainCommit:
             for index in part.indexes
             if index not in self.outcomes and part.error is not None
         }
-        # One that ndb sends the request again for, if there is one.
+        # Preferably one for which ndb sends the request again.
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
-        return Result(self._response(), self.outcomes, failed, error)
+        response = put_together(self._answers, self._results, len(self.writes))
+        return Result(response, self.outcomes, failed, error)
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Note the outcome of a mutation, if it is a watched one."""
@@ -520,36 +478,29 @@ class PlainCommit:
             self.outcomes[index] = outcome
 
     def take_answer(self, indexes: Sequence[int], response: Any) -> dict[int, int]:
-        """Take the answer of one commit. Returns what conflicts, with the version that is there."""
+        """Take the answer of one commit. Returns the conflicts, each with Datastore's version."""
         self._answers.append(response)
         refused: dict[int, int] = {}
         for index, result in zip(indexes, response.mutation_results, strict=False):
             if result.conflict_detected:
                 refused[index] = result.version
-                continue
-            self.results[index] = result
-            if self.writes[index] is not None:
-                self.outcomes[index] = Landed(result.version)
+            else:
+                self._results[index] = result
+                self.settle(index, Landed(result.version))
         return refused
 
-    def _response(self) -> Any:
-        """Return the answers put together; blank for what has not landed."""
-        if len(self._answers) == 1 and len(self.results) == len(self.writes):
-            return self._answers[0]
-        response = _CommitResponse.pb(_CommitResponse())
-        for answer in self._answers:
-            response.index_updates += answer.index_updates
-            if answer.HasField("commit_time"):
-                response.commit_time.CopyFrom(answer.commit_time)
-        for index in range(len(self.writes)):
-            response.mutation_results.add()
-            if index in self.results:
-                response.mutation_results[index].CopyFrom(self.results[index])
-        return response
 
-    def blank(self) -> Any:
-        """Return a commit like this one, without mutations."""
-        blank = type(self.request)()
-        blank.project_id, blank.database_id = self.request.project_id, self.request.database_id
-        blank.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
-        return blank
+def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
+    """Return one answer for so many mutations; blank for those without a result."""
+    if len(answers) == 1 and len(results) == count:
+        return answers[0]
+    response = _CommitResponse.pb(_CommitResponse())
+    for answer in answers:
+        response.index_updates += answer.index_updates
+        if answer.HasField("commit_time"):
+            response.commit_time.CopyFrom(answer.commit_time)
+    for index in range(count):
+        response.mutation_results.add()
+        if index in results:
+            response.mutation_results[index].CopyFrom(results[index])
+    return response

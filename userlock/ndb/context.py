@@ -1,23 +1,22 @@
-"""The ndb context and transaction of the running code, and the notes for each.
+"""The ndb context and transaction of the running code, and notes about each.
 
-Notes live as long as what they are about, in attributes of ndb's own objects.
+Notes are attributes of ndb's own objects, and live as long as those.
 
 - `Attempt`: of one attempt of a transaction, with all contexts within it.
 - `RequestNotes`: of the outermost context, normally a request's.
-- `in_flight`: of an event loop: puts and deletes that have not been answered yet.
+- `in_flight`: of an event loop: the puts and deletes that are not answered yet.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 from google.cloud.ndb import context
 
 
 def current_context() -> Any:
-    """Return the ndb context that the running code is in, or None."""
+    """Return the ndb context of the running code, or None."""
     return context.get_context(False)
 
 
@@ -32,26 +31,24 @@ def in_transaction() -> bool:
     return current_transaction() is not None
 
 
+# --- one attempt of a transaction -----------------------------------------------------------
+
+
 class Attempt:
-    """The notes of one attempt of a transaction.
-
-    Attributes:
-        tickets: of the puts and deletes that it has begun.
-        puts: the latest put of each entity, by key.
-        deleted: the keys of what it has deleted.
-        over: whether it was committed or rolled back: what is put now would be lost.
-    """
-
-    __slots__ = ("deleted", "over", "puts", "tickets")
+    """Notes of one attempt of a transaction."""
 
     def __init__(self) -> None:
+        #: Of the puts and deletes that it has begun.
         self.tickets: list[Any] = []
+        #: The latest put of each entity, by key.
         self.puts: dict[Any, Any] = {}
+        #: The keys that it has deleted.
         self.deleted: set[Any] = set()
+        #: Whether it was committed or rolled back. A put after that would be lost.
         self.over = False
 
     def end(self) -> None:
-        """It has been committed or rolled back."""
+        """Note that it has been committed or rolled back."""
         self.over = True
 
 
@@ -66,9 +63,9 @@ def current_attempt() -> Attempt:
 
 
 def _attempt_around(current: Any) -> Attempt | None:
-    """Return the attempt that a context with an event loop of its own is within.
+    """Return the attempt around a context that has an event loop of its own.
 
-    They share what is called at its end: `Attempt.end` is.
+    Both have the same callbacks for the end of the transaction; `Attempt.end` is one.
     """
     for callback in current.transaction_complete_callbacks or ():
         attempt = getattr(callback, "__self__", None)
@@ -77,44 +74,34 @@ def _attempt_around(current: Any) -> Attempt | None:
     return None
 
 
+# --- a request ------------------------------------------------------------------------------
+
+
 class RequestNotes:
-    """The notes of the outermost ndb context.
-
-    Attributes:
-        left: of entities whose object is no longer to be found under their key, as it has been
-            given another one or its delete was begun: what that object stood for.
-        unwatched: tickets that belong to no lock and no transaction, by number.
-    """
-
-    __slots__ = ("_caches", "left", "unwatched")
+    """Notes of the outermost ndb context."""
 
     def __init__(self) -> None:
+        #: The last stamp of each entity whose object is no longer found under its key: the object
+        #: has been given another key, or a delete of it has begun.
         self.left: dict[Any, Any] = {}
-        self.unwatched: dict[int, Any] = {}
+        #: The writes that belong to no lock and no transaction, by number.
+        self.pending: dict[int, Any] = {}
         self._caches: list[weakref.ref[Any]] = []
 
     def note_cache(self, cache: Any) -> None:
         """Remember the cache of a context in which entities are read."""
-        if any(each() is cache for each in self._caches):
-            return
-        self._caches = [each for each in self._caches if each() is not None]
-        self._caches.append(weakref.ref(cache))
+        if not any(each() is cache for each in self._caches):
+            living = [each for each in self._caches if each() is not None]
+            self._caches = [weakref.ref(cache), *living]
 
     @property
-    def caches(self) -> Iterator[Any]:
-        """Return the caches of all contexts that are still around, the latest first."""
-        for each in reversed(self._caches):
-            cache = each()
-            if cache is not None:
-                yield cache
+    def caches(self) -> list[Any]:
+        """Return the caches of the contexts that still exist, the latest first."""
+        return [cache for each in self._caches if (cache := each()) is not None]
 
 
 def request_notes(of: Any = None) -> RequestNotes:
-    """Return the notes of the outermost context.
-
-    Args:
-        of: that context, where it is not the current one any more.
-    """
+    """Return the notes of the outermost context: of the current one, unless it is given."""
     outermost = of or context.get_toplevel_context(False) or context.get_context()
     notes: RequestNotes | None = vars(outermost).get("_userlock_notes")
     if notes is None:
@@ -123,51 +110,37 @@ def request_notes(of: Any = None) -> RequestNotes:
 
 
 def note_reading() -> None:
-    """Remember that entities are being read in the current context."""
+    """Note that entities are read in the current context."""
     current = context.get_context(False)
     if current is not None:
         request_notes().note_cache(current.cache)
 
 
-def _caches() -> Iterator[Any]:
-    """Give the context caches that may know of an entity."""
+def _caches() -> list[Any]:
+    """Return the context caches that may have an entity, each once."""
     current = context.get_context(False)
     if current is None:
-        return
-    given = [current.cache]
-    yield current.cache
-    for cache in (context.get_toplevel_context().cache, *request_notes().caches):
-        if not any(cache is each for each in given):
-            given.append(cache)
-            yield cache
+        return []
+    caches = [current.cache, context.get_toplevel_context().cache, *request_notes().caches]
+    return list({id(each): each for each in caches}.values())
 
 
-def cached_entities(ndb_key: Any) -> Iterator[Any]:
-    """Give the objects that the caches of this request's contexts have for a key, each once.
-
-    An object may have been given another key since.
-    """
-    given: list[Any] = []
-    for cache in _caches():
-        entity = cache.get(ndb_key)
-        if entity is not None and not any(entity is each for each in given):
-            given.append(entity)
-            yield entity
+def cached_entities(ndb_key: Any) -> list[Any]:
+    """Return the objects under a key in this request's caches. They may have another key now."""
+    found = [entity for cache in _caches() if (entity := cache.get(ndb_key)) is not None]
+    return list({id(each): each for each in found}.values())
 
 
-def forget_cached(ndb_key: Any, begun_in: Any = None) -> None:
-    """Take an entity out of the context caches, so that the next read is a fresh one."""
-    if begun_in is not None:
-        begun_in.cache.pop(ndb_key, None)
-    for cache in _caches():
+def forget_cached(ndb_key: Any, begun_in: Any) -> None:
+    """Take an entity out of the context caches, also out of that of the write's context."""
+    for cache in (begun_in.cache, *_caches()):
         cache.pop(ndb_key, None)
 
 
 def in_flight(of: Any) -> dict[Any, Any]:
-    """Return the writes under way on the event loop of a context: key to ticket.
+    """Return the writes that are under way on the event loop of a context, by key.
 
-    ndb sends what is put and deleted in one turn in one commit, where a second
-    mutation of an entity is an error.
+    ndb sends the writes of one turn in one commit, which must not change an entity twice.
     """
     notes = vars(of.eventloop)
     flying: dict[Any, Any] | None = notes.get("_userlock_in_flight")

@@ -1,15 +1,14 @@
-"""The reaction to a violation: raised, logged, or not checked for.
+"""The reaction to a violation: raised, logged, or switched off.
 
-`suppress` follows the code that opens it. A block belongs to a frame, and
-holds for what is called from that frame while the block is open:
+A `suppress` block belongs to a frame. It holds for calls from that frame while it is open:
 
     tasklet A                        tasklet B
     with suppress("…"):
-        yield key.get_async() ─────▶ entity.put()    checked: A's frame is not below B's
+        yield key.get_async() ─────▶ entity.put()    checked: A's frame did not call it
         entity.put()                 (not checked: called from A's frame)
 
-A tasklet that is begun in a block inherits it, as long as it is open. Code that
-an event loop runs is not below the code that drives the loop.
+A tasklet that begins in a block inherits it while it is open. Code run by an
+event loop does not inherit the blocks of the code that drives the loop.
 """
 
 from __future__ import annotations
@@ -34,22 +33,18 @@ from userlock.settings import Enforcement, Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Of code that opens a block for the code that called it.
+#: Functions that open a block for their caller.
 _ENTERING = ("__enter__", "__aenter__", "enter_context", "enter_async_context")
 
 
 class _Block:
-    """One opened `suppress` block. The code that opened it keeps it, and nothing else.
-
-    Attributes:
-        opened_by: the frame that has entered it.
-        frame: the frame that it belongs to; None once it is closed.
-    """
+    """An open `suppress` block. Only the code that opened it keeps it alive."""
 
     __slots__ = ("__weakref__", "frame", "opened_by")
 
     def __init__(self, opened_by: FrameType, frame: FrameType) -> None:
         self.opened_by: FrameType | None = opened_by
+        #: The frame that it belongs to; None once it is closed.
         self.frame: FrameType | None = frame
 
     def close(self) -> None:
@@ -67,20 +62,21 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         with userlock.suppress("the import job owns these entities"):
             ndb.put_multi(entities)
 
-    Also decorates functions, generator functions and coroutine functions; below
-    `@ndb.tasklet`, not above it.
+    It also decorates functions, generator functions and coroutine functions;
+    below `@ndb.tasklet`, not above it.
 
-    A block holds for the code that opens it and for what that calls, tasklets
-    begun in it included, until it is left. Not for other tasklets, other
-    threads, or a caller while a generator with a block is suspended. A context
-    manager that opens one holds it for the `with` statement of its caller.
+    A block holds for the code that opens it and for all that this code calls,
+    including tasklets that begin in the block. It does not hold for other
+    tasklets, for other threads, or for a caller while a generator with a block
+    is suspended. A context manager that opens one holds it for the `with`
+    statement of its caller.
 
     Args:
-        reason: why this is right here, for the next reader.
+        reason: the justification, for the next reader of the code.
 
     Raises:
         ValueError: no reason is given.
-        TypeError: what is decorated cannot be, as its code runs after it has returned.
+        TypeError: the decorated function's code runs after its call has returned.
     """
 
     def __init__(self, reason: str) -> None:
@@ -111,7 +107,7 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         left_by = sys._getframe(1)
         around: FrameType | None = left_by
         while around is not None and around.f_code.co_filename == contextlib.__file__:
-            around = around.f_back  # of an exit stack
+            around = around.f_back  # past an exit stack
         mine = [block for block in self._blocks if block.opened_by is left_by]
         mine = mine or [block for block in self._blocks if block.frame is around]
         block = (mine or self._blocks)[-1]
@@ -123,59 +119,54 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         decorated: Any = function
         if isinstance(function, type) or not callable(function):
             raise TypeError(f"@suppress takes a function, not {function!r:.200}")
+        name = getattr(function, "__qualname__", repr(function))
         if inspect.isasyncgenfunction(function):
             raise TypeError(
-                f"@suppress cannot decorate the async generator {_name(function)}. To fix it: use "
+                f"@suppress cannot decorate the async generator {name}. To fix it: use "
                 f"`with userlock.suppress(reason):` around its writes"
             )
-        if inspect.iscoroutinefunction(function):
 
-            @functools.wraps(decorated)
-            async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
-                with suppress(reason):
-                    return await decorated(*args, **kwargs)
+        async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
+            with suppress(reason):
+                return await decorated(*args, **kwargs)
 
-            return cast(_Function, run_coroutine)
-        if inspect.isgeneratorfunction(function):
+        def run_generator(*args: Any, **kwargs: Any) -> Any:
+            block = suppress(reason)
+            frame = sys._getframe()
+            block._enter(frame, frame)  # its own, even if it is a context manager
+            try:
+                result = yield from decorated(*args, **kwargs)
+            finally:
+                block.__exit__(None, None, None)
+            return result
 
-            @functools.wraps(decorated)
-            def run_generator(*args: Any, **kwargs: Any) -> Any:
-                block = suppress(reason)
-                here = sys._getframe()
-                block._enter(here, here)  # not the caller's, where it is a context manager
-                try:
-                    result = yield from decorated(*args, **kwargs)
-                finally:
-                    block.__exit__(None, None, None)
-                return result
-
-            return cast(_Function, run_generator)
-        innermost: Any = inspect.unwrap(function)
-        if (
-            inspect.isgeneratorfunction(innermost)
-            or inspect.iscoroutinefunction(innermost)
-            or inspect.isasyncgenfunction(innermost)
-        ):
-            raise TypeError(
-                f"@suppress cannot decorate {_name(function)}: its code runs after the call has "
-                f"returned. To fix it: put @suppress below the other decorator (@ndb.tasklet, "
-                f"@contextmanager), next to the function"
-            )
-
-        @functools.wraps(decorated)
         def run(*args: Any, **kwargs: Any) -> Any:
             with suppress(reason):
                 return decorated(*args, **kwargs)
 
-        return cast(_Function, run)
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", repr(function))
+        wrapper: Any = run
+        if inspect.iscoroutinefunction(function):
+            wrapper = run_coroutine
+        elif inspect.isgeneratorfunction(function):
+            wrapper = run_generator
+        elif any(
+            runs_later(inspect.unwrap(function))
+            for runs_later in (
+                inspect.isgeneratorfunction,
+                inspect.iscoroutinefunction,
+                inspect.isasyncgenfunction,
+            )
+        ):
+            raise TypeError(
+                f"@suppress cannot decorate {name}: its code runs after the call has returned. To "
+                f"fix it: put @suppress below the other decorator (@ndb.tasklet, @contextmanager), "
+                f"next to the function"
+            )
+        return cast(_Function, functools.wraps(decorated)(wrapper))
 
 
 def _owner(frame: FrameType) -> FrameType:
-    """Return the frame that a block belongs to: of the `with` statement that holds it open."""
+    """Return the frame that a block belongs to: that of the `with` statement."""
     while frame.f_back is not None:
         caller = frame.f_back
         if frame.f_code.co_name in _ENTERING:
@@ -185,7 +176,7 @@ def _owner(frame: FrameType) -> FrameType:
             and caller.f_code.co_name in _ENTERING
             and caller.f_code.co_filename == contextlib.__file__
         ):
-            frame = caller  # a generator that is a context manager
+            frame = caller  # the generator is a context manager
         else:
             break
     return frame
@@ -226,34 +217,21 @@ def current_settings() -> Settings:
 
 
 def place_of_read() -> CallSite | None:
-    """Return where the application's code is, if the places of reads are captured."""
+    """Return the application's call site, if the places of reads are captured."""
     return here() if current_settings().capture_places else None
 
 
 class Moment:
-    """The locks, transaction and settings at the start of a write. Looked up once for each.
+    """The call site, ndb context, locks, transaction and settings at the start of a write."""
 
-    Args:
-        at: where in the code that is.
-        context: the ndb context that it is in.
-
-    Attributes:
-        held: the locks that are held.
-        transaction: the transaction that the running code is in, if any.
-        settings: the settings of the current scope.
-        checked: whether the write is checked.
-        fenced: whether it is fenced.
-    """
-
-    __slots__ = ("checked", "context", "fenced", "held", "settings", "transaction")
+    __slots__ = ("at", "checked", "context", "fenced", "held", "settings", "transaction")
 
     def __init__(self, at: CallSite | None, context: Any) -> None:
         scope = current_scope()
-        if scope is None:
-            self.held, self.settings = NO_LOCKS, defaults.settings
-        else:
-            self.held, self.settings = scope.held, scope.settings
+        self.at = at
         self.context = context
+        self.held = NO_LOCKS if scope is None else scope.held
+        self.settings = defaults.settings if scope is None else scope.settings
         self.transaction: bytes | None = context.transaction
         arranges = REPORTS.arranges(at)
         self.fenced = self.settings.fencing and not arranges
@@ -266,6 +244,6 @@ class Moment:
 
 
 def report(violation: WriteViolation) -> None:
-    """Raise the violation, or tell of it, as the settings say."""
+    """Raise the violation, or log it, as the settings say."""
     if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
         raise violation

@@ -1,10 +1,8 @@
-"""Fenced writes: tickets, and what becomes of them.
+"""Fenced writes: tickets and their outcomes.
 
-Datastore reports the version of each entity it returns, and skips a mutation
-whose `base_version` is not the version it has (comments on `Mutation` and
-`MutationResult` in google.datastore.v1). So a write that its lock failed to
-protect, because the lease ran out or memcached forgot it, is refused by
-Datastore itself, without another round trip:
+Datastore reports the version of each entity that it returns, and skips a
+mutation whose `base_version` differs from the stored version. So it refuses a
+write that its lock failed to protect:
 
     A                         Datastore (version 7)      B
     get ────────────────────▶ v7 ◀────────────────────── get
@@ -13,21 +11,16 @@ Datastore itself, without another round trip:
     put, base_version 7 ────▶ conflict: v8 stays
     StaleWriteError
 
-A new object whose key is known is sent as an insert rather than ndb's upsert,
-so that of two requests that both found nothing and create it, one wins and
-the other is told.
-
-Each put and each delete is a ticket of its own. Its number travels with the
-key to the Commit request (`wire`), where the gate (`stub`) exchanges it for what
-the write builds on. Nothing about a put under way is kept on the entity.
+A new object with a key of its own is sent as an insert, where ndb would send an
+upsert. Each put and each delete has a ticket, whose number travels with the key
+to the Commit request (`wire`). There the gate (`stub`) exchanges it for the
+version that the write builds on.
 """
 
 from __future__ import annotations
 
 import abc
 import functools
-import itertools
-import threading
 import weakref
 from typing import Any, TypeVar
 
@@ -49,7 +42,6 @@ from userlock.ndb import capabilities
 from userlock.ndb.commits import Landed, Outcome, Refused
 from userlock.ndb.context import (
     Attempt,
-    cached_entities,
     current_attempt,
     forget_cached,
     in_flight,
@@ -67,15 +59,15 @@ from userlock.ndb.provenance import (
     restamp,
     stamp_of,
 )
-from userlock.ndb.transactions import error_of, note_pending, untold_error
+from userlock.ndb.transactions import PendingWrite, error_of
 from userlock.ndb.wire import kind_in
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
 AnyViolation = TypeVar("AnyViolation", bound=WriteViolation)
+AnyStaleWrite = TypeVar("AnyStaleWrite", bound=StaleWriteError)
 
-_numbers = itertools.count(1)
-#: The tickets that may still be redeemed. Kept by the futures and transactions of their writes.
+#: The tickets that may still be redeemed. The futures and transactions of their writes keep them.
 _open: dict[int, weakref.ref[Ticket]] = {}
 
 
@@ -83,159 +75,140 @@ def _close(number: int, _: object) -> None:
     _open.pop(number, None)
 
 
-class Ticket(abc.ABC):
+def redeem(number: int, path: tuple[Any, ...], namespace: str) -> Ticket | None:
+    """Return the ticket with that number, once, if it is for the entity with that key."""
+    found = _open.pop(number, None)
+    ticket = None if found is None else found()
+    return ticket if ticket is not None and ticket.is_for(path, namespace) else None
+
+
+class Ticket(PendingWrite, abc.ABC):
     """One put or delete, from its check to the commit's answer. Implements `commits.Write`.
 
     Args:
         key: the entity's key, which may be incomplete or None.
-        lock_id: the lock that guards it, if one does.
-        stamp: what it builds on; None for nothing.
-        tenures: those that it runs under.
-        at: where it was asked for.
-        now: what holds now.
+        stamp: the stamp of the read that it builds on, if any.
+        tenures: the tenures that it runs under.
     """
 
     must_be_new = may_overwrite = False
     deleting = False
-    mark: tuple[str, int] | None = None
+    write_id: tuple[str, int] | None = None
+    withdrawn = doubtful = False
 
     def __init__(
         self,
         key: Any,
+        model: Any,
         lock_id: str | None,
         stamp: Stamp | None,
         tenures: tuple[HeldLock, ...],
-        at: CallSite | None,
         now: Moment,
     ) -> None:
-        self.number = next(_numbers)
-        self.begun_in = now.context
-        self.begun_by = threading.get_ident()
-        #: Its outcome to be: while it is on its way, and until somebody is told of an error.
-        self.future: Any = None
-        self._flying_in: dict[Any, Any] | None = None
-        self._pending_in: list[dict[int, Any]] = []
-        self.withdrawn = False
-        self.doubtful = False
-        #: Of its key, before Datastore allocates an id.
-        self._path: tuple[Any, ...] = (self._model._get_kind(),) if key is None else path_of(key)
-        self._namespace = None if key is None else key.namespace() or None
-        self._kind = kind_in(self._path)
-        self.new_id = len(self._path) % 2 == 1
-        #: The attempt of a transaction that it is part of; None outside of any.
-        self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
-        self._notes = request_notes()
+        super().__init__(now.context)
         self._key = key
+        self._model = model
         self._lock_id = lock_id
         self._stamp = stamp
         self._tenures = tenures
-        self._at = at
-        self._checked = now.checked
-        self._fenced = now.fenced
+        self._now = now
+        self._notes = request_notes()
+        #: As the key was before Datastore allocates an id.
+        self._path: tuple[Any, ...] = (model._get_kind(),) if key is None else path_of(key)
+        self._namespace = None if key is None else key.namespace() or None
+        self.new_id = len(self._path) % 2 == 1
+        self._flying_in: dict[Any, Any] | None = None
+        self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
+        if self.attempt is not None and self.attempt.over:
+            raise self._violation(WriteAfterCommit)
         self.read_version = 0 if stamp is None or stamp.version == DELETED else stamp.version
-        in_its_transaction = (
-            stamp is not None
-            and now.transaction is not None
-            and (
-                stamp.transaction == now.transaction  # which answers for what was read in it
-            )
-        )
-        self.base_version = self.read_version if now.fenced and not in_its_transaction else 0
-        self._needs_version = (
-            now.fenced and stamp is not None and stamp.version == 0 and not in_its_transaction
-        )
+        self.base_version = 0
+        if stamp is not None and now.fenced and not stamp.is_of(now.transaction):
+            if stamp.version == 0:
+                raise self._not_fenced(
+                    "it was read without its version, so nobody could tell whether it has changed "
+                    "since",
+                    "read it again, from Datastore itself (not from a message or a cache, and not "
+                    "from a server that reports no versions)",
+                )
+            self.base_version = self.read_version
         if self.attempt is not None:
-            if self.attempt.over:
-                raise self._violation(WriteAfterCommit)
             self.attempt.tickets.append(self)
-        if self.base_version and self.attempt is None:
+        elif self.base_version:
             capabilities.require_base_version(now.context.client, self._not_fenced)
         _open[self.number] = weakref.ref(self, functools.partial(_close, self.number))
 
     # --- on its way -------------------------------------------------------------------------
 
     def begun(self, future: Any) -> None:
-        """It is on its way."""
-        self.future = future
-        self._pending_in = note_pending(self, self._tenures)
+        """Note that the write is on its way."""
+        self.remember(future, self._tenures)
         if self.attempt is None and not self.new_id:
-            flying = self._flying_in = in_flight(self.begun_in)
-            flying[self._key] = self
+            self._flying_in = in_flight(self.begun_in)
+            self._flying_in[self._key] = self
         future.add_done_callback(self._done)
 
     def _done(self, future: Any) -> None:
-        """It has landed or failed, or waits for the commit of its transaction."""
-        flying = self._flying_in
-        if flying is not None and flying.get(self._key) is self:
-            del flying[self._key]
-            if not flying:
-                flying.clear()  # and with it the room that a large `put_multi` took
-        if error_of(future) is None:
+        """Note that it has landed or failed, or waits for the commit of its transaction."""
+        failed = error_of(future) is not None
+        self._ended(failed)
+        if self._flying_in is not None and self._flying_in.get(self._key) is self:
+            del self._flying_in[self._key]
+        if not failed:
             self.forget()
 
-    def forget(self) -> None:
-        """Nobody need be told of it any more. It lets go of its future, which keeps it."""
-        for pending in self._pending_in:
-            pending.pop(self.number, None)
-        future, self.future = self.future, None
-        if future is not None:
-            future._userlock_when_told = None
-
-    @property
-    def untold(self) -> BaseException | None:
-        """Return its error, while nobody has been told of it."""
-        return None if self.future is None else untold_error(self.future)
+    def _ended(self, failed: bool) -> None:
+        """Take the first part of the outcome: whether ndb's future has failed."""
 
     def withdraw(self) -> None:
-        """Do not send it, if it has not been sent: its caller is told of another error."""
+        """Do not send the write, unless it was sent. Its caller gets another error."""
         if self.number in _open:
             self.withdrawn = True
-            if self.future is not None:
-                self.future._userlock_told = True
+            self.forget()
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
-        """Return whether it is for the entity with that key; its id may have been allocated."""
+        """Return whether it is for the entity with that key, whose id may have been allocated."""
         if self.new_id:
             return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
         return path == self._path and (namespace or None) == self._namespace
 
     def has(self, ds_key: Any) -> bool:
-        """Return whether that is its key, as Datastore's library has it."""
+        """Return whether that is its key, as a key of google-cloud-datastore's."""
         if self._key is not None and self._key._key is ds_key:
             return True
         return self.is_for(ds_key.flat_path, ds_key.namespace)
 
     @property
     def relies_on_its_locks(self) -> bool:
-        """Return whether nothing but its locks protects it: Datastore would not refuse it."""
+        """Return whether only its locks protect it: Datastore would not refuse it."""
         return bool(self._tenures) and not (self.base_version or self.must_be_new or self.new_id)
 
     def check_commit(self) -> None:
-        """Its locks must have been held until here.
+        """Check that its locks have been held until the commit.
 
-        Raises:
-            LeaseRanOut, LeaseWasLost, PutAfterRelease: they have not. Not transient errors, so
-                ndb rolls back and does not try again.
+        Raises a `WriteViolation` otherwise. ndb rolls back then, and does not run the transaction
+        again: the error is not transient.
         """
         what = "it was about to be sent"
         when = what if self.attempt is None else "its transaction was about to commit"
-        for tenure in self._tenures if self._checked else ():
+        for tenure in self._checked_tenures:
             if tenure.held:
                 self._check_lease(tenure, when)
             else:
                 report(self._violation(PutAfterRelease, when))
 
     def trying_again(self) -> None:
-        """Its transaction is about to be run again: the locks around it must still be held.
+        """Check the leases of the locks around its transaction, before another attempt of it.
 
-        Those that were taken inside are taken again.
-
-        Raises:
-            LeaseRanOut, LeaseWasLost: one is not.
+        Locks that were taken inside the transaction are taken again.
         """
-        for tenure in self._tenures if self._checked else ():
+        for tenure in self._checked_tenures:
             if tenure.held:
                 self._check_lease(tenure, "its transaction was about to be run again")
+
+    @property
+    def _checked_tenures(self) -> tuple[HeldLock, ...]:
+        return self._tenures if self._now.checked else ()
 
     def _check_lease(self, tenure: HeldLock, when: str) -> None:
         if tenure.lost:
@@ -247,7 +220,7 @@ class Ticket(abc.ABC):
     # --- its outcome ------------------------------------------------------------------------
 
     def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
-        """Take the outcome. Returns the error for whoever has asked for the write, if any."""
+        """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
             self.landed(outcome.version, outcome.overwrote)
             return None
@@ -257,72 +230,34 @@ class Ticket(abc.ABC):
                 others_landed=others_landed,
                 may_have_landed=outcome.may_have_landed,
             )
-        error = self.in_doubt()
+        forget_cached(self._key, self.begun_in)
+        error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
         error.__cause__ = outcome.cause
         return error
 
     @abc.abstractmethod
     def landed(self, version: int, overwrote: bool = False) -> None:
-        """It is in Datastore, as `version`."""
+        """Note that it is in Datastore, as `version`."""
 
-    def refused(
-        self, version: int, *, others_landed: int = 0, may_have_landed: bool = False
-    ) -> StaleWriteError:
-        """Somebody else wrote it first: it leaves the caches, and listeners hear of it."""
+    def refused(self, version: int, **facts: Any) -> StaleWriteError:
+        """Take a conflict: the entity leaves the caches, and listeners hear of it."""
         kind = EntityExistsError if self.must_be_new else StaleWriteError
-        error = kind(
-            **self._facts,
-            read_version=max(self.base_version, 0),
-            found_version=version,
-            read_at=self._read_at,
-            others_landed=others_landed,
-            may_have_landed=may_have_landed,
-            locked=self._is_locked,
-        )
+        error = self._stale_write(kind, found_version=version, **facts)
         forget_cached(self._key, self.begun_in)
         if self._stamp is not None and self._stamp.version > 0:
-            # A delete of what the caches no longer have is still one of what was read.
+            # The caches no longer have it, and a delete still builds on what was read.
             self._notes.left[self._key] = self._stamp
         LISTENERS.emit(StaleWrite(self._lock_id, error))
         return error
 
-    def in_doubt(self) -> CommitInDoubt:
-        """Nobody can tell whether it was applied."""
-        forget_cached(self._key, self.begun_in)
-        return CommitInDoubt(**self._facts, kind=self._kind)
-
     def withdrawn_error(self) -> Exception:
         """Return the error of a write that its caller has withdrawn."""
-        return WriteNotFenced(
-            **self._facts,
-            kind=self._kind,
-            reason="another write that was begun with it was refused, so it was not sent",
-            remedy="see the error of that write",
+        return self._not_fenced(
+            "another write that was begun with it was refused, so it was not sent",
+            "see the error of that write",
         )
 
-    def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
-        return WriteNotFenced(**self._facts, kind=self._kind, reason=reason, remedy=remedy)
-
-    def _check_version(self) -> None:
-        """Refuse what was read without a version: nobody could tell whether it has changed."""
-        if self._needs_version:
-            raise self._not_fenced(
-                "it was read without its version, so nobody could tell whether it has changed "
-                "since",
-                "read it again, from Datastore itself (not from a message or a cache, and not "
-                "from a server that reports no versions)",
-            )
-
-    # --- its facts --------------------------------------------------------------------------
-
-    @property
-    @abc.abstractmethod
-    def _model(self) -> Any:
-        """Return the entity's class."""
-
-    @property
-    def _is_locked(self) -> bool:
-        return self._model._write_policy is WritePolicy.USER_LOCK
+    # --- its errors -------------------------------------------------------------------------
 
     @property
     def _read_at(self) -> CallSite | None:
@@ -334,14 +269,30 @@ class Ticket(abc.ABC):
         return {
             "key": self._key,
             "lock_id": self._lock_id,
-            "put_at": self._at,
+            "put_at": self._now.at,
             "deleting": self.deleting,
         }
+
+    def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
+        kind = kind_in(self._path)
+        return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
+
+    def _stale_write(
+        self, kind: type[AnyStaleWrite], found_version: int = 0, **facts: Any
+    ) -> AnyStaleWrite:
+        return kind(
+            **self._facts,
+            **facts,
+            read_version=self.base_version,
+            found_version=found_version,
+            read_at=self._read_at,
+            locked=self._model._write_policy is WritePolicy.USER_LOCK,
+        )
 
     def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
         return kind(
             **self._facts,
-            kind=self._kind,
+            kind=kind_in(self._path),
             policy=policy_for_message(self._model),
             read_at=self._read_at,
             detail=detail,
@@ -349,7 +300,7 @@ class Ticket(abc.ABC):
 
 
 class PutTicket(Ticket):
-    """One put."""
+    """One put. `inserts`: the entity must be new, whatever its class says."""
 
     def __init__(
         self,
@@ -357,55 +308,43 @@ class PutTicket(Ticket):
         lock_id: str | None,
         stamp: Stamp | None,
         tenures: tuple[HeldLock, ...],
-        put_at: CallSite | None,
         now: Moment,
         *,
         inserts: bool,
     ) -> None:
+        super().__init__(entity._key, type(entity), lock_id, stamp, tenures, now)
         self._entity = entity
-        super().__init__(entity._key, lock_id, stamp, tenures, put_at, now)
-        self._held = now.held
         self._last_puts: list[LastPut] = []
-        reaction = self._reaction_to_overwriting(now, inserts)
-        # Once ndb has an id allocated for it, in a transaction, others may know that as well.
+        reaction = self._reaction_to_overwriting(inserts)
+        # Other code may know the id that ndb has allocated for it in a transaction.
         allocated = self.new_id and self.attempt is not None and now.fenced
         self.must_be_new = allocated or reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
-        self._check_version()
         self._check_other_object()
-        mark = type(entity)._userlock_mark
-        if mark is not None:
-            self.mark = mark(entity)
+        if entity._userlock_new_write_id is not None:
+            self.write_id = entity._userlock_new_write_id(entity)
         before = None if stamp is not None else last_stamp(entity)
         if before is not None:
-            # It was given another key: the delete of the first one builds on what was read.
+            # It was given another key: a delete under the first one builds on what was read.
             self._notes.left[before.key] = before
 
-    @property
-    def _model(self) -> Any:
-        return type(self._entity)
-
-    def _reaction_to_overwriting(self, now: Moment, inserts: bool) -> Reaction:
-        """Return the reaction to an entity that exists already; `OFF` if it may exist.
-
-        It must not for a new object with a key of its own.
-        """
+    def _reaction_to_overwriting(self, inserts: bool) -> Reaction:
+        """Return the reaction if a new object meets an existing entity; `OFF` if it may."""
         new = self._stamp is None or self._stamp.version == DELETED
-        if not new or not now.fenced or self.new_id:
+        if not new or not self._now.fenced or self.new_id:
             return Reaction.OFF
-        cls = type(self._entity)
         allocated = self._entity._userlock_allocated is self._key
-        if inserts or allocated or cls._write_policy is WritePolicy.WRITE_ONCE:
+        if inserts or allocated or self._model._write_policy is WritePolicy.WRITE_ONCE:
             return Reaction.RAISE
-        return Reaction.OFF if cls._overwrites else now.settings.blind_overwrites
+        return Reaction.OFF if self._model._overwrites else self._now.settings.blind_overwrites
 
     def _check_other_object(self) -> None:
-        """Refuse a second object of an entity in one transaction, whatever the policy.
+        """Refuse a second object of an entity in one transaction, under every policy.
 
-        The transaction sends both: the second, which does not have the first
-        one's change, would undo it.
+        The transaction would send both. The second does not have the first one's change, and
+        would undo it.
         """
-        if self.attempt is None or not self._fenced or self.new_id:
+        if self.attempt is None or not self._now.fenced or self.new_id:
             return
         last = self.attempt.puts.get(self._key)
         if last is None or last.is_by(self._entity):
@@ -413,7 +352,7 @@ class PutTicket(Ticket):
         if self._stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
         if self.may_overwrite:
-            self._tell_of_overwriting()
+            self._warn_of_overwriting()
             return
         error = self.refused(0)
         place = last.place or "a place that is not known"
@@ -425,59 +364,51 @@ class PutTicket(Ticket):
 
     def begun(self, future: Any) -> None:
         transaction = self.begun_in.transaction
-        where: tuple[HeldLock | None, ...] = self._tenures
+        histories: list[HeldLock | None] = [*self._tenures]
         if transaction is not None:
-            where = (*where, None)
-        if error_of(future) is not None:
-            where = ()  # ndb could not even make a message of it: nothing has been put
-        for tenure in where:
-            last = LastPut(self._entity, self._at, transaction)
-            self._last_puts.append(last)
-            if not self.new_id:
-                last_puts(tenure)[self._key] = last
+            histories.append(None)
+        if error_of(future) is None:  # otherwise ndb could not make a message: nothing is put
+            for tenure in histories:
+                last = LastPut(self._entity, self._now.at, transaction)
+                self._last_puts.append(last)
+                if not self.new_id:
+                    last_puts(tenure)[self._key] = last
         super().begun(future)
 
-    def _done(self, future: Any) -> None:
-        super()._done(future)
-        failed = error_of(future) is not None
+    def _ended(self, failed: bool) -> None:
         for last in self._last_puts:
             last.under_way = last.transaction is not None and not failed
         if self.new_id and not failed:
             # An id has been allocated, and the application has not changed the key again yet.
             self._key = self._entity._key
-            stamp_of(self._entity)  # which then learns it, too
+            stamp_of(self._entity)  # the stamp learns the key as well
             if self.attempt is not None:
                 self.attempt.puts[self._key] = self._last_puts[-1]
                 self._entity._userlock_allocated = self._key
 
     def landed(self, version: int, overwrote: bool = False) -> None:
-        """The entity is stored: its object now stands for that version."""
+        """Stamp the object: it stands for the stored version now."""
         if overwrote:
-            self._tell_of_overwriting()
+            self._warn_of_overwriting()
         key = self._key if is_complete(self._key) else None
-        restamp(self._entity, key, version, self._at, held=self._held, lock_id=self._lock_id)
+        held, place = self._now.held, self._now.at
+        restamp(self._entity, key, version, place, held=held, lock_id=self._lock_id)
         for last in self._last_puts:
             last.version = version
             last.under_way = False
 
-    def _tell_of_overwriting(self) -> None:
-        """A new object has overwritten an entity that nobody has looked at."""
-        error = EntityExistsError(
-            **self._facts,
-            read_version=0,
-            found_version=0,
-            read_at=self._read_at,
-            locked=self._is_locked,
-        )
-        count = REPORTS.count(error, self._kind, self._at, None)
+    def _warn_of_overwriting(self) -> None:
+        """Report that a new object has overwritten an entity that the code had not read."""
+        error = self._stale_write(EntityExistsError)
+        count = REPORTS.count(error, kind_in(self._path), self._now.at, None)
         LISTENERS.emit(BlindOverwrite(self._lock_id, error, count))
 
 
 class DeleteTicket(Ticket):
-    """One delete. It carries the version of what was read, as far as that is known.
+    """One delete. It carries the version of the read, as far as that is known.
 
-    Under a lock: if it was read under the same tenure. Who has taken the lock
-    since did not rely on it. Without a lock it is all that there is to rely on.
+    Under a lock it does so only if the read was under the same tenure: the code has taken the
+    lock since, and does not rely on an earlier read.
     """
 
     deleting = True
@@ -486,21 +417,18 @@ class DeleteTicket(Ticket):
         self,
         key: Any,
         cls: Any,
+        objects: list[Any],
         lock_id: str | None,
         stamp: Stamp | None,
         tenure: HeldLock | None,
-        deleted_at: CallSite | None,
         now: Moment,
     ) -> None:
-        self._cls = cls
-        #: They make the entity anew when they are put after this.
-        self._objects = [each for each in cached_entities(key) if isinstance(each, cls)]
+        #: A put of one of these after the delete creates the entity again.
+        self._objects = objects
         known = _stamp_under(tenure, stamp, now.transaction)
         if known is not None and known.version == DELETED:
             known = None
-        tenures = () if tenure is None else (tenure,)
-        super().__init__(key, lock_id, known, tenures, deleted_at, now)
-        self._check_version()
+        super().__init__(key, cls, lock_id, known, () if tenure is None else (tenure,), now)
         last = None if tenure is None else last_puts(tenure).pop(key, None)
         if (
             last is not None
@@ -509,20 +437,16 @@ class DeleteTicket(Ticket):
             and known is not None
             and last.order > known.order
         ):
-            self.base_version = last.version  # put by another object than the one that is known
+            self.base_version = last.version  # another object than the known one was put
         if self.attempt is not None:
             self.attempt.deleted.add(key)
             self.attempt.puts.pop(key, None)
         if known is not None:
-            # Should the delete not land, the next attempt of its transaction builds on it.
+            # If the delete does not land, the next attempt of its transaction builds on this.
             self._notes.left[key] = known._replace(version=self.base_version or known.version)
 
-    @property
-    def _model(self) -> Any:
-        return self._cls
-
     def landed(self, version: int, overwrote: bool = False) -> None:
-        """The entity is gone; an object of it that is put after this creates it anew."""
+        """Stamp the entity's objects: a put of one of them creates the entity again."""
         self._notes.left.pop(self._key, None)
         for entity in self._objects:
             stamp = stamp_of(entity)
@@ -533,29 +457,17 @@ class DeleteTicket(Ticket):
 def _stamp_under(
     tenure: HeldLock | None, stamp: Stamp | None, transaction: bytes | None
 ) -> Stamp | None:
-    """Return what is known of an entity, if it was read under this tenure or in the transaction."""
+    """Return the stamp of a read under this tenure, or in the transaction."""
     if stamp is None or tenure is None or stamp.held.get(tenure.lock_id) is tenure:
         return stamp
-    return stamp if transaction is not None and stamp.transaction == transaction else None
+    return stamp if stamp.is_of(transaction) else None
 
 
-def stamp_for_delete(ndb_key: Any, cls: Any) -> Stamp | None:
-    """Return what this request knows of an entity that is to be deleted: the latest stamp."""
-    stamps = [
-        stamp
-        for entity in cached_entities(ndb_key)
-        if isinstance(entity, cls)
-        and (stamp := last_stamp(entity)) is not None
-        and same_key(stamp.key, ndb_key)
-    ]
+def stamp_for_delete(ndb_key: Any, objects: list[Any]) -> Stamp | None:
+    """Return the latest stamp that this request has of an entity that is to be deleted."""
+    stamps = [stamp for each in objects if (stamp := last_stamp(each)) is not None]
+    stamps = [stamp for stamp in stamps if same_key(stamp.key, ndb_key)]
     left = request_notes().left.get(ndb_key)
     if left is not None:
         stamps.append(left)
     return max(stamps, key=lambda each: each.order, default=None)
-
-
-def redeem(number: int, path: tuple[Any, ...], namespace: str) -> Ticket | None:
-    """Return the ticket with that number, if it is for that entity. Each is given once."""
-    found = _open.pop(number, None)
-    ticket = None if found is None else found()
-    return ticket if ticket is not None and ticket.is_for(path, namespace) else None

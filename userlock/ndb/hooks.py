@@ -1,129 +1,137 @@
-"""The functions that `patches` puts in the place of ndb's."""
+"""The functions of ndb that userlock replaces, and its part in the release of locks.
+
+`model` imports this file for its effect. Each function gets the one that it
+replaces first.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from google.cloud import ndb
+from google.cloud.ndb import model as ndb_model
 from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
-from userlock.ndb import fencing, stub, transactions
-from userlock.ndb import writing as begun
+from userlock.lock.scope import register_participant
 from userlock.ndb.checks import (
     bypass_global_cache,
     cached_is_good,
     cached_miss_is_good,
     check_delete,
 )
-from userlock.ndb.context import current_context
+from userlock.ndb.context import cached_entities, current_context
 from userlock.ndb.enforcement import Moment, place_of_read
-from userlock.ndb.patches import key_of, kind_of
-from userlock.ndb.provenance import NOTHING_HELD, stamp_read
-from userlock.ndb.watched import is_watched, watched_class
+from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
+from userlock.ndb.patches import around, key_of, kind_of
+from userlock.ndb.policies import is_watched, watched_class
+from userlock.ndb.provenance import NOTHING_HELD, Stamped, stamp_read
+from userlock.ndb.stub import GatedStub, gated, settle
+from userlock.ndb.transactions import (
+    DatastoreParticipant,
+    leave_context,
+    run_transaction,
+    wait_for_key,
+)
 from userlock.ndb.wire import kind_in, number_in, quick
+from userlock.ndb.writing import Writing, plain_key, ticketed_key, together, writing
+
+if hasattr(ndb_model, "_userlock_installed"):
+    raise RuntimeError("userlock is installed in ndb already")
+ndb_model._userlock_installed = True
+
+register_participant(DatastoreParticipant())
+
+# --- the gate -------------------------------------------------------------------------------
+
+ndb.Client.stub = GatedStub()
 
 
-class ModelHooks:
-    """Each method takes the place of one of ndb's, and is given what ndb would do.
+@around("_datastore_api:stub")
+def _gated_stub(stub: Any) -> Any:
+    return gated(stub())
 
-    Args:
-        tracked: the base class of the entities that are watched.
-    """
 
-    def __init__(self, tracked: Any) -> None:
-        self.tracked = tracked
+@around("_datastore_api:_process_commit")
+def _settle_commit(process: Any, rpc: Any, futures: list[Any]) -> None:
+    settle(rpc, futures, process)
 
-    gated = staticmethod(stub.gated)
-    ticketed = staticmethod(begun.ticketed_key)
-    plain = staticmethod(begun.plain_key)
-    settle = staticmethod(stub.settle)
-    together = staticmethod(begun.together)
-    transaction = staticmethod(transactions.run_transaction)
-    leaving = staticmethod(transactions.leave_context)
 
-    def quick(self, ds_key: Any) -> Any:
-        """Return the key that a look-up sends: one that makes its message quickly."""
-        return quick(ds_key) if is_watched(kind_in(ds_key.flat_path)) else ds_key
+# --- reads ----------------------------------------------------------------------------------
 
-    # --- reads ------------------------------------------------------------------------------
 
-    def made(self, entity: Any, message: Any) -> None:
-        """Stamp an entity. What did not come as Datastore's answer was read under no lock."""
+@around("model:_entity_from_protobuf")
+def _stamped_entity(from_protobuf: Any, message: Any) -> Any:
+    """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
+    entity = from_protobuf(message)
+    if isinstance(entity, Stamped):
         try:
-            # Past proto-plus, which would look for a field. Not by `__dict__`: asked for that,
-            # each message would get one.
+            # Not by `getattr`, for which proto-plus would search its fields, and not by
+            # `__dict__`, which would give each message a dict.
             version, asked, place = object.__getattribute__(message, "_userlock_stamp")
         except AttributeError:
             version, asked, place = number_in(message._pb), NOTHING_HELD, None
         stamp_read(entity, key_of(entity), version, asked, place)
+    return entity
 
-    def get_async(self, ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-        """Note where a look-up is asked for. Under a lock, pass by the global cache."""
-        if not is_watched(kind_of(ndb_key)):
-            return get(**kwargs)
-        context = current_context()
-        place = place_of_read()
-        if context is None or context.global_cache is None:
-            future = get(**kwargs)
-        elif bypass_global_cache():
-            future = get(**_past_the_global_cache(kwargs))
-        else:
-            future = self._get_with_version(ndb_key, get, kwargs)
-        if place is not None:
-            future.add_done_callback(functools.partial(self._note_place, place))
-        return future
 
-    @tasklets.tasklet
-    def _get_with_version(
-        self, ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, Any]
-    ) -> Any:
-        entity = yield get(**kwargs)
-        if (
-            isinstance(entity, self.tracked)
-            and not entity._userlock_version
-            and entity._userlock_origin is NOTHING_HELD
-        ):
-            # Put into the global cache by a process without userlock. Without a
-            # version its put could not be fenced.
-            current_context().cache.pop(ndb_key, None)
-            entity = yield get(**_past_the_global_cache(kwargs))
-        return entity
+@around("_datastore_api:lookup")
+def _look_up(lookup: Any, key: Any, options: Any) -> Any:
+    return lookup(quick(key) if is_watched(kind_in(key.flat_path)) else key, options)
 
-    def _note_place(self, place: CallSite, future: Any) -> None:
-        """Note with an entity that has been looked up where it was asked for at first."""
-        if tasklets.Future.exception(future) is None:
-            entity = future.result()
-            if isinstance(entity, self.tracked) and entity._userlock_place is None:
-                entity._userlock_place = place
 
-    def is_good(self, ndb_key: Any, entity: Any) -> bool:
-        """Caches lie: under a lock, what is cached may be old."""
-        if entity is None:
-            cls = watched_class(kind_of(ndb_key))
-            return cls is None or cached_miss_is_good(cls, ndb_key)
-        return not isinstance(entity, self.tracked) or cached_is_good(entity)
+@around("_cache:ContextCache.get_and_validate")
+def _get_from_context_cache(get: Any, cache: Any, key: Any) -> Any:
+    entity = get(cache, key)
+    if not _is_good(key, entity):
+        del cache[key]
+        raise KeyError(key)
+    return entity
 
-    # --- deletes ----------------------------------------------------------------------------
 
-    def delete_async(self, ndb_key: Any, delete: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-        """Delete as the model's policy says, and what was read."""
+def _is_good(ndb_key: Any, entity: Any) -> bool:
+    """Return whether the context cache may answer with this. Under a lock it may be outdated."""
+    if entity is None:
         cls = watched_class(kind_of(ndb_key))
-        context = current_context()
-        if cls is None or context is None:
-            return delete(**kwargs)
-        deleted_at = here()
+        return cls is None or cached_miss_is_good(cls, ndb_key)
+    return not isinstance(entity, Stamped) or cached_is_good(entity)
 
-        def ticket() -> fencing.DeleteTicket:
-            """Check it when the model's hook has run, as a put."""
-            transactions.wait_for_key(ndb_key, context)
-            now = Moment(deleted_at, context)
-            stamp = fencing.stamp_for_delete(ndb_key, cls)
-            lock_id, tenure = check_delete(cls, ndb_key, stamp, deleted_at, now)
-            return fencing.DeleteTicket(ndb_key, cls, lock_id, stamp, tenure, deleted_at, now)
 
-        return begun.Writing(None, deleted_at, context, ticket).begin(lambda: delete(**kwargs))
+@around("key:Key.get_async")
+def _get_with_place(get_async: Any, ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
+    """Note the call site of a look-up. Under a lock, bypass the global cache."""
+    get = functools.partial(get_async, ndb_key, *args)
+    if not is_watched(kind_of(ndb_key)):
+        return get(**kwargs)
+    context = current_context()
+    place = place_of_read()
+    if context is None or context.global_cache is None:
+        future = get(**kwargs)
+    elif bypass_global_cache():
+        future = get(**_past_the_global_cache(kwargs))
+    else:
+        future = _get_with_version(ndb_key, get, kwargs)
+    if place is not None:
+        future.add_done_callback(functools.partial(_note_place, place))
+    return future
+
+
+@tasklets.tasklet
+def _get_with_version(ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    entity = yield get(**kwargs)
+    if (
+        isinstance(entity, Stamped)
+        and not entity._userlock_version
+        and entity._userlock_origin is NOTHING_HELD
+    ):
+        # A process without userlock has put it into the global cache. Without a version its put
+        # could not be fenced.
+        current_context().cache.pop(ndb_key, None)
+        entity = yield get(**_past_the_global_cache(kwargs))
+    return entity
 
 
 def _past_the_global_cache(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -135,3 +143,94 @@ def _past_the_global_cache(kwargs: dict[str, Any]) -> dict[str, Any]:
     if options is None:
         return {**kwargs, "use_global_cache": False}
     return {**kwargs, "_options": options.copy(use_global_cache=False)}
+
+
+def _note_place(place: CallSite, future: Any) -> None:
+    """Note the call site of its look-up with an entity that has none."""
+    if tasklets.Future.exception(future) is None:
+        entity = future.result()
+        if isinstance(entity, Stamped) and entity._userlock_place is None:
+            entity._userlock_place = place
+
+
+# --- writes ---------------------------------------------------------------------------------
+
+
+@around("model:Model._put_async", "model:Model.put_async")
+def _put_of_its_class(put_async: Any, entity: Any, **kwargs: Any) -> Any:
+    """Turn `ndb.Model.put_async(entity)`, past the entity's own class, into a put of that class."""
+    current = writing()
+    if isinstance(entity, Stamped) and (current is None or current.entity is not entity):
+        checked: Any = entity
+        return checked._userlock_put_async(**kwargs)
+    return put_async(entity, **kwargs)
+
+
+@around("key:Key.delete_async")
+def _delete_if_allowed(delete_async: Any, ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
+    """Delete as the model's policy says, and build on what was read."""
+    delete = functools.partial(delete_async, ndb_key, *args, **kwargs)
+    cls = watched_class(kind_of(ndb_key))
+    context = current_context()
+    if cls is None or context is None:
+        return delete()
+    deleted_at = here()
+
+    def ticket() -> DeleteTicket:
+        """Check the delete, after the model's hook has run."""
+        wait_for_key(ndb_key, context)
+        now = Moment(deleted_at, context)
+        objects = [each for each in cached_entities(ndb_key) if isinstance(each, cls)]
+        stamp = stamp_for_delete(ndb_key, objects)
+        lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
+        return DeleteTicket(ndb_key, cls, objects, lock_id, stamp, tenure, now)
+
+    return Writing(None, deleted_at, context, ticket).begin(delete)
+
+
+@around("_datastore_api:put")
+def _put_with_ticket(put: Any, entity: Any, options: Any) -> Any:
+    entity.key = ticketed_key(entity.key)
+    return put(entity, options)
+
+
+@around("_datastore_api:delete")
+def _delete_with_ticket(delete: Any, key: Any, options: Any) -> Any:
+    return delete(ticketed_key(key), options)
+
+
+@around("_cache:global_cache_key")
+def _cache_key_without_ticket(cache_key: Any, key: Any) -> Any:
+    return cache_key(plain_key(key))
+
+
+@around("model:put_multi_async", ":put_multi_async")
+@around("model:delete_multi_async", ":delete_multi_async")
+def _begin_together(begin_all: Any, *args: Any, **kwargs: Any) -> Any:
+    return together(lambda: begin_all(*args, **kwargs))
+
+
+@around("model:put_multi", ":put_multi")
+def _put_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    return [future.result() for future in ndb_model.put_multi_async(*args, **kwargs)]
+
+
+@around("model:delete_multi", ":delete_multi")
+def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    return [future.result() for future in ndb_model.delete_multi_async(*args, **kwargs)]
+
+
+# --- transactions and contexts --------------------------------------------------------------
+
+
+@around("_transaction:transaction_async_")
+def _begin_after_writes(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
+    return run_transaction(callback, lambda run: begin(run, *args, **kwargs))
+
+
+@around("client:Client.context")
+@contextlib.contextmanager
+def _context_with_errors(context: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    with context(*args, **kwargs) as outermost:
+        yield outermost
+    leave_context(outermost)

@@ -15,36 +15,29 @@ from userlock.ndb.policies import WritePolicy
 
 
 def key_id(key: Any) -> str | int | None:
-    """The lock id is the key's own id or name (None while it has none yet)."""
+    """Return the key's own id or name as the lock id (None while it has none yet)."""
     return id_of(key)
 
 
 def root_id(key: Any) -> str | int | None:
-    """The lock id is the id or name of the key's root: the user, for entities below a user."""
+    """Return the id or name of the key's root as the lock id: the user above the entity."""
     found: str | int | None = key.root().id()
     return found
 
 
 class LockRule(NamedTuple):
-    """The rule by which a class finds the lock ids of its entities.
+    """The rule by which a class finds the lock ids of its entities."""
 
-    Attributes:
-        read: gives an entity's lock id, as the application has it, not checked.
-        source: where that comes from, in words.
-        by_key: whether it is in the key, so that it is None while Datastore is still to
-            allocate an id, and never changes after.
-    """
-
-    read: Callable[[Any], object]
-    source: str
-    by_key: bool
+    read: Callable[[Any], object]  # gives an entity's lock id, not checked
+    source: str  # the place of the rule, in words
+    by_key: bool  # the key contains it, so it never changes once Datastore has allocated an id
 
 
 def lock_rule_of(cls: Any) -> LockRule:
     """Return the rule of a class under the user's lock that is being defined.
 
     Raises:
-        ConfigurationError: it cannot be locked. Says what is missing.
+        ConfigurationError: it has no valid rule.
     """
     rule = cls._lock_id
     if isinstance(rule, str):
@@ -68,16 +61,12 @@ def lock_rule_of(cls: Any) -> LockRule:
                 f"`_write_policy = userlock.WritePolicy.ABSTRACT` if it is a base class without "
                 f"entities of its own"
             )
-        return LockRule(_from_key, _by_its_key(cls), by_key=True)
+        return LockRule(_from_key, _key_rule(cls), by_key=True)
     if not callable(rule):
         raise ConfigurationError(
             f"{cls.__name__}._lock_id must be the name of a property or a method, not {rule!r}"
         )
-    return LockRule(_from_method, f"{cls.__name__}._lock_id()", by_key=False)
-
-
-def _by_its_key(cls: Any) -> str:
-    return f"{cls.__name__}._lock_id_from_key()"
+    return LockRule(operator.methodcaller("_lock_id"), f"{cls.__name__}._lock_id()", by_key=False)
 
 
 def _from_key(entity: Any) -> object:
@@ -85,15 +74,15 @@ def _from_key(entity: Any) -> object:
     return None if key is None else type(entity)._lock_id_from_key(key)
 
 
-def _from_method(entity: Any) -> object:
-    return entity._lock_id()
+def _key_rule(cls: Any) -> str:
+    return f"{cls.__name__}._lock_id_from_key()"
 
 
 def lock_id_of(entity: Any) -> str:
     """Return the lock that guards an entity.
 
     Raises:
-        LockIdError: the entity does not say; tells why.
+        LockIdError: the entity does not say.
     """
     policy = type(entity)._write_policy
     if policy is not WritePolicy.USER_LOCK:
@@ -107,10 +96,10 @@ def lock_id_of(entity: Any) -> str:
 def lock_id_for_put(entity: Any) -> str | None:
     """Return the lock id of an entity under the user's lock.
 
-    None where Datastore is still to allocate the id that names it.
+    None while Datastore is still to allocate the id that names the lock.
 
     Raises:
-        LockIdError: as `lock_id_of`.
+        LockIdError: the entity does not say.
     """
     rule: LockRule = entity._userlock_rule
     try:
@@ -122,6 +111,25 @@ def lock_id_for_put(entity: Any) -> str | None:
     if value is None and rule.by_key and not is_complete(key_of(entity)):
         return None
     return _checked(value, _what(entity), rule.source)
+
+
+def lock_id_of_key(cls: Any, key: Any) -> str | None:
+    """Return the lock id that a key of that model class contains, or None.
+
+    Raises:
+        LockIdError: the class's rule fails, or gives something else.
+    """
+    if cls._write_policy is not WritePolicy.USER_LOCK or cls._lock_id_from_key is None:
+        return None
+    try:
+        value = cls._lock_id_from_key(key)
+    except Exception as error:
+        raise _failed(repr(key), _key_rule(cls), error) from error
+    return None if value is None else _checked(value, repr(key), _key_rule(cls))
+
+
+def _what(entity: Any) -> str:
+    return repr(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
 
 
 def _checked(value: object, what: str, source: str) -> str:
@@ -140,24 +148,3 @@ def _no_lock_id(what: str, reason: str) -> LockIdError:
     error = LockIdError(f"{what} has no lock id: {reason}")
     error.reason = reason
     return error
-
-
-def _what(entity: Any) -> str:
-    return repr(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
-
-
-def lock_id_of_key(cls: Any, key: Any) -> str | None:
-    """Return the lock id that a bare key tells, or None when it does not.
-
-    `cls` is the model class of its kind.
-
-    Raises:
-        LockIdError: what should tell it fails, or gives something else.
-    """
-    if cls._write_policy is not WritePolicy.USER_LOCK or cls._lock_id_from_key is None:
-        return None
-    try:
-        value = cls._lock_id_from_key(key)
-    except Exception as error:
-        raise _failed(repr(key), _by_its_key(cls), error) from error
-    return None if value is None else _checked(value, repr(key), _by_its_key(cls))

@@ -1,13 +1,13 @@
-"""`Model` and `UserModel`: the base classes of what is written under a write policy.
+"""`Model` and `UserModel`: base classes of models that are written under a write policy.
 
-Anything read through them is stamped, anything put through them is checked and
-fenced. Reads are free and silent.
+Reads through them are stamped. Puts and deletes are checked and fenced.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -19,39 +19,37 @@ from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
-from userlock.lock.scope import current_scope, register_participant
-from userlock.ndb import patches
-from userlock.ndb.checks import check_put, check_put_of_policy, check_whole
+from userlock.lock.scope import current_scope
+from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
+from userlock.ndb.checks import check_put, check_whole
 from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
-from userlock.ndb.hooks import ModelHooks
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.patches import key_of, projection_of
-from userlock.ndb.policies import WritePolicy, settle_policy
-from userlock.ndb.provenance import ATTRIBUTES, DELETED, Origin, restamp, stamp_of
-from userlock.ndb.transactions import DatastoreParticipant, wait_for_key, watch_over
-from userlock.ndb.watched import watch
+from userlock.ndb.patches import key_of, name_early, projection_of
+from userlock.ndb.policies import WritePolicy, settle_policy, watch
+from userlock.ndb.provenance import ATTRIBUTES, DELETED, Stamped, restamp, stamp_of
+from userlock.ndb.transactions import wait_for_key, watch_over
 from userlock.ndb.writing import Writing, writing
 
 
-class Model(ndb.Model):
-    """A model that says how its entities are written safely: its one write policy.
+class Model(Stamped, ndb.Model):
+    """A model with one write policy, which says when its entities may be written.
 
         class Course(userlock.Model):
             _write_policy = userlock.WritePolicy.IN_TRANSACTION
 
-    What belongs to a user derives from `UserModel`, which has a policy by
-    itself. A class without a policy, or with two, is refused when it is defined
-    (`ConfigurationError`). A subclass has its base's policy, unless it names
-    another one.
+    Models whose entities belong to a user derive from `UserModel`, which has a
+    policy. A class without a policy, or with two, is refused when it is defined
+    (`ConfigurationError`). A subclass has the policy of its base, unless it
+    names another one.
 
-    A new object with a key of its own does not overwrite an entity that exists
+    A new object with a key of its own does not overwrite an existing entity
     (`EntityExistsError`), unless the class says `_overwrites = True`.
 
     A put or delete that the policy does not allow raises a `WriteViolation`
-    before anything is sent. A put of an entity that changed in Datastore since
-    it was read raises `StaleWriteError` at the commit and changes nothing.
+    before anything is sent. A put of an entity that has changed in Datastore
+    since it was read raises `StaleWriteError` at the commit and changes nothing.
     """
 
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
@@ -60,19 +58,14 @@ class Model(ndb.Model):
     _lock_id_from_key: ClassVar[Any] = None
 
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
+    #: The rule for lock ids, of a class under the user's lock.
     _userlock_rule: ClassVar[LockRule | None] = None
-    #: Makes the mark of a put, where it has a `WriteIdProperty`.
-    _userlock_mark: ClassVar[Any] = None
+    #: Sets the value of its `WriteIdProperty`, if it has one.
+    _userlock_new_write_id: ClassVar[Any] = None
     #: The key that was allocated for it in a transaction, which may not have been committed.
     _userlock_allocated: Any = None
-    #: Of a new entity that `get_or_insert` is about to put.
+    #: Set in a new entity that `get_or_insert` is about to put.
     _userlock_creator: _Creator | None = None
-    # See `provenance.ATTRIBUTES`.
-    _userlock_key: Any = None
-    _userlock_lock_id: object = None
-    _userlock_origin: Origin | None = None
-    _userlock_place: CallSite | None = None
-    _userlock_version: int = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -80,22 +73,22 @@ class Model(ndb.Model):
         cls._write_policy = policy
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
-        patches.name_early(cls, ATTRIBUTES)
-        if cls.__module__ != __name__:  # base classes of ours have no kind
+        name_early(cls, ATTRIBUTES)
+        if cls.__module__ != __name__:  # the base classes of this module have no kind
             watch(cls._get_kind(), _root_of(cls))
 
-    # ndb calls these by either name.
+    # --- put --------------------------------------------------------------------------------
+
     def _put_async(self, **kwargs: Any) -> Any:
-        """Write this entity as its policy says. As in ndb, and checked and fenced.
+        """Write this entity as in ndb, checked by its policy and fenced.
 
         Raises:
-            WriteViolation: the policy does not allow it here and now; `LockIdMissing` when the
+            WriteViolation: the policy does not allow it here and now; `LockIdMissing` if the
                 entity does not say which lock guards it.
             WriteNotFenced: it was read without its version.
 
-        The future raises `StaleWriteError` when the entity changed in
-        Datastore since it was read, and `EntityExistsError` when it is new
-        but exists already; nothing is overwritten then.
+        The future raises `StaleWriteError` if the entity has changed in Datastore since it was
+        read, and `EntityExistsError` if it is new but exists already. Nothing is overwritten then.
         """
         context = current_context()
         if context is None:
@@ -110,21 +103,39 @@ class Model(ndb.Model):
             write = Writing(self, creator.place, context, inserts=True)
         return write.begin(lambda: put(**kwargs))
 
-    put_async = _put_async
+    put_async = _userlock_put_async = _put_async  # ndb calls it by the first two names
 
-    def _userlock_is_being_put(self) -> bool:
+    def _prepare_for_put(self) -> None:
+        """Check the put. This is ndb's last step before it reads the properties, after the hooks.
+
+        ndb also calls it for an entity within a property of another one, which is not put by
+        itself.
+        """
         current = writing()
-        return current is not None and current.entity is self
+        if current is None or current.entity is not self or current.ticket is not None:
+            super()._prepare_for_put()
+            return
+        if projection_of(self):
+            check_whole(self, stamp_of(self), Moment(current.at, current.context))
+        super()._prepare_for_put()
+        wait_for_key(self._key, current.context)
+        # From here on, no code of the application runs until the ticket is made.
+        now = Moment(current.at, current.context)
+        stamp = stamp_of(self)
+        lock_id, tenures = check_put(self, stamp, now)
+        current.ticket = PutTicket(self, lock_id, stamp, tenures, now, inserts=current.inserts)
+
+    # --- get_or_insert ----------------------------------------------------------------------
 
     @classmethod
     def get_or_insert_async(cls, *args: Any, **kwargs: Any) -> Any:
         """Get the entity, or create it as its policy says.
 
-        As in ndb, but of two that create it at once, the second is given the first one's.
+        As in ndb. If two requests create it at once, the second one gets the entity of the first.
         """
         get_or_insert: Any = super().get_or_insert_async.__func__
         creator = _Creator(cls, here())
-        found = _with_what_exists(creator, get_or_insert(creator, *args, **kwargs))
+        found = _with_existing(creator, get_or_insert(creator, *args, **kwargs))
         scope = current_scope()
         return watch_over(found, () if scope is None else scope.held.values())
 
@@ -133,40 +144,12 @@ class Model(ndb.Model):
         """Get the entity, or create it: `get_or_insert_async`, and wait."""
         return cls.get_or_insert_async(*args, **kwargs).result()
 
-    def _prepare_for_put(self) -> None:
-        """The last step before ndb reads the properties: hooks have run, so check now.
-
-        ndb also calls it for entities within a property of another one, which
-        are not put by themselves.
-        """
-        current = writing()
-        if current is None or current.entity is not self or current.ticket is not None:
-            super()._prepare_for_put()
-            return
-        put_at, context = current.at, current.context
-        if projection_of(self):
-            check_whole(self, stamp_of(self), put_at, Moment(put_at, context))
-        super()._prepare_for_put()
-        wait_for_key(self._key, context)
-        # From here on nothing of the application's runs until the ticket is made.
-        now = Moment(put_at, context)
-        stamp = stamp_of(self)
-        lock_id = None
-        tenures: tuple[Any, ...] = ()
-        if self._userlock_rule is not None:
-            lock_id, tenures = check_put(self, stamp, put_at, now)
-        else:
-            check_put_of_policy(self, self._write_policy, stamp, put_at, now)
-        current.ticket = PutTicket(
-            self, lock_id, stamp, tenures, put_at, now, inserts=current.inserts
-        )
-
     # --- copies -----------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickling. What was held does not travel, the version does.
+        """Return the state for a pickle, with the version and without the locks of the read.
 
-        An entity that comes back from a pickle counts as read without the lock.
+        An entity out of a pickle counts as read without the lock.
         """
         state = {k: v for k, v in self.__dict__.items() if not k.startswith("_userlock_")}
         stamp = stamp_of(self)
@@ -187,7 +170,7 @@ class Model(ndb.Model):
         return self._userlock_copied(memo, lambda value: copy.deepcopy(value, memo))
 
     def _userlock_copied(self, memo: dict[int, Any], copied: Callable[[Any], Any]) -> Any:
-        """Return another object of the same entity, read when and where this one was."""
+        """Return another object of the same entity, with the same stamp."""
         other = type(self).__new__(type(self))
         memo[id(self)] = other  # entities may refer to each other
         for name, value in self.__dict__.items():
@@ -199,13 +182,13 @@ class Model(ndb.Model):
 
 
 @tasklets.tasklet
-def _with_what_exists(creator: _Creator, future: Any) -> Any:
-    """Give the entity that somebody else has created between ndb's look-up and its put."""
+def _with_existing(creator: _Creator, future: Any) -> Any:
+    """Give the entity that another request has created between ndb's look-up and its put."""
     try:
         entity = yield future
     except (EntityExistsError, StaleObjectPut) as error:
         if error.key != creator.key:
-            raise  # another one, that a hook has put
+            raise  # a hook has put another entity
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
         if entity is None:
             raise  # it has been deleted meanwhile
@@ -213,11 +196,10 @@ def _with_what_exists(creator: _Creator, future: Any) -> Any:
 
 
 class _Creator:
-    """Stands for the model class in ndb's `get_or_insert`.
+    """A proxy of the model class in ndb's `get_or_insert`.
 
-    ndb creates the entity there and puts it, perhaps on a later turn of the
-    event loop. Entities created through this record the call site of
-    `get_or_insert`.
+    ndb creates the entity by calling this, and puts it, perhaps on a later turn of the event
+    loop. The entity records the call site of `get_or_insert`.
     """
 
     def __init__(self, cls: Any, place: CallSite | None) -> None:
@@ -226,8 +208,7 @@ class _Creator:
         self._entity: Any = None
 
     def __call__(self, **kwargs: Any) -> Any:
-        entity = self._cls(**kwargs)
-        self._entity = entity
+        self._entity = entity = self._cls(**kwargs)
         entity._userlock_creator = self
         return entity
 
@@ -241,16 +222,16 @@ class _Creator:
 
 
 def _root_of(cls: Any) -> Any:
-    """Return the class that names the kind: of a `PolyModel`, the root of its hierarchy."""
+    """Return the class that names the kind: for a `PolyModel`, the root of its hierarchy."""
     classes = [base for base in cls.__mro__ if issubclass(base, polymodel.PolyModel)][:-1]
     return classes[-1] if classes else cls
 
 
 def _check_hierarchy(cls: Any) -> None:
-    """The keys of a `PolyModel` hierarchy name its root alone: deletes are checked by its policy.
+    """Check a `PolyModel`: its keys name the root of its hierarchy alone, so deletes obey that.
 
     Raises:
-        ConfigurationError: the root has none, or the class another one.
+        ConfigurationError: the root has no policy, or the class another one than the root.
     """
     root = _root_of(cls)
     if not issubclass(cls, polymodel.PolyModel):
@@ -258,9 +239,9 @@ def _check_hierarchy(cls: Any) -> None:
     policy = getattr(root, "_write_policy", WritePolicy.ABSTRACT)
     if policy is WritePolicy.ABSTRACT:
         raise ConfigurationError(
-            f"{root.__name__} is the root of the PolyModel hierarchy of {cls.__name__}, so its "
-            f"write policy is what deletes are checked by, and it has none. Give it the one of "
-            f"the classes below it (by the same rule for the lock id, if that is the user's lock)"
+            f"{root.__name__} is the root of the PolyModel hierarchy of {cls.__name__}. Deletes "
+            f"are checked by its write policy, and it has none. To fix it: give it the policy of "
+            f"the classes below it (and the same rule for the lock id, if that is the user's lock)"
         )
     if cls._write_policy != policy:
         raise ConfigurationError(
@@ -268,14 +249,12 @@ def _check_hierarchy(cls: Any) -> None:
             f"which its keys name, '{policy}'. A PolyModel hierarchy has one policy"
         )
     for name in ("_lock_id", "_lock_id_from_key"):
-        rule, of_root = (
-            getattr(getattr(each, name), "__func__", getattr(each, name)) for each in (cls, root)
-        )
-        if rule != of_root:
+        rule, of_root = (getattr(each, name) for each in (cls, root))
+        if getattr(rule, "__func__", rule) != getattr(of_root, "__func__", of_root):
             raise ConfigurationError(
                 f"{cls.__name__}.{name} is not that of {root.__name__}, the root of its PolyModel "
-                f"hierarchy, which its keys name: a delete would take another lock than a put. "
-                f"Say which lock guards them in {root.__name__} alone"
+                f"hierarchy, which its keys name. A delete would take another lock than a put. "
+                f"To fix it: say which lock guards them in {root.__name__} alone"
             )
 
 
@@ -296,29 +275,60 @@ class UserModel(Model):
             @classmethod
             def _lock_id_from_key(cls, key) -> str: ...
 
-    `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, where
-    there is only a key; without it a delete is held to what the object says
-    that was read under a lock held now, if there is one, and is else allowed
-    under any lock. A method is also called when an entity is read under a lock, to see that its
-    owner does not change until it is put, so it should read nothing but the
-    entity.
+    `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, which have
+    only a key. Without it, a delete uses the lock id of the object, if that was
+    read under a lock that is still held, and else needs any lock. A method is
+    also called at a read under a lock, to detect a change of the owner before
+    the put, so it should read only the entity.
 
     A model of another write policy may derive from it too, and needs no lock
-    id; a common base class says `_write_policy = WritePolicy.ABSTRACT`.
+    id. A common base class says `_write_policy = WritePolicy.ABSTRACT`.
     """
 
     _write_policy = WritePolicy.ABSTRACT
     _userlock_default_policy = WritePolicy.USER_LOCK
 
 
-def models_without_policy(package: str) -> list[type]:
-    """Return the models of a package that nothing is checked of: those of plain `ndb.Model`.
+class WriteIdProperty(ndb.IntegerProperty):
+    """A random number that is new in each put of an entity.
 
-    For a test that holds a code base to having a policy in each. Only of
-    modules that have been imported; in the order of their names.
+        class Learner(userlock.UserModel):
+            _lock_id_from_key = userlock.key_id
+            write_id = userlock.WriteIdProperty()
+
+    It tells whether a write has landed when the reply to its commit was lost.
+    The content alone does not: two requests that both add five points to the
+    same read write the same. With this number, a put that has landed is
+    reported as landed, and a transaction that was applied is not run again. A
+    new entity under an automatic id, put outside of transactions, remains
+    `CommitInDoubt`: its key is not known.
+
+    Not indexed. It costs its name and eight bytes in each entity. The put sets
+    the value; do not set it yourself.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name, indexed=False)
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        owner._userlock_new_write_id = self.renew
+        self._attribute = name
+
+    def renew(self, entity: Any) -> tuple[str, int]:
+        """Set a new value. Returns the stored name of the property, and the value."""
+        value = secrets.randbits(62)  # an integer in Datastore has 63 bits, and a sign
+        setattr(entity, self._attribute, value)
+        return self._name, value
+
+
+def models_without_policy(package: str) -> list[type]:
+    """Return the models of a package that derive from plain `ndb.Model`: they are not checked.
+
+    A test may require that there are none. Only imported modules count. The
+    models are in the order of their names.
 
     Args:
-        package: the package or module that they are defined in or below.
+        package: the package or module that defines them, or is above it.
     """
 
     def below(cls: Any) -> Iterator[type]:
@@ -341,9 +351,9 @@ def fetch_under_user_write_lock(
 ) -> Iterator[Any]:
     """Hold the entity's lock for a block, and give an object that may be put in it.
 
-    That is the entity itself when it was read under the tenure that is held
-    now (or is new), else the entity read afresh under the lock. Use what is
-    given, not what was passed in.
+    That is the entity itself if it is new or was read under the current tenure,
+    and otherwise the entity read afresh under the lock. Use the given object,
+    not the argument.
 
     Raises:
         EntityNotFound: it has been deleted meanwhile.
@@ -365,7 +375,3 @@ def fetch_under_user_write_lock(
         if fresh is None:
             raise EntityNotFound(entity._key)
         yield fresh
-
-
-register_participant(DatastoreParticipant())
-patches.install(ModelHooks(Model))

@@ -1,12 +1,14 @@
-"""Write policies: how the entities of a model are kept from overwriting each other.
+"""Write policies: the conditions under which the entities of a model are written.
 
-Each class names exactly one, and is refused when it is defined without one, or
-with two: who writes a model should never have to guess.
+Each class has exactly one. A class with none, or with two, is refused when it is
+defined. Kinds of classes with a policy are *watched*: their writes pass the gate
+only with a ticket (`stub`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from typing import Any, ClassVar
 
 from userlock.errors import ConfigurationError
@@ -14,20 +16,20 @@ from userlock.errors import ConfigurationError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WritePolicy:
-    """The conditions under which a model's entities are written; `_write_policy` of its class.
+    """The conditions for writes of a model; the value of `_write_policy` in its class.
 
-    A write that the policy does not allow is a `WriteViolation`, raised before
-    anything is sent. All writes are fenced, whatever the policy.
+    A write that the policy does not allow raises a `WriteViolation` before
+    anything is sent. Writes are fenced under every policy.
 
     Attributes:
         name: the policy, in words.
-        reason: for `unsafe`, why.
+        reason: the reason given for `unsafe`.
     """
 
     name: str
     reason: str = ""
 
-    #: Read and written under the user's lock. What a `UserModel` has if it says nothing else.
+    #: Read and written under the user's lock. The default of a `UserModel`.
     USER_LOCK: ClassVar[WritePolicy]
     #: Read and written in one transaction.
     IN_TRANSACTION: ClassVar[WritePolicy]
@@ -35,8 +37,8 @@ class WritePolicy:
     WRITE_ONCE: ClassVar[WritePolicy]
     #: Neither written nor deleted by this code base.
     NEVER_WRITTEN: ClassVar[WritePolicy]
-    #: Written and deleted by batch work only: in a batch scope (cron, task queues, scripts) that
-    #: is not one by a header alone that anybody can send.
+    #: Written and deleted in a batch scope only (cron, task queues, scripts). A header that any
+    #: client can send does not make a scope a batch scope for this.
     BATCH_ONLY: ClassVar[WritePolicy]
     #: A base class without entities of its own. Not inherited.
     ABSTRACT: ClassVar[WritePolicy]
@@ -45,10 +47,7 @@ class WritePolicy:
 
     @staticmethod
     def unsafe(reason: str) -> WritePolicy:
-        """Nothing is checked.
-
-        Args:
-            reason: why this is right, for whoever reads the code next.
+        """Check nothing. `reason` tells the next reader of the code why that is right.
 
         Raises:
             ValueError: no reason is given.
@@ -83,12 +82,11 @@ _CHOICES = (
 def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
     """Return the one policy of a class that is being defined.
 
-    The class's own word counts: `_write_policy`, or a lock rule, which says
-    that it is written under the user's lock. Else that of its bases, if they
-    agree. Else the default.
+    First its own `_write_policy` or lock rule counts (a rule implies the user's
+    lock), then the policy of its bases, then the default.
 
     Raises:
-        ConfigurationError: it has none, or two. Says which, and what to do.
+        ConfigurationError: it has none, or two.
     """
     own = _named_by(cls)
     if len(own) > 1:
@@ -119,7 +117,7 @@ def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
 
 
 def _named_by(cls: type) -> dict[WritePolicy, str]:
-    """Return the policies that a class names itself, and by which attribute."""
+    """Return the policies that a class names itself, each with the attribute that names it."""
     attributes = vars(cls)
     own = {}
     named = attributes.get("_write_policy")
@@ -130,7 +128,7 @@ def _named_by(cls: type) -> dict[WritePolicy, str]:
                 f"not {named!r:.200}"
             )
         own[named] = "_write_policy"
-    if named != WritePolicy.ABSTRACT:  # which may have a rule for those below
+    if named != WritePolicy.ABSTRACT:  # an abstract class may have a rule for its subclasses
         for rule in ("_lock_id", "_lock_id_from_key"):
             if attributes.get(rule) is not None:
                 own.setdefault(WritePolicy.USER_LOCK, rule)
@@ -138,7 +136,7 @@ def _named_by(cls: type) -> dict[WritePolicy, str]:
 
 
 def _inherited_by(cls: type) -> dict[WritePolicy, str]:
-    """Return the policies of a class's bases, and from which."""
+    """Return the policies of a class's bases, each with the name of the base."""
     inherited: dict[WritePolicy, str] = {}
     for base in cls.__bases__:
         policy = getattr(base, "_write_policy", None)
@@ -148,6 +146,38 @@ def _inherited_by(cls: type) -> dict[WritePolicy, str]:
 
 
 def policy_for_message(cls: Any) -> str:
-    """For the message of a violation: the policy; empty for the lock, whose id it names."""
+    """Return the policy for a violation's message; empty for the lock, as the message names it."""
     policy = cls._write_policy
     return "" if policy is WritePolicy.USER_LOCK else str(policy)
+
+
+# --- watched kinds --------------------------------------------------------------------------
+
+#: The living classes of each watched kind, the latest last.
+_classes: dict[str, list[weakref.ref[Any]]] = {}
+
+
+def watch(kind: str, cls: Any) -> None:
+    """Watch a kind for as long as the class lives. The latest class of a kind counts."""
+    if watched_class(kind) is cls:
+        return
+
+    def forget(gone: weakref.ref[Any]) -> None:
+        left = [each for each in _classes[kind] if each is not gone]
+        if left:
+            _classes[kind] = left
+        else:
+            del _classes[kind]
+
+    _classes[kind] = [*_classes.get(kind, ()), weakref.ref(cls, forget)]
+
+
+def watched_class(kind: str) -> Any:
+    """Return the class of a kind, or None if it is not watched."""
+    found = _classes.get(kind)
+    return None if found is None else found[-1]()
+
+
+def is_watched(kind: str) -> bool:
+    """Return whether a kind is watched."""
+    return kind in _classes

@@ -2,90 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from google.api_core import exceptions as core_exceptions
 
-from userlock.ndb.commits import Answer, Call, Wait, all_landed
-
-
-class Plan(Protocol):
-    """The steps of one request."""
-
-    def simple_request(self) -> Any:
-        """Return the one commit that sends it all; None where it takes more."""
-        ...
-
-    def steps(self, first: Answer | None) -> Any:
-        """Return the steps, as of `commits.PlainCommit`."""
-        ...
-
-    def take_landed(self, response: Any) -> Any:
-        """Return the answer of a simple request of which all has landed."""
-        ...
-
-    def take(self, result: Any) -> tuple[Any, Exception | None]:
-        """Return the answer of the steps' result, or the error."""
-        ...
+from userlock.ndb.commits import Answer, Call, Result, Steps, Wait
+from userlock.ndb.wire import raw
 
 
 class Running:
-    """A plan while it is carried out: what ndb takes for a gRPC future.
+    """A plan while it is carried out: a gRPC future, as ndb uses them.
 
-    The steps after the first run in gRPC's threads; the result is taken in the
-    thread that asks for it first.
+    Steps after the first run in gRPC's threads. The result is taken in the thread that first
+    asks for it.
 
     Args:
-        plan: what is to be done.
-        send: begins one RPC, and gives its future.
+        steps: the plan.
+        take: makes the response, or the error, of the plan's result.
+        send: begins one RPC, and returns its future.
     """
 
-    def __init__(self, plan: Plan, send: Callable[[Call], Any]) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        steps: Steps,
+        take: Callable[[Result], tuple[Any, Exception | None]],
+        send: Callable[[Call], Any],
+    ) -> None:
+        self._steps: Steps | None = steps
+        self._take_result = take
         self._send = send
-        self._steps: Any = None
         self._calls: list[Any] = []
         self._mutex = threading.Lock()
         self._done = False
         self._callbacks: list[Callable[[Any], object]] = []
-        #: The answer, where nothing has to be said of it; else the plan's result.
-        self._landed: Any = None
         self._result: Any = None
         self._taken: tuple[Any, Exception | None] | None = None
-        request = plan.simple_request()
-        if request is None:
-            self._begin(None)
-        else:
-            self._send_first(Call("commit", request))
+        self._advance(None)
 
     # --- the steps --------------------------------------------------------------------------
 
-    def _send_first(self, call: Call) -> None:
-        """Nearly all go well: nothing is made ready for the others beforehand."""
-        try:
-            future = self._send(call)
-        except Exception as error:
-            self._begin(Answer(None, error))
-        else:
-            self._calls.append(future)
-            future.add_done_callback(self._first_answered)
-
-    def _first_answered(self, call: Any) -> None:
-        answer = _answer_of(call)
-        if answer.error is None and all_landed(answer.response):
-            self._landed = answer.response
-            self._finish()
-        else:
-            self._begin(answer)
-
-    def _begin(self, first: Answer | None) -> None:
-        self._steps = self._plan.steps(first)
-        self._advance(None)
-
-    def _advance(self, answers: list[Answer] | None) -> None:
+    def _advance(self, answers: Any) -> None:
+        assert self._steps is not None
         try:
             step = self._steps.send(answers)
         except StopIteration as stop:
@@ -96,33 +57,38 @@ class Running:
             self._finish()
         else:
             if isinstance(step, Wait):
-                timer = threading.Timer(step.seconds, self._advance, ([],))
-                timer.daemon = True
-                try:
-                    timer.start()
-                except RuntimeError:  # no thread can be started: then without the pause
-                    self._advance([])
+                self._wait(step.seconds)
             else:
                 self._send_all(step)
 
+    def _wait(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self._advance, ([],))
+        timer.daemon = True
+        try:
+            timer.start()
+        except RuntimeError:  # no thread can be started: go on without the pause
+            self._advance([])
+
     def _send_all(self, calls: list[Call]) -> None:
-        answers: dict[int, Answer] = {}
-
-        def answered(index: int, answer: Answer) -> None:
-            with self._mutex:
-                answers[index] = answer
-                last = len(answers) == len(calls)
-            if last:
-                self._advance([answers[each] for each in range(len(calls))])
-
+        answers: list[Answer | None] = [None] * len(calls)
         for index, call in enumerate(calls):
             try:
                 future = self._send(call)
             except Exception as error:
-                answered(index, Answer(None, error))
+                self._note(answers, index, Answer(None, error))
                 continue
             self._calls.append(future)
-            future.add_done_callback(lambda done, index=index: answered(index, _answer_of(done)))
+            future.add_done_callback(functools.partial(self._answered, answers, index))
+
+    def _answered(self, answers: list[Answer | None], index: int, call: Any) -> None:
+        self._note(answers, index, _answer_of(call))
+
+    def _note(self, answers: list[Answer | None], index: int, answer: Answer) -> None:
+        with self._mutex:
+            answers[index] = answer
+            complete = None not in answers
+        if complete:
+            self._advance(answers)
 
     def _finish(self) -> None:
         with self._mutex:
@@ -132,7 +98,7 @@ class Running:
         for callback in callbacks:
             callback(self)
 
-    # --- what ndb asks of it ----------------------------------------------------------------
+    # --- the future -------------------------------------------------------------------------
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         with self._mutex:
@@ -158,21 +124,18 @@ class Running:
         return response
 
     def _take(self, timeout: float | None) -> tuple[Any, Exception | None]:
-        if not self._done:  # ndb asks when it is done; others wait
+        if not self._done:  # ndb asks when it is done; other callers wait
             done = threading.Event()
             self.add_done_callback(lambda _: done.set())
             if not done.wait(timeout):
                 raise grpc.FutureTimeoutError
         if self._taken is None:
-            if self._landed is not None:
-                self._taken = self._plan.take_landed(self._landed), None
-            else:
-                self._taken = self._plan.take(self._result)
+            self._taken = self._take_result(self._result)
         return self._taken
 
 
 def _answer_of(call: Any) -> Answer:
-    """Return what has become of a gRPC call, its error as google.api_core has it."""
+    """Return the outcome of a gRPC call, with its error as one of google.api_core."""
     try:
         error = call.exception()
     except grpc.FutureCancelledError:
@@ -182,8 +145,3 @@ def _answer_of(call: Any) -> Answer:
     if isinstance(error, grpc.RpcError):
         error = core_exceptions.from_grpc_error(error)
     return Answer(None, error)
-
-
-def raw(message: Any) -> Any:
-    """Return the protobuf message within one of google-cloud-datastore's."""
-    return getattr(message, "_pb", message)

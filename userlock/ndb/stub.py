@@ -1,32 +1,33 @@
 """The gate: the wrapped stub of a client, through which every RPC passes.
 
-- Lookup and RunQuery: each entity of a watched kind gets its read stamp (`reads`).
-- Commit: each mutation of a watched kind needs a ticket, which is exchanged for what
-  the write builds on. One without is not sent, whatever way it came here.
+- Lookup and RunQuery: each entity of a watched kind gets its read stamp.
+- Commit: each mutation of a watched kind needs a ticket, which is exchanged for the
+  version that the write builds on. A mutation without one is not sent.
 - AllocateIds: a key that gets an id keeps its ticket.
 - Rollback: its error does not hide the reason for it.
-- The other reads pass as they are. An RPC that is not known is refused.
+- The other reads pass unchanged. An RPC that is not known is refused.
 
-ndb calls `stub.<rpc>.future(request, timeout=…, metadata=…)`; the synchronous
+ndb calls `stub.<rpc>.future(request, timeout=…, metadata=…)`. The synchronous
 form is gated as well.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
+from google.cloud.datastore_v1.types import query as query_types
 from google.cloud.ndb import Key
 
-from userlock.callsite import here
+from userlock.callsite import CallSite, here
 from userlock.errors import WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
-    Answer,
     Call,
     Landed,
     PlainCommit,
@@ -37,27 +38,26 @@ from userlock.ndb.commits import (
     kind_of,
     path_of,
 )
-from userlock.ndb.context import Attempt, current_attempt, current_transaction
+from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
+from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.fencing import Ticket, redeem
-from userlock.ndb.reads import stamper_of_lookup, stamper_of_query
-from userlock.ndb.running import Running, raw
+from userlock.ndb.policies import is_watched
+from userlock.ndb.provenance import Origin, origin
+from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
-from userlock.ndb.watched import is_watched
-from userlock.ndb.wire import has_passed, mark_passed, number_in, put_number
+from userlock.ndb.wire import has_passed, note_passed, number_in, put_number, raw
 
 log = logging.getLogger(__name__)
 
 _TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
 
-#: RPCs that write nothing, or nothing of an entity.
+#: RPCs that write nothing, or no entity.
 _HARMLESS = frozenset(
     {"begin_transaction", "reserve_ids", "run_aggregation_query", "runAggregationQuery"}
 )
-#: Of what a transport has besides RPCs. Not its channel, which would lead past the gate.
+#: Attributes of a transport that are no RPCs. Not its channel, which would lead past the gate.
 _ATTRIBUTES = frozenset({"close", "host", "kind"})
-
-_GOOGLES = "google."
 
 
 class Gate:
@@ -82,8 +82,29 @@ class Gate:
 
 
 def gated(stub: Any) -> Any:
-    """Return the gate before a stub; the stub itself if it is one."""
+    """Return the gate before a stub; the stub itself if it is a gate."""
     return stub if type(stub) is Gate else Gate(stub)
+
+
+class GatedStub:
+    """The attribute `stub` of `ndb.Client`: gated, also in clients that were made before."""
+
+    def __get__(self, client: Any, owner: Any = None) -> Any:
+        if client is None:
+            return self
+        try:
+            stub = vars(client)["stub"]
+        except KeyError:
+            raise AttributeError("this ndb.Client has no stub yet") from None
+        if type(stub) is not Gate:
+            stub = vars(client)["stub"] = Gate(stub)
+        return stub
+
+    def __set__(self, client: Any, stub: Any) -> None:
+        vars(client)["stub"] = gated(stub)
+
+    def __delete__(self, client: Any) -> None:
+        vars(client).pop("stub", None)
 
 
 class _Method:
@@ -98,21 +119,18 @@ class _Method:
         return take(self._method(request, *args, **options))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        """Begin the call. Returns what gRPC's futures are for ndb."""
+        """Begin the call. Returns a gRPC future, as ndb uses them."""
         request, take = self.prepare(request)
         call = self._method.future(request, *args, **options)
-        return call if take is _as_it_is else _TakenCall(call, take)
+        return call if take is _unchanged else _TakenCall(call, take)
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Return the request that is to be sent, and a function that changes its answer."""
-        return request, _as_it_is
+        return request, _unchanged
 
 
-def _as_it_is(response: Any) -> Any:
+def _unchanged(response: Any) -> Any:
     return response
-
-
-# --- reads ----------------------------------------------------------------------------------
 
 
 class _TakenCall:
@@ -132,32 +150,97 @@ class _TakenCall:
         return getattr(self._call, name)
 
 
+# --- reads ----------------------------------------------------------------------------------
+
+
 class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return request, stamper_of_lookup(raw(request)) or _as_it_is
+        if not any(is_watched(kind_of(key)) for key in raw(request).keys):
+            return request, _unchanged
+        note_reading()
+        return request, functools.partial(_stamp_found, _origin_of(request))
+
+
+def _origin_of(request: Any) -> Origin:
+    return origin(raw(request).read_options.transaction)
+
+
+def _stamp_found(asked: Origin, response: Any) -> Any:
+    found: list[Any] = []
+    for result in raw(response).found:
+        if is_watched(kind_of(result.entity.key)):
+            if result.version:
+                put_number(result.entity, result.version)  # for the global cache
+            found.append(_Result(result, asked, None))
+        else:
+            found.append(query_types.EntityResult.wrap(result))
+    response.__dict__["found"] = found  # hides the message's own field
+    return response
 
 
 class _RunQuery(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return request, stamper_of_query(raw(request)) or _as_it_is
+        kinds = raw(request).query.kind  # empty for a query of all kinds, and for GQL
+        if kinds and not any(is_watched(each.name) for each in kinds):
+            return request, _unchanged
+        note_reading()
+        return request, functools.partial(_stamp_batch, _origin_of(request), place_of_read())
+
+
+def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
+    results = raw(response).batch.entity_results
+    if any(is_watched(kind_of(result.entity.key)) for result in results):
+        batch = response.batch
+        batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
+        response.__dict__["batch"] = batch
+    return response
+
+
+class _Result:
+    """One result of a look-up or query, for ndb. Its entity is made on demand."""
+
+    __slots__ = ("_asked", "_place", "_raw")
+
+    def __init__(self, result: Any, asked: Origin, place: CallSite | None) -> None:
+        self._raw = result
+        self._asked = asked
+        self._place = place
+
+    @property
+    def entity(self) -> Any:
+        """Return the Entity message of google-cloud-datastore's, with its stamp."""
+        message = entity_types.Entity.__new__(entity_types.Entity)
+        # Attribute by attribute: its `__dict__` would give each message a dict.
+        object.__setattr__(message, "_pb", self._raw.entity)
+        stamp = self._raw.version, self._asked, self._place
+        object.__setattr__(message, "_userlock_stamp", stamp)
+        return message
+
+    @property
+    def cursor(self) -> Any:
+        return self._raw.cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(query_types.EntityResult.wrap(self._raw), name)
 
 
 # --- ids and rollbacks ----------------------------------------------------------------------
 
 
 class _AllocateIds(_Method):
-    """In a transaction ndb puts the allocated key in the place of the one that it has sent."""
+    """AllocateIds. In a transaction ndb replaces the key that it has sent by the allocated one."""
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         sent = raw(request)
         numbers = [number_in(key) for key in sent.keys]
         if not any(numbers):
-            return request, _as_it_is
+            return request, _unchanged
         plain = type(sent)()
         plain.CopyFrom(sent)
         for key in plain.keys:
             key.DiscardUnknownFields()
-        return _wrapped(request, plain), functools.partial(_put_numbers, numbers)
+        wrapped = plain if request is sent else type(request).wrap(plain)
+        return wrapped, functools.partial(_put_numbers, numbers)
 
 
 def _put_numbers(numbers: list[int], response: Any) -> Any:
@@ -167,25 +250,17 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
     return response
 
 
-def _wrapped(like: Any, message: Any) -> Any:
-    """Return a message of the kind that another one is: raw, or google-cloud-datastore's."""
-    return message if like is raw(like) else type(like).wrap(message)
-
-
 class _Rollback(_Method):
-    """ndb would raise its error instead of the reason, or run the transaction again.
+    """Rollback. ndb would raise its error instead of the reason, or run the transaction again.
 
     A transaction that is not rolled back expires.
     """
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(self._method.future(request, *args, **options))
+        return _QuietCall(self._method.future(request, *args, **options), _unchanged)
 
 
 class _QuietCall(_TakenCall):
-    def __init__(self, call: Any) -> None:
-        super().__init__(call, _as_it_is)
-
     def exception(self, *args: Any, **kwargs: Any) -> None:
         error = self._call.exception(*args, **kwargs)
         if error is not None:
@@ -198,68 +273,6 @@ class _QuietCall(_TakenCall):
 
 
 # --- commits --------------------------------------------------------------------------------
-
-
-class CommitAnswer:
-    """The results of a commit's mutations, where they differ.
-
-    Attributes:
-        response: Datastore's answer, put together.
-        errors: the error of each mutation that has one of its own, by index.
-        failed: the error of each one whose commit has failed.
-    """
-
-    def __init__(
-        self, response: Any, errors: dict[int, Exception], failed: dict[int, Exception]
-    ) -> None:
-        self.response = response
-        self.errors = errors
-        self.failed = failed
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> Any:
-        return self.response
-
-
-def answer_in(error: BaseException | None) -> CommitAnswer | None:
-    """Return what each mutation of a commit gets that has ended with this error, if that is known.
-
-    ndb may have wrapped it: as the last of several tries, or as of a call within a call.
-    """
-    if error is None:
-        return None
-    error = undisguised(error)
-    if isinstance(error, core_exceptions.RetryError) and isinstance(error.cause, Exception):
-        error = undisguised(error.cause)
-    answer: CommitAnswer | None = getattr(error, "_userlock_answer", None)
-    return answer
-
-
-def settle(rpc: Any, futures: list[Any], process: Callable[..., None]) -> None:
-    """Give each future of a commit outside of transactions what is its own."""
-    error = rpc.exception()
-    answer = answer_in(error)
-    if answer is not None:
-        last = undisguised(error)
-        if isinstance(last, core_exceptions.RetryError):  # ndb has tried again, in vain
-            answer.failed.update(
-                {index: last for index, each in answer.failed.items() if is_transient(each)}
-            )
-        for index, each in (answer.failed | answer.errors).items():
-            if not futures[index].done():
-                futures[index].set_exception(each)
-        process(answer, futures)
-    elif error is None and "_userlock_settled" in vars(rpc.result()):
-        # As ndb does, but without a wrapper around each result, which takes it longer than all
-        # that is ours.
-        for future, result in zip(futures, raw(rpc.result()).mutation_results, strict=False):
-            if not future.done():
-                key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
-                future.set_result(key)
-    else:
-        process(rpc, futures)
 
 
 class _Commit(_Method):
@@ -278,10 +291,10 @@ class _Commit(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         if raw(request).transaction and current_transaction() is not None:
             return request, functools.partial(_note_committed, current_attempt())
-        return request, _as_it_is
+        return request, _unchanged
 
     def _plan_of(self, request: Any) -> _Plan | None:
-        """Return the plan of a request; None where nothing in it is watched."""
+        """Return the plan of a request; None if nothing in it is watched."""
         sent = raw(request)
         if has_passed(sent):
             if self._is_last:
@@ -297,11 +310,11 @@ class _Commit(_Method):
     @property
     def _is_last(self) -> bool:
         """Return whether Google's transport is behind the gate, not an application's stub."""
-        return type(self._stub).__module__.startswith(_GOOGLES)
+        return type(self._stub).__module__.startswith("google.")
 
     def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:
-        plan.check()
-        return Running(plan, functools.partial(self._send, type(request), args, options))
+        send = functools.partial(self._send, type(request), args, options)
+        return Running(plan.steps(), plan.take, send)
 
     def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
         request = call.request
@@ -310,7 +323,7 @@ class _Commit(_Method):
             request = datastore_types.LookupRequest.wrap(request)
         else:
             if not self._is_last:
-                mark_passed(request)
+                note_passed(request)
             if hasattr(kind, "wrap"):
                 request = kind.wrap(request)
         return method.future(request, *args, **options)
@@ -322,13 +335,13 @@ def _note_committed(attempt: Attempt, response: Any) -> Any:
 
 
 class _Plan:
-    """A request, its tickets, and what has become of them so far: ndb may send it again.
+    """A commit request, its tickets, and their outcomes so far: ndb may send it again.
 
     Args:
         request: a (raw) CommitRequest of the plan's own.
-        tickets: the ticket of each mutation; None for one that is not watched.
-        refused: the errors of those that are not sent, by index.
-        asked: the caller's request, serialised.
+        tickets: the ticket of each mutation; None for a mutation of another kind.
+        refused: the errors of the mutations that are not sent, by index.
+        asked: the caller's request, serialised. A changed one needs another plan.
     """
 
     def __init__(
@@ -338,116 +351,77 @@ class _Plan:
         refused: dict[int, Exception],
         asked: bytes,
     ) -> None:
-        self.in_transaction = bool(request.transaction)
-        #: One that has been changed since is another one.
         self.asked = asked
+        self._in_transaction = bool(request.transaction)
         self._tickets = tickets
-        self._errors = refused
-        self._settled = set(refused)
-        #: Which mutation of the caller's each one is that is sent.
-        self._sent: Sequence[int] = range(len(tickets))
-        if refused:
-            self._sent = [index for index in self._sent if index not in refused]
-            for index in sorted(refused, reverse=True):
-                del request.mutations[index]
-        kind = TransactionCommit if self.in_transaction else PlainCommit
-        writes = [tickets[index] for index in self._sent] if refused else tickets
-        self._commit = kind(request, writes)
+        self._refused = refused
+        #: The error of each settled mutation; None if it has landed.
+        self._settled: dict[int, Exception | None] = {}
+        kind = TransactionCommit if self._in_transaction else PlainCommit
+        self._commit = kind(request, tickets, refused)
 
-    def check(self) -> None:
-        """Check, before a transaction is committed, that its locks have been held until here."""
-        if self.in_transaction:
-            for index in self._sent:
-                ticket = self._tickets[index]
-                if ticket is not None:
-                    ticket.check_commit()
+    def steps(self) -> Any:
+        """Return the steps that send it, once.
 
-    def simple_request(self) -> Any:
-        whole = len(self._sent) == len(self._tickets)
-        return self._commit.simple_request() if whole and not self._settled else None
-
-    def steps(self, first: Answer | None) -> Any:
-        return self._commit.steps(first)
-
-    def take_landed(self, response: Any) -> Any:
-        for ticket, result in zip(self._tickets, response.mutation_results, strict=False):
-            if ticket is not None:
-                ticket.landed(result.version)
-        return _settled(response)
+        Raises:
+            WriteViolation: the locks of a transaction have not been held until here.
+        """
+        for index, ticket in enumerate(self._tickets):
+            if self._in_transaction and ticket is not None and index not in self._refused:
+                ticket.check_commit()
+        return self._commit.steps()
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
-        """Settle the tickets. Returns the answer, or the error; in the thread that waits for it."""
-        failed = {self._sent[index]: error for index, error in result.errors.items()}
-        landed = len(self._sent) - len(failed)
+        """Settle the tickets, in the thread that asks. Returns the answer or the error."""
+        landed = len(self._tickets) - len(self._refused) - len(result.errors)
         landed -= sum(type(each) is not Landed for each in result.outcomes.values())
-        for number, outcome in sorted(result.outcomes.items()):
-            index = self._sent[number]
+        for index, outcome in sorted(result.outcomes.items()):
             ticket = self._tickets[index]
             if ticket is not None and index not in self._settled:
-                self._settled.add(index)
-                error = ticket.settle(outcome, landed)
-                if error is not None:
-                    self._errors[index] = error
-        if self.in_transaction:
-            return self._take_transaction(result)
-        response = self._padded(result.response)
-        error = result.error or next(iter(self._errors.values()), None)
+                self._settled[index] = ticket.settle(outcome, landed)
+        errors = {index: error for index, error in self._settled.items() if error is not None}
+        if self._in_transaction:
+            error = next(iter(errors.values()), result.error)
+            for ticket in self._tickets:
+                if error is None and ticket is not None and ticket.attempt is not None:
+                    ticket.attempt.end()
+            return (None, error) if error is not None else (_settled(result.response), None)
+        errors = self._refused | errors
+        response = _settled(result.response)
+        error = result.error or next(iter(errors.values()), None)
         if error is not None:
-            answer = CommitAnswer(response, dict(self._errors), failed)
+            answer = CommitAnswer(response, errors, result.errors)
             error._userlock_answer = answer  # type: ignore[attr-defined]
         return response, error
 
-    def _take_transaction(self, result: Result) -> tuple[Any, Exception | None]:
-        own = [each for index, each in self._errors.items() if index in self._sent]
-        error = own[0] if own else result.error
-        if error is not None:
-            return None, error
-        for ticket in self._tickets:
-            if ticket is not None and ticket.attempt is not None:
-                ticket.attempt.end()
-        return self._padded(result.response), None
-
-    def _padded(self, response: Any) -> Any:
-        """Return an answer with a blank result for each mutation that was not sent."""
-        if len(self._sent) < len(self._tickets):
-            padded = type(response)()
-            padded.CopyFrom(response)
-            del padded.mutation_results[:]
-            results = dict(zip(self._sent, response.mutation_results, strict=False))
-            for index in range(len(self._tickets)):
-                padded.mutation_results.add()
-                if index in results:
-                    padded.mutation_results[index].CopyFrom(results[index])
-            response = padded
-        return _settled(response)
-
 
 def _settled(response: Any) -> Any:
-    """Return an answer of which each watched mutation has been settled."""
+    """Return an answer in which each watched mutation has been settled."""
     wrapped = datastore_types.CommitResponse.wrap(response)
     wrapped.__dict__["_userlock_settled"] = True
     return wrapped
 
 
 def _plan(request: Any) -> _Plan | None:
-    """Return the plan of a (raw) CommitRequest; None where nothing in it is watched.
+    """Return the plan of a (raw) CommitRequest; None if nothing in it is watched.
 
     Raises:
-        WriteNotFenced, WriteViolation: something must not be sent, in a commit that is to be
-            carried out as a whole.
+        WriteNotFenced, WriteViolation: a mutation must not be sent, in a commit that is applied
+            as a whole.
     """
-    if request.transaction:
-        _raise_what_failed()
-    if not any(is_watched(kind_of(key_of(mutation))) for mutation in request.mutations):
+    if request.transaction and current_transaction() is not None:
+        _raise_unreported(current_attempt())
+    watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
+    if not any(watched):
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
     tickets: list[Ticket | None] = []
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(own.mutations):
-        key = key_of(mutation)
         ticket = None
-        if is_watched(kind_of(key)):
+        if watched[index]:
+            key = key_of(mutation)
             ticket = redeem(number_in(key), path_of(key), key.partition_id.namespace_id)
             key.DiscardUnknownFields()
             if ticket is not None and ticket.withdrawn:
@@ -462,10 +436,21 @@ def _plan(request: Any) -> _Plan | None:
     return _Plan(own, tickets, refused, asked)
 
 
+def _raise_unreported(attempt: Attempt) -> None:
+    """Raise the first unreported error of a write in a transaction.
+
+    ndb's `Key.delete` drops its future in a transaction. A delete that fails on its way to the
+    commit, for instance because the global cache does not answer, is missing in the commit.
+    """
+    for ticket in attempt.tickets:
+        if ticket.unreported is not None:
+            ticket.future.check_success()  # raises the error, which counts as reported then
+
+
 def _refusal(
     ticket: Ticket | None, key: Any, mutation: Any, request: Any
 ) -> WriteNotFenced | WriteViolation | None:
-    """Return why a mutation of a watched kind must not be sent; None if it may be."""
+    """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
         return WriteNotFenced.without_ticket(
             key=_ndb_key(key), put_at=here(), deleting=deletes(mutation)
@@ -489,20 +474,6 @@ def _ndb_key(key: Any) -> Any:
         return path
 
 
-def _raise_what_failed() -> None:
-    """Raise the first error of a write in the transaction that nobody has been told of.
-
-    ndb's `Key.delete` drops its future in a transaction. What fails on its way to
-    the commit, as where the global cache does not answer, is not in it.
-    """
-    if current_transaction() is None:
-        return
-    for ticket in current_attempt().tickets:
-        error = None if ticket.withdrawn else ticket.untold
-        if error is not None:
-            ticket.future.check_success()  # raises it, and counts as being told of it
-
-
 _GATED: dict[str, type[_Method]] = {
     "lookup": _Lookup,
     "run_query": _RunQuery,
@@ -510,3 +481,51 @@ _GATED: dict[str, type[_Method]] = {
     "rollback": _Rollback,
     "commit": _Commit,
 }
+
+
+# --- answers of commits ---------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class CommitAnswer:
+    """The results of a commit's mutations, if they differ. In the place of an RPC for ndb."""
+
+    response: Any  # Datastore's answer, put together
+    errors: dict[int, Exception]  # of each mutation that has one of its own, by index
+    failed: dict[int, Exception]  # of each mutation whose commit has failed
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> Any:
+        return self.response
+
+
+def settle(rpc: Any, futures: list[Any], process: Callable[..., None]) -> None:
+    """Give each future of a commit outside of transactions its own result."""
+    error = rpc.exception()
+    if error is None:
+        if "_userlock_settled" not in vars(rpc.result()):
+            process(rpc, futures)
+            return
+        # As ndb does, but without a wrapper around each result, which takes longer than all else.
+        for future, result in zip(futures, raw(rpc.result()).mutation_results, strict=False):
+            if not future.done():
+                key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
+                future.set_result(key)
+        return
+    # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
+    last: Any = undisguised(error)
+    given_up = isinstance(last, core_exceptions.RetryError) and isinstance(last.cause, Exception)
+    answer = getattr(undisguised(last.cause) if given_up else last, "_userlock_answer", None)
+    if answer is None:
+        process(rpc, futures)
+        return
+    if given_up:
+        answer.failed |= {
+            index: last for index, each in answer.failed.items() if is_transient(each)
+        }
+    for index, each in (answer.failed | answer.errors).items():
+        if not futures[index].done():
+            futures[index].set_exception(each)
+    process(answer, futures)

@@ -1,32 +1,31 @@
 """The plan of a transaction's commit: all or nothing, and at most once.
 
-What was read before the transaction is looked up in it, so that a change is
-told as such and not as contention. After a lost reply the same commit is sent
-again; if Datastore knows the transaction no longer, what is stored tells
-whether it was applied:
+Entities that were read before the transaction are looked up in it, so that a
+change is reported as a stale write and not as contention. After a lost reply
+the same commit is sent again. If Datastore does not know the transaction any
+longer, the stored entities tell whether it was applied:
 
     commit ──▶ applied          the reply is lost
     commit again, the same transaction: Datastore commits it at most once
                ──▶ done                   it had not arrived; now it has
                ──▶ no longer valid        it is over: applied, or given up
-    look       the mark of one of its writes, or an entity under an id that was
-               allocated for it, is there: it was applied
-               an entity that it was to change is as it was: it was not
-               neither: nobody knows, and the caller is told so
+    look-up    the write id of one of its writes, or an entity under an id that
+               was allocated for it, is there: it was applied
+               an entity that it was to change is unchanged: it was not applied
+               neither: it remains in doubt, and the caller gets that error
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.ndb import commits
 from userlock.ndb.commits import (
-    Answer,
     Call,
     InDoubt,
     Landed,
@@ -39,7 +38,7 @@ from userlock.ndb.commits import (
     Write,
     deletes,
     entity_of,
-    has_mark,
+    has_write_id,
     is_complete,
     is_same,
     key_of,
@@ -47,11 +46,21 @@ from userlock.ndb.commits import (
     make_insert,
     may_have_landed,
     name_of,
-    put_mark,
+    put_together,
+    put_write_id,
     version_if_same,
 )
 
 _CommitResponse: Any = datastore_types.CommitResponse
+
+
+class _Watched(NamedTuple):
+    """A watched mutation: its position in the request, and the name of its key."""
+
+    position: int
+    mutation: Any
+    write: Write
+    name: bytes
 
 
 class TransactionCommit:
@@ -59,225 +68,200 @@ class TransactionCommit:
 
     Args:
         request: a (raw) CommitRequest of the plan's own, without tickets.
-        writes: the watched write of each mutation; None for one that is not watched.
+        writes: the watched write of each mutation; None for a mutation of another kind.
+        skipped: the mutations that are not sent.
     """
 
-    def __init__(self, request: Any, writes: Sequence[Write | None]) -> None:
+    def __init__(
+        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
+    ) -> None:
+        for position in sorted(skipped, reverse=True):
+            del request.mutations[position]
         self._request = request
-        self._mutations = mutations = request.mutations
-        self._writes = writes
-        self._outcomes: dict[int, Outcome] = {}
-        #: The first mutation of each entity: it builds on what is stored, others on the first.
-        self._firsts: dict[bytes, int] = {}
-        self._lasts: dict[bytes, int] = {}
-        for index, mutation in enumerate(mutations):
-            key = key_of(mutation)
-            if is_complete(key):
-                self._firsts.setdefault(name_of(key), index)
-                self._lasts[name_of(key)] = index
+        self._count = len(writes)
+        self._sent = [position for position in range(len(writes)) if position not in skipped]
+        self._watched = [
+            _Watched(position, mutation, write, name_of(key_of(mutation)))
+            for position, mutation in zip(self._sent, request.mutations, strict=True)
+            if (write := writes[position]) is not None
+        ]
+        complete = [each for each in self._watched if is_complete(key_of(each.mutation))]
+        #: The first mutation of each entity, which builds on the stored entity, and the last one.
+        self._firsts: dict[bytes, _Watched] = {}
+        for each in complete:
+            self._firsts.setdefault(each.name, each)
+        self._lasts = {each.name: each for each in complete}
 
-    def simple_request(self) -> None:
-        """Return None: there may be something to check before."""
-
-    def steps(self, first: Answer | None = None) -> Steps:
-        """Check what was read before the transaction, commit, and find out. Returns a `Result`."""
+    def steps(self) -> Steps:
+        """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
         refused = yield from self._check_versions()
         if refused is not None:
-            return self._failed(*refused)
+            return _failed(*refused)
         overwrites: set[int] = yield from self._find_overwrites()
         commit = Call("commit", self._commit(overwrites))
         ((response, error),) = yield [commit]
         if may_have_landed(error):
             assert error is not None
-            response, error = yield from self._resend(commit, error)
+            response, error, in_doubt = yield from self._resend(commit, error)
+            if in_doubt and self._watched:
+                return Result(None, {self._watched[0].position: InDoubt(error)}, {}, error)
         if isinstance(error, errors.AlreadyExists):
-            index = yield from self._find_existing()
-            if index is not None:
-                return self._failed(index, Refused(0))
+            existing = yield from self._find_existing()
+            if existing is not None:
+                return _failed(existing, Refused(0))
         if error is not None:
-            return Result(None, self._outcomes, {}, error)
-        for index, result in enumerate(response.mutation_results):
-            if self._writes[index] is not None:
-                self._outcomes[index] = Landed(int(result.version), index in overwrites)
-        return Result(response, self._outcomes, {}, None)
-
-    def _failed(self, index: int, outcome: Outcome) -> Result:
-        self._outcomes = {index: outcome}
-        return Result(None, self._outcomes, {}, None)
+            return Result(None, {}, {}, error)
+        results = dict(zip(self._sent, response.mutation_results, strict=False))
+        outcomes: dict[int, Outcome] = {
+            each.position: Landed(int(results[each.position].version), each.position in overwrites)
+            for each in self._watched
+        }
+        return Result(put_together([response], results, self._count), outcomes, {}, None)
 
     def _commit(self, overwrites: set[int]) -> Any:
-        for index, (mutation, write) in enumerate(zip(self._mutations, self._writes, strict=True)):
-            if write is None:
-                continue
-            put_mark(mutation, write)
-            if write.must_be_new and index not in overwrites and self._is_first(index):
-                make_insert(mutation)
+        for each in self._watched:
+            put_write_id(each.mutation, each.write)
+            first = self._firsts.get(each.name) is each
+            if first and each.write.must_be_new and each.position not in overwrites:
+                make_insert(each.mutation)
         return self._request
 
-    def _is_first(self, index: int) -> bool:
-        key = key_of(self._mutations[index])
-        return is_complete(key) and self._firsts[name_of(key)] == index
+    def _look_up(self, watched: Iterable[_Watched], transaction: bytes = b"") -> Steps:
+        keys = {each.name: key_of(each.mutation) for each in watched}
+        looked: Looked = yield from look_up(self._request, list(keys.values()), transaction)
+        return looked
 
-    # --- what was read before ---------------------------------------------------------------
+    # --- earlier reads ----------------------------------------------------------------------
 
     def _check_versions(self) -> Steps:
         """Find the first entity that was read before the transaction and has changed since.
 
-        Read in the transaction, each is kept as it is until the commit by the
-        transaction itself. Datastore would refuse a `base_version` too, but as
-        contention: ndb would run the function again and again, each time with the
-        same old object.
+        The transaction itself guards what was read in it. Datastore would refuse a
+        `base_version` too, but as contention: ndb would run the function again and
+        again, each time with the same old object.
         """
-        fenced = [
-            (index, write)
-            for index, write in enumerate(self._writes)
-            if write is not None and write.base_version
-        ]
+        fenced = [each for each in self._watched if each.write.base_version]
         if not fenced:
             return None
-        keys = {name_of(key): key for index, _ in fenced if (key := key_of(self._mutations[index]))}
-        looked: Looked = yield from look_up(
-            self._request, list(keys.values()), self._request.transaction
-        )
-        for index, write in fenced:
-            name = name_of(key_of(self._mutations[index]))
+        looked: Looked = yield from self._look_up(fenced, self._request.transaction)
+        for position, mutation, write, name in fenced:
             if name in looked.found:
                 version = int(looked.found[name].version)
-            elif deletes(self._mutations[index]):
-                continue  # gone is gone, whoever did it
+            elif deletes(mutation):
+                continue  # it is gone, as it should be
             else:
-                # What is missing has the snapshot's version: a later one than was
+                # A missing entity has the snapshot's version. A later one than that of the
                 # read means that it was deleted.
                 version = looked.missing.get(name, 0)
-            # An earlier one: the transaction began before the read, and the commit is
-            # refused as contention; the next attempt sees it.
+            # An earlier one means that the transaction began before the read. Its commit is
+            # refused as contention, and the next attempt sees the entity.
             if version > write.base_version or not version:
-                return index, Refused(version)
+                return position, Refused(version)
         return None
 
     def _find_overwrites(self) -> Steps:
-        """Return the creations of what exists that are to overwrite it."""
-        new = {
-            name: index
-            for name, index in self._firsts.items()
-            if (write := self._writes[index]) is not None
-            and write.must_be_new
-            and write.may_overwrite
-        }
+        """Return the creations that are to overwrite an existing entity."""
+        new = [each for each in self._creations() if each.write.may_overwrite]
         if not new:
             return set()
-        keys = [key_of(self._mutations[index]) for index in new.values()]
-        looked: Looked = yield from look_up(self._request, keys, self._request.transaction)
-        return {index for name, index in new.items() if name in looked.found}
+        looked: Looked = yield from self._look_up(new, self._request.transaction)
+        return {each.position for each in new if each.name in looked.found}
 
     def _find_existing(self) -> Steps:
-        """Return which creation is of an entity that exists. Datastore's error does not tell."""
-        new = [
-            (name, index)
-            for name, index in self._firsts.items()
-            if (write := self._writes[index]) is not None and write.must_be_new
-        ]
+        """Return the creation of an entity that exists. Datastore's error does not tell which."""
+        new = self._creations()
         if len(new) > 1:
-            keys = [key_of(self._mutations[index]) for _, index in new]
             try:
-                looked: Looked = yield from look_up(self._request, keys)
+                looked: Looked = yield from self._look_up(new)
             except errors.GoogleAPIError:
                 looked = Looked({}, {})
-            for name, index in new:
-                if name in looked.found:
-                    return index
-        return new[0][1] if new else None
+            for each in new:
+                if each.name in looked.found:
+                    return each.position
+        return new[0].position if new else None
+
+    def _creations(self) -> list[_Watched]:
+        return [each for each in self._firsts.values() if each.write.must_be_new]
 
     # --- lost replies -----------------------------------------------------------------------
 
     def _resend(self, commit: Call, lost: Exception) -> Steps:
-        """Commit again; Datastore commits a transaction at most once. Returns an answer."""
+        """Commit again: Datastore commits a transaction at most once.
+
+        Returns:
+            The response, the error, and whether it remains in doubt.
+        """
         over = False
         for delay in commits.RESEND_DELAYS:
             yield Wait(delay * random.uniform(0.5, 1))
             ((response, error),) = yield [commit]
             if error is None:
-                return response, None
+                return response, None, False
             over = not may_have_landed(error)
             if over:
                 break
         # Without an answer the first request may still be on its way.
         version = (yield from self._find_out()) if over else None
-        if version is None:
-            watched = [index for index, write in enumerate(self._writes) if write is not None]
-            if watched:
-                self._outcomes[watched[0]] = InDoubt(lost)
-            return None, lost
-        if version < 0:
-            return None, lost
-        return self._lost_response(version), None
+        if version is None or version < 0:
+            return None, lost, version is None
+        response = _CommitResponse.pb(_CommitResponse())
+        for _ in self._request.mutations:
+            response.mutation_results.add().version = version  # one for all writes of a commit
+        return response, None, False
 
     def _find_out(self) -> Steps:
         """Find out whether a transaction that is over was applied.
 
-        The mark of one of its writes, or an entity under an id that was allocated
-        for it, proves that it was; an entity that is as it was proves that it was not.
-
         Returns:
-            The version of what it has written, 0 if that is not known; below 0: it was not
-            applied; None: there is no telling.
+            If it was applied, the version that it has written, or 0 if that is unknown. If it was
+            not applied, a negative number. None if that cannot be found out.
         """
-        lasts = {
-            name: index for name, index in self._lasts.items() if self._writes[index] is not None
-        }
-        keys = [key_of(self._mutations[index]) for index in lasts.values()]
+        lasts = self._lasts.values()
         try:
-            looked: Looked = yield from look_up(self._request, keys)
+            looked: Looked = yield from self._look_up(lasts)
         except errors.GoogleAPIError:
             return None
-        proofs = [
-            version
-            for index in lasts.values()
-            if (version := self._version_proving(index, looked)) is not None
-        ]
-        if proofs:
-            return max(proofs)
-        if self._is_all_gone(lasts, looked):
-            return 0  # whoever has deleted it
-        return -1 if any(self._is_as_before(index, looked) for index in lasts.values()) else None
-
-    def _is_all_gone(self, lasts: dict[bytes, int], looked: Looked) -> bool:
-        """Return whether all that was written is deletes of what was there, and it is not."""
-        return (
-            bool(lasts)
-            and len(lasts) == len({name_of(key_of(each)) for each in self._mutations})
+        proofs = [_version_proving(each, looked) for each in lasts]
+        versions = [version for version in proofs if version is not None]
+        if versions:
+            return max(versions)
+        names = {name_of(key_of(each)) for each in self._request.mutations}
+        if (
+            lasts
+            and names == self._lasts.keys()
             and all(
-                deletes(self._mutations[index])
-                and (write := self._writes[index]) is not None
-                and write.read_version > 0
-                and name in looked.missing
-                for name, index in lasts.items()
+                deletes(each.mutation)
+                and each.write.read_version > 0
+                and each.name in looked.missing
+                for each in lasts
             )
-        )
+        ):
+            return 0  # it has deleted existing entities, and all are gone
+        return -1 if any(_is_unchanged(each, looked) for each in lasts) else None
 
-    def _version_proving(self, index: int, looked: Looked) -> int | None:
-        """Return the version of a write that is found; 0 if it was changed since; or None."""
-        mutation, write = self._mutations[index], self._writes[index]
-        result = looked.found.get(name_of(key_of(mutation)))
-        if result is None or write is None or deletes(mutation):
-            return None
-        # Nobody else knows an id that Datastore has allocated for this attempt.
-        if has_mark(write, result.entity) or write.new_id:
-            return version_if_same(result, mutation)
+
+def _failed(position: int, outcome: Outcome) -> Result:
+    return Result(None, {position: outcome}, {}, None)
+
+
+def _version_proving(watched: _Watched, looked: Looked) -> int | None:
+    """Return the version of a write that is found, 0 if its entity has changed since, or None."""
+    _, mutation, write, name = watched
+    result = looked.found.get(name)
+    if result is None or deletes(mutation):
         return None
+    # Nobody else knows an id that Datastore has allocated for this attempt.
+    if has_write_id(write, result.entity) or write.new_id:
+        return version_if_same(result, mutation)
+    return None
 
-    def _is_as_before(self, index: int, looked: Looked) -> bool:
-        mutation, write = self._mutations[index], self._writes[index]
-        result = looked.found.get(name_of(key_of(mutation)))
-        if result is None or write is None or not write.read_version:
-            return False
-        if not deletes(mutation) and is_same(result.entity, entity_of(mutation)):
-            return False  # put as it was, it keeps its version
-        return int(result.version) == write.read_version
 
-    def _lost_response(self, version: int) -> Any:
-        """Return the answer that was lost: all that a commit writes has one version."""
-        response = _CommitResponse.pb(_CommitResponse())
-        for _ in self._writes:
-            response.mutation_results.add().version = version
-        return response
+def _is_unchanged(watched: _Watched, looked: Looked) -> bool:
+    """Return whether the entity is as it was before the transaction."""
+    _, mutation, write, name = watched
+    result = looked.found.get(name)
+    if result is None or not write.read_version:
+        return False
+    if not deletes(mutation) and is_same(result.entity, entity_of(mutation)):
+        return False  # an entity that is put unchanged keeps its version
+    return int(result.version) == write.read_version

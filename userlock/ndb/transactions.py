@@ -1,7 +1,8 @@
-"""Locks and writes that are under way: what happens when a lock is left.
+"""Writes that are under way, locks that are left, and transactions.
 
-Two rules. Writes begun under a lock land before it is released. And a lock
-that is left inside a transaction is kept until the transaction is over:
+Two rules hold when a lock is left. Writes begun under it land before it is
+released. A lock that is left inside a transaction is kept until the transaction
+is over:
 
     A                                   B
     begin transaction
@@ -18,7 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from google.cloud.ndb import exceptions, tasklets
 
@@ -36,105 +37,160 @@ from userlock.ndb.context import (
 
 log = logging.getLogger(__name__)
 
-#: In seconds. What has not landed by then is fenced all the same.
+#: In seconds. A write that has not landed by then is fenced all the same.
 _PATIENCE_WITH_THREADS = 5.0
 
 
-class PendingWrite(Protocol):
-    """A write whose outcome is not known yet.
+# --- pending writes -------------------------------------------------------------------------
 
-    Attributes:
-        number: its own.
-        future: its outcome to be; None once it has landed, or somebody was told that it has not.
-        begun_in: the ndb context that it was begun in.
-        begun_by: the thread.
-        untold: its error, while nobody has been told of it.
+
+class PendingWrite:
+    """A write, or an operation that writes, until it has landed or its error is reported.
+
+    The error of a `put_async` whose future is dropped would vanish. An error that the caller
+    has seen must not be raised a second time.
     """
 
-    number: int
-    future: Any
-    begun_in: Any
-    begun_by: int
+    _numbers = itertools.count(1)
+
+    def __init__(self, context: Any) -> None:
+        self.number = next(self._numbers)
+        #: Its outcome; None when nobody needs to be told of it any more.
+        self.future: Any = None
+        self.begun_in = context
+        self.begun_by = threading.get_ident()
+        self._pending_in: list[dict[int, PendingWrite]] = []
+
+    def remember(self, future: Any, tenures: Iterable[HeldLock]) -> None:
+        """Remember it in the locks that it is begun under; without one, in the request."""
+        self.future = future
+        self._pending_in = [_pending(tenure) for tenure in tenures]
+        if not self._pending_in and self.begun_in.transaction is None:
+            self._pending_in = [request_notes().pending]
+        for pending in self._pending_in:
+            pending[self.number] = self
+        _observe(future, self.forget)
+
+    def forget(self) -> None:
+        """Let go of the future. Each would keep the other."""
+        for pending in self._pending_in:
+            pending.pop(self.number, None)
+        future, self.future = self.future, None
+        if future is not None:
+            future._userlock_when_reported = None
 
     @property
-    def untold(self) -> BaseException | None: ...
+    def unreported(self) -> BaseException | None:
+        """Return its error, as long as nobody has asked for it."""
+        return None if self.future is None else error_of(self.future)
 
 
-# --- futures whose errors must not vanish ---------------------------------------------------
-
-
-def _make_observed(kind: Any) -> Any:
-    class Observed(kind):
-        """A future that notes whether somebody has been told of its error."""
-
-        _userlock_told = False
-        #: Called once when somebody is told.
-        _userlock_when_told: Any = None
-
-        def check_success(self) -> None:
-            try:
-                super().check_success()  # waits for it
-            except BaseException:
-                self._userlock_tell()
-                raise
-
-        def exception(self) -> Any:
-            error = super().exception()
-            if error is not None:
-                self._userlock_tell()
-            return error
-
-        get_exception = exception
-
-        def _userlock_tell(self) -> None:
-            self._userlock_told = True
-            told, self._userlock_when_told = self._userlock_when_told, None
-            if told is not None:
-                told()
-
-    Observed.__name__ = kind.__name__
-    return Observed
-
-
-_observed: dict[Any, Any] = {}
-
-
-def observe(future: Any) -> None:
-    """Note from now on whether somebody is told of a future's error.
-
-    An error of a `put_async` whose future is dropped would vanish; one that
-    the caller has seen must not be raised a second time.
-    """
-    kind: Any = type(future)
-    if not hasattr(kind, "_userlock_told"):
-        if kind not in _observed:
-            _observed[kind] = _make_observed(kind)
-        future.__class__ = _observed[kind]
+def _pending(tenure: HeldLock) -> dict[int, PendingWrite]:
+    return tenure.notes.setdefault("pending", {})  # type: ignore[return-value]
 
 
 def error_of(future: Any) -> BaseException | None:
-    """Return the error that a future has ended with. Asking does not count as being told."""
+    """Return the error that a future has ended with, without reporting it."""
     if not future.done():
         return None
     error: BaseException | None = tasklets.Future.exception(future)
     return error
 
 
-def untold_error(future: Any) -> BaseException | None:
-    """Return the error of an observed future that is done, while nobody has been told of it."""
-    return None if future._userlock_told else error_of(future)
+_observed: dict[Any, Any] = {}
+
+
+def _observe(future: Any, when_reported: Callable[[], None]) -> None:
+    """Call a function once, as soon as anybody asks for the future's error."""
+    kind: Any = type(future)
+    if not hasattr(kind, "_userlock_when_reported"):
+        if kind not in _observed:
+            _observed[kind] = _observed_kind(kind)
+        future.__class__ = _observed[kind]
+    future._userlock_when_reported = when_reported
+
+
+def _observed_kind(kind: Any) -> Any:
+    class Observed(kind):
+        _userlock_when_reported: Any = None
+
+        def check_success(self) -> None:
+            try:
+                super().check_success()  # waits for it
+            except BaseException:
+                self._userlock_report()
+                raise
+
+        def exception(self) -> Any:
+            error = super().exception()
+            if error is not None:
+                self._userlock_report()
+            return error
+
+        get_exception = exception
+
+        def _userlock_report(self) -> None:
+            reported, self._userlock_when_reported = self._userlock_when_reported, None
+            if reported is not None:
+                reported()
+
+    Observed.__name__ = kind.__name__
+    return Observed
+
+
+class _Operation(PendingWrite):
+    """An asynchronous operation that writes, until it is over.
+
+    ndb's tasklet asks for the errors of the operation's writes. So only the operation's own
+    future tells whether the application has seen them.
+    """
+
+    def __init__(self, future: Any, context: Any, tenures: Iterable[HeldLock]) -> None:
+        super().__init__(context)
+        self.remember(future, tenures)
+        future.add_done_callback(self._done)
+
+    def _done(self, future: Any) -> None:
+        if not isinstance(error_of(future), UserLockError):
+            self.forget()  # as in ndb, the application has to ask for other errors
+
+
+def watch_over(future: Any, tenures: Iterable[HeldLock] = ()) -> Any:
+    """Have an operation's `UserLockError` raised, unless the application asks for it.
+
+    It is raised when the operation's locks are left, or else its outermost ndb context. Leaving
+    one of these locks waits for the operation. Returns the future.
+    """
+    context = current_context()
+    if context is not None:
+        _Operation(future, context, tenures)
+    return future
+
+
+def _raise_unreported(pending: dict[int, PendingWrite], where: str) -> None:
+    """Raise the first error that nobody has asked for, and log the others."""
+    errors: list[BaseException] = []
+    for number, write in tuple(pending.items()):
+        if write.future is not None and not write.future.done():
+            continue
+        error = write.unreported
+        if error is not None:
+            errors.append(error)
+        pending.pop(number, None)
+    for error in errors[1:]:
+        log.error("another write %s failed", where, exc_info=error)
+    if errors:
+        raise errors[0]
 
 
 # --- waiting --------------------------------------------------------------------------------
 
 
-def wait_for(write: PendingWrite) -> bool:
-    """Have a write land, if that can be done here. Returns whether it has.
+def _wait_for(write: PendingWrite) -> bool:
+    """Wait until a write has landed, if that is possible here. Returns whether it has.
 
-    Not from within a transaction for what was begun around it: their event
-    loops wait for each other. Not for ever for another thread, which runs its
-    loop itself: of two that run one loop, one would wait for what the other
-    has taken.
+    Code in a transaction cannot wait for a write begun around it: their event loops wait for
+    each other. Another thread gets limited time, and runs its loop itself.
     """
     future = write.future
     if future is None or future.done():
@@ -145,8 +201,8 @@ def wait_for(write: PendingWrite) -> bool:
     if current is not None and current.eventloop is write.begun_in.eventloop:
         future.wait()
     elif current is None or current.transaction is None:
-        # Its context was left by an exception, so that ndb has not waited; or this is within
-        # another one, whose cache must not be mixed with its.
+        # An exception has left its context, so ndb has not waited. Or this code is in another
+        # context, whose cache must not get its entities.
         elsewhere = contextvars.Context()
         elsewhere.run(_wait_in_its_context, future, write.begun_in, current_scope())
     done: bool = future.done()
@@ -163,7 +219,7 @@ def _wait_for_thread(future: Any) -> bool:
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
     ends = time.monotonic() + _PATIENCE_WITH_THREADS
-    # It may have become done before there was a callback: so look, too.
+    # The future may be done before it has the callback, so poll as well.
     while not future.done() and time.monotonic() < ends:
         done.wait(0.05)
     landed: bool = future.done()
@@ -171,14 +227,11 @@ def _wait_for_thread(future: Any) -> bool:
 
 
 def wait_for_key(ndb_key: Any, context: Any) -> None:
-    """Wait for a write of the same entity that is under way on this event loop, if there is one.
-
-    A second put of one object builds on the version that the first one makes.
-    """
+    """Wait for a write of the same entity on this event loop: a second put builds on the first."""
     flying = in_flight(context)
     while flying and ndb_key is not None:
         write = flying.get(ndb_key)
-        if write is None or not wait_for(write):
+        if write is None or not _wait_for(write):
             return
         if flying.get(ndb_key) is write:  # another one may have begun meanwhile
             del flying[ndb_key]
@@ -187,136 +240,39 @@ def wait_for_key(ndb_key: Any, context: Any) -> None:
 def wait_for_all(context: Any) -> None:
     """Wait for all writes that are under way on the event loop of a context."""
     for write in tuple(in_flight(context).values()):
-        wait_for(write)
+        _wait_for(write)
 
 
-# --- pending writes of a lock ---------------------------------------------------------------
-
-
-def _pending(tenure: HeldLock) -> dict[int, PendingWrite]:
-    pending = tenure.notes.get("pending")
-    if pending is None:
-        pending = tenure.notes["pending"] = {}
-    return pending  # type: ignore[return-value]
-
-
-def note_pending(write: Any, tenures: Iterable[HeldLock]) -> list[dict[int, Any]]:
-    """Remember a write until it has landed, or somebody has been told that it has not.
-
-    Args:
-        write: one that has just been begun.
-        tenures: of the locks that it is begun under; none: it is the request's.
-
-    Returns:
-        Where it is remembered, for it to be forgotten.
-    """
-    places: list[dict[int, Any]] = [_pending(tenure) for tenure in tenures]
-    if not places and write.begun_in.transaction is None:
-        places = [request_notes().unwatched]
-    for pending in places:
-        pending[write.number] = write
-    observe(write.future)
-    write.future._userlock_when_told = write.forget
-    return places
-
-
-class _Operation:
-    """An asynchronous operation that writes, until it is over. Implements `PendingWrite`.
-
-    ndb's tasklet asks for the errors of the operation's writes. So only its own future tells
-    whether the application has seen them.
-    """
-
-    _numbers = itertools.count(-1, -1)  # tickets have the others
-
-    def __init__(self, future: Any, context: Any, tenures: Iterable[HeldLock]) -> None:
-        self.number = next(self._numbers)
-        self.future: Any = future
-        self.begun_in = context
-        self.begun_by = threading.get_ident()
-        self._pending_in = note_pending(self, tenures)
-        future.add_done_callback(self._done)
-
-    def _done(self, future: Any) -> None:
-        if not isinstance(error_of(future), UserLockError):
-            self.forget()  # other errors are for the application to ask for, as in ndb
-
-    def forget(self) -> None:
-        for pending in self._pending_in:
-            pending.pop(self.number, None)
-        future, self.future = self.future, None  # each keeps the other
-        if future is not None:
-            future._userlock_when_told = None
-
-    @property
-    def untold(self) -> BaseException | None:
-        return None if self.future is None else untold_error(self.future)
-
-
-def watch_over(future: Any, tenures: Iterable[HeldLock] = ()) -> Any:
-    """Have an operation's `UserLockError` raised, unless the application asks for it.
-
-    When its locks are left, or else its outermost ndb context.
-
-    Args:
-        future: of the operation.
-        tenures: of the locks that wait for the operation before they are left. None for one that
-            may itself wait for code that runs after that.
-
-    Returns:
-        The future.
-    """
-    context = current_context()
-    if context is not None:
-        _Operation(future, context, tenures)
-    return future
-
-
-def _raise_untold(pending: dict[int, PendingWrite], where: str) -> None:
-    """Raise the first error that nobody has been told of, and log the others."""
-    errors: list[BaseException] = []
-    for number, write in tuple(pending.items()):
-        if write.future is not None and not write.future.done():
-            continue
-        error = write.untold
-        if error is not None:
-            errors.append(error)
-        pending.pop(number, None)
-    for error in errors[1:]:
-        log.error("another write %s failed", where, exc_info=error)
-    if errors:
-        raise errors[0]
+# --- leaving a lock or a context ------------------------------------------------------------
 
 
 class DatastoreParticipant:
-    """The model layer's say when locks are left. Implements `lock.tenure.Participant`."""
+    """The model layer's part in the release of locks. Implements `held_lock.Participant`."""
 
     def leaving(self, tenure: HeldLock) -> None:
         """Wait for the writes that were begun under the lock.
 
-        Raises:
-            Exception: the first error of a write that nobody has asked for (a `put_async`
-                whose future was dropped); others are logged.
+        Raises the first error of a write that nobody has asked for, and logs the others.
         """
         pending = _pending(tenure)
         for write in _each(pending):
-            if not wait_for(write) and not self.holds(tenure):
+            if not _wait_for(write) and not self.holds(tenure):
                 pending.pop(write.number, None)
                 log.warning(
                     "lock %r is left before a write under it has landed: another thread has begun "
                     "it and does not finish it",
                     tenure.lock_id,
                 )
-        _raise_untold(pending, f"under lock {tenure.lock_id!r}")
+        _raise_unreported(pending, f"under lock {tenure.lock_id!r}")
 
     def holds(self, tenure: HeldLock) -> bool:
-        """Inside a transaction the lock stays until it is over."""
+        """Return whether the lock stays for now: inside a transaction, until that is over."""
         return in_transaction()
 
     def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        """Inside a transaction: release when this attempt of it is over.
+        """Release when this attempt of the transaction is over.
 
-        And when all has landed that was begun under the lock outside of it meanwhile.
+        First, writes land that were begun under the lock outside of the transaction meanwhile.
         """
 
         def release_quietly() -> None:
@@ -336,7 +292,7 @@ class DatastoreParticipant:
 
 
 def _each(pending: dict[int, PendingWrite]) -> Iterator[PendingWrite]:
-    """Give each write once. What finishes may begin another: a hook, or a tasklet."""
+    """Give each write once. A write that ends may begin another one, in a hook or a tasklet."""
     given: set[int] = set()
     while left := [number for number in pending if number not in given]:
         for number in left:
@@ -347,29 +303,27 @@ def _each(pending: dict[int, PendingWrite]) -> Iterator[PendingWrite]:
 
 
 def finish_writes() -> None:
-    """Have the writes of this request land that were begun under no lock.
+    """Wait for the writes of this request that were begun under no lock.
 
-    Raises:
-        Exception: the first error of one that nobody has asked for; others are logged.
+    Raises the first error of a write that nobody has asked for, and logs the others.
     """
     if current_context() is not None:
-        pending = request_notes().unwatched
+        pending = request_notes().pending
         for write in _each(pending):
-            wait_for(write)
-        _raise_untold(pending, "of this request")
+            _wait_for(write)
+        _raise_unreported(pending, "of this request")
 
 
 def leave_context(outermost: Any) -> None:
-    """Raise what `finish_writes` would, of an outermost context that has just been left."""
-    if "_userlock_notes" in vars(outermost):
-        _raise_untold(request_notes(outermost).unwatched, "of this context")
+    """Raise the errors that `finish_writes` would, for an outermost context that has been left."""
+    _raise_unreported(request_notes(outermost).pending, "of this context")
 
 
 # --- transactions ---------------------------------------------------------------------------
 
 
-class _Runs:
-    """A transaction's function, and what its last attempt has begun."""
+class _Attempts:
+    """The function of a transaction, which ndb may call again if the locks are still held."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run
@@ -385,45 +339,31 @@ class _Runs:
 
 
 def run_transaction(callback: Any, begin: Callable[[Any], Any]) -> Any:
-    """Begin a transaction. It sees what was there at its beginning: let our own writes land.
+    """Begin a transaction, after the writes that are under way: it sees the state at its beginning.
 
-    Outside ndb's retry wrapper, which takes an error of the transaction for one
-    of a call within a call as long as any other call is under way.
+    The wait is outside of ndb's retries, which would disguise its errors as those of nested calls.
     """
     context = current_context()
-    if context is None or context.transaction:  # an error of ndb's, or joined
+    if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
         return begin(callback)
     wait_for_all(context)
-    return watch_over(_Outcome(begin(_Runs(callback))))
+    return watch_over(_with_its_error(begin(_Attempts(callback))))
 
 
-class _Outcome(tasklets.Future):
-    """A transaction's future, with what a disguised error was.
-
-    ndb gives it another type, and its text alone. A tasklet would do the same, at the cost of
-    another ten steps of ndb's event loop.
-    """
-
-    def __init__(self, transaction: Any) -> None:
-        super().__init__(info="transaction")
-        self._userlock_transaction = transaction
-        transaction.add_done_callback(self._userlock_take)
-
-    def _userlock_take(self, transaction: Any) -> None:
-        error = transaction.exception()
-        if self.done():
-            return
-        if error is None:
-            self.set_result(transaction.result())
-        else:
-            self.set_exception(undisguised(error))
-
-    def cancel(self) -> None:
-        self._userlock_transaction.cancel()
+@tasklets.tasklet
+def _with_its_error(transaction: Any) -> Any:
+    """Give a transaction's result, or its real error: ndb may have replaced its type."""
+    try:
+        result = yield transaction
+    except Exception as error:
+        failed = undisguised(error)
+    else:
+        return result
+    raise failed
 
 
 def undisguised(error: BaseException) -> BaseException:
-    """Return the error of a call that ndb has taken for one within another call."""
+    """Return the real error of a call that ndb has taken for a nested one."""
     while isinstance(error, exceptions.NestedRetryException) and error.__context__ is not None:
         error = error.__context__
     return error

@@ -1,4 +1,4 @@
-"""One put or delete while it is being begun: from the call to the message."""
+"""One put or delete while it begins: from the call to the message."""
 
 from __future__ import annotations
 
@@ -14,20 +14,16 @@ from userlock.ndb.wire import TicketedKey, ticketed
 
 
 class Writing:
-    """One put or delete that is being begun: where its ticket is until the message is made.
+    """A put or delete that begins: keeps its ticket until the message is made.
 
-    In a context variable, and only for as long as the call that begins it: what
-    it calls may begin other writes, of the same object too, each in its own.
+    It is in a context variable during the call that begins it. That call may begin other
+    writes, even of the same object, each with a `Writing` of its own.
 
     Args:
         entity: the object that is put; None for a delete.
-        at: where that was asked for.
-        context: the ndb context that it is in.
-        make: makes the ticket when the key is about to be sent, for a delete.
+        make: for a delete, makes the ticket when the key is about to be sent.
         inserts: whether the entity must be new, whatever its class says.
     """
-
-    __slots__ = ("_error", "_make", "at", "context", "entity", "inserts", "sent", "ticket")
 
     def __init__(
         self,
@@ -42,10 +38,10 @@ class Writing:
         self.at = at
         self.context = context
         self.inserts = inserts
+        self.ticket: Ticket | None = None
         self._make = make
         self._error: Exception | None = None
-        self.ticket: Ticket | None = None
-        self.sent = False
+        self._sent = False
 
     def ticket_for(self, ds_key: Any) -> Ticket | None:
         """Return its ticket, once, if that is its key."""
@@ -56,9 +52,9 @@ class Writing:
             except Exception as error:
                 self._error = error
                 raise
-        if self.ticket is None or self.sent or not self.ticket.has(ds_key):
+        if self.ticket is None or self._sent or not self.ticket.has(ds_key):
             return None
-        self.sent = True
+        self._sent = True
         return self.ticket
 
     def begin(self, begin: Callable[[], Any]) -> Any:
@@ -77,35 +73,33 @@ class Writing:
             _writing.reset(token)
         if self.ticket is not None:
             self.ticket.begun(future)
-            if group is not None and group.around is around:  # not what runs meanwhile
+            if group is not None and group.around is around:  # not a write within one of them
                 group.tickets.append(self.ticket)
         return future
 
 
-_writing: contextvars.ContextVar[Writing | None] = contextvars.ContextVar(
-    "userlock_writing", default=None
-)
-
-
 class _Group(NamedTuple):
-    """The tickets of one `put_multi` or `delete_multi`, and the write that it is begun in."""
+    """The tickets of one `put_multi` or `delete_multi`, and the write that it begins in."""
 
     tickets: list[Ticket]
     around: Writing | None
 
 
+_writing: contextvars.ContextVar[Writing | None] = contextvars.ContextVar(
+    "userlock_writing", default=None
+)
 _group: contextvars.ContextVar[_Group | None] = contextvars.ContextVar(
     "userlock_group", default=None
 )
 
 
 def writing() -> Writing | None:
-    """Return the write that is being begun here, if one is."""
+    """Return the write that begins here, if there is one."""
     return _writing.get()
 
 
 def ticketed_key(ds_key: Any) -> Any:
-    """Return the key that the message of the write that is being begun is made with."""
+    """Return the key for the message of the write that begins here."""
     current = _writing.get()
     ticket = None if current is None else current.ticket_for(ds_key)
     return ds_key if ticket is None else ticketed(ds_key, ticket.number)
@@ -120,7 +114,7 @@ def together(begin: Callable[[], list[Any]]) -> list[Any]:
     """Begin several writes: all, or none if one of them is refused."""
     context = current_context()
     if context is not None and context.transaction is None:
-        wait_for_all(context)  # or one that has to wait would send those before it
+        wait_for_all(context)  # a write that has to wait would send those before it
     group = _Group([], _writing.get())
     token = _group.set(group)
     try:

@@ -17,7 +17,7 @@ import emulator
 from sample_app.stack import ports
 from tests.contract.emulator.process import EmulatorProcess
 from tests.documents import Block, Page
-from userlock.ndb import watched
+from userlock.ndb import policies
 
 PAGE = Page("docs/emulator.md")
 START = PAGE.take("sh", "emulator start")
@@ -86,7 +86,7 @@ def test_faults_over_http() -> None:
 def learner(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Provide the page's model: ndb's one class of this kind in the process, during a test."""
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
-    monkeypatch.delitem(watched._classes, "Learner", raising=False)
+    monkeypatch.delitem(policies._classes, "Learner", raising=False)
     return type("Learner", (ndb.Model,), {"points": ndb.IntegerProperty(default=0)})
 
 

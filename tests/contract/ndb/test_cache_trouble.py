@@ -97,7 +97,7 @@ def test_by_ndb_alone_half_is_committed_and_nobody_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The negative control."""
-    monkeypatch.setattr(stub, "_raise_what_failed", lambda: None)
+    monkeypatch.setattr(stub, "_raise_unreported", lambda attempt: None)
     with userlock.suppress("shown without a lock"):
         without_the_cache(lambda: change(badges))
     assert [points(badge) for badge in badges] == left

@@ -103,7 +103,7 @@ class TestPuts:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: five points of ten are lost, and nobody hears of it."""
-        monkeypatch.setattr(Marked, "_userlock_mark", staticmethod(by_content))
+        monkeypatch.setattr(Marked, "_userlock_new_write_id", staticmethod(by_content))
         with userlock.global_lock("ann"):
             learner = key.get()
             store.evict("ann")

@@ -68,4 +68,4 @@ class TestOutsideOfLocksAndTransactions:
         with ndb_client.context() as context:
             Learner.get_by_id("ann").put_async()
             context.flush()
-            assert not vars(context)["_userlock_notes"].unwatched
+            assert not vars(context)["_userlock_notes"].pending

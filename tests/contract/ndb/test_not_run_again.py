@@ -81,7 +81,7 @@ class TestOwnErrors:
 
     def test_without_a_watch_ndb_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control: as ndb alone does it."""
-        monkeypatch.setattr(transactions, "_Outcome", lambda future: future)
+        monkeypatch.setattr(transactions, "_with_its_error", lambda future: future)
         slow = Learner.get_by_id_async("ann", use_cache=False)
         with pytest.raises(ndb.exceptions.NestedRetryException):
             ndb.transaction(add_points)

@@ -38,7 +38,7 @@ class Write:
     read_version: int = 0
     must_be_new: bool = False
     may_overwrite: bool = False
-    mark: tuple[str, int] | None = None
+    write_id: tuple[str, int] | None = None
     new_id: bool = False
     doubtful: bool = False
 
@@ -221,7 +221,7 @@ class TestLostReplies:
         assert [each.version for each in second.response.mutation_results] == [8, 9]
 
     def test_its_mark_tells_that_it_has_met_itself(self) -> None:
-        write = Write(base_version=7, mark=("write_id", 5))
+        write = Write(base_version=7, write_id=("write_id", 5))
         plan = PlainCommit(request(upsert("ann")), [write])
         play(plan, LOST)
         result, calls = play(plan, committed(None), found(("ann", 8, {"points": 0, "write_id": 5})))
@@ -229,20 +229,26 @@ class TestLostReplies:
         assert result.outcomes == {0: Landed(8)}
 
     def test_a_mark_that_somebody_else_has_kept_tells_no_version(self) -> None:
-        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        plan = PlainCommit(
+            request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
+        )
         play(plan, LOST)
         changed = found(("ann", 9, {"points": 3, "write_id": 5}))
         result, _ = play(plan, committed(None), changed)
         assert result.outcomes == {0: Landed(0)}
 
     def test_another_mark_is_somebody_else(self) -> None:
-        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        plan = PlainCommit(
+            request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
+        )
         play(plan, LOST)
         result, _ = play(plan, committed(None), found(("ann", 8, {"write_id": 6})))
         assert result.outcomes == {0: Refused(99, may_have_landed=True)}
 
     def test_without_doubt_nobody_looks(self) -> None:
-        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        plan = PlainCommit(
+            request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
+        )
         play(plan, ABORTED)
         result, _ = play(plan, committed(None))
         assert result.outcomes == {0: Refused(99)}
@@ -266,14 +272,18 @@ class TestLostReplies:
         assert second.outcomes == {0: Landed(8)}
 
     def test_an_insert_that_met_itself(self) -> None:
-        plan = PlainCommit(request(upsert("a")), [Write(must_be_new=True, mark=("write_id", 5))])
+        plan = PlainCommit(
+            request(upsert("a")), [Write(must_be_new=True, write_id=("write_id", 5))]
+        )
         play(plan, LOST)
         exists = errors.AlreadyExists("entity already exists")
         result, _ = play(plan, exists, found(("a", 8, {"points": 0, "write_id": 5})))
         assert result.outcomes == {0: Landed(8)}
 
     def test_where_even_looking_fails_nobody_can_tell(self) -> None:
-        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7, mark=("write_id", 5))])
+        plan = PlainCommit(
+            request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
+        )
         play(plan, LOST)
         result, calls = play(plan, committed(None), LOST, LOST, LOST)
         assert [call.rpc for call in calls] == ["commit", "lookup", "lookup", "lookup"]
@@ -337,7 +347,7 @@ class TestTransactions:
 
     def test_the_mark_of_one_write_proves_them_all(self) -> None:
         plan = transaction(
-            upsert("ann"), upsert("bob"), writes=[Write(mark=("write_id", 5)), Write()]
+            upsert("ann"), upsert("bob"), writes=[Write(write_id=("write_id", 5)), Write()]
         )
         stored = found(("ann", 8, {"points": 0, "write_id": 5}), ("bob", 9, {}))
         result, _ = play(plan, LOST, self.over, stored)

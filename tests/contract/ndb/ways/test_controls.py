@@ -24,13 +24,12 @@ from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
 from tests.contract.ndb.ways.tables import Hook, WayIn, WayOut, by_somebody_else
-from userlock.ndb import fencing, hooks, model, reads, stub, writing
+from userlock.ndb import fencing, hooks, model, stub, writing
 from userlock.ndb.enforcement import suppressed
 
 pytestmark = pytest.mark.usefixtures("context")
 
 _MODEL = userlock.Model
-_HOOKS = hooks.ModelHooks
 
 Patch = pytest.MonkeyPatch
 Off = Callable[[Patch], None]
@@ -47,9 +46,7 @@ def gate_off(patch: Patch) -> None:
 def tickets_off(patch: Patch) -> None:
     """Writes go to the commit without theirs; not those by which a cell is arranged."""
     patch.setattr(
-        _HOOKS,
-        "ticketed",
-        staticmethod(lambda key: writing.ticketed_key(key) if suppressed() else key),
+        hooks, "ticketed_key", lambda key: writing.ticketed_key(key) if suppressed() else key
     )
 
 
@@ -95,7 +92,7 @@ def stamps_of_puts_off(patch: Patch) -> None:
 
 def context_cache_check_off(patch: Patch) -> None:
     """The context cache answers with all that it has."""
-    patch.setattr(_HOOKS, "is_good", lambda self, key, entity: True)
+    patch.setattr(hooks, "_is_good", lambda key, entity: True)
 
 
 def global_cache_check_off(patch: Patch) -> None:
@@ -105,12 +102,12 @@ def global_cache_check_off(patch: Patch) -> None:
 
 def stamps_in_the_global_cache_off(patch: Patch) -> None:
     """Entities in the global cache have no version."""
-    patch.setattr(reads, "put_number", lambda message, number: None)
+    patch.setattr(stub, "put_number", lambda message, number: None)
 
 
 def second_look_off(patch: Patch) -> None:
     """Entities without a version in the global cache are taken as they are."""
-    patch.setattr(_HOOKS, "_get_with_version", lambda self, key, get, kwargs: get(**kwargs))
+    patch.setattr(hooks, "_get_with_version", lambda key, get, kwargs: get(**kwargs))
 
 
 def copies_off(patch: Patch) -> None:
@@ -132,12 +129,12 @@ def place_of_creation_off(patch: Patch) -> None:
 
 def put_check_off(patch: Patch) -> None:
     """A put is not held against what was read."""
-    patch.setattr(model, "check_put", lambda entity, stamp, put_at, now: (entity.key.id(), ()))
+    patch.setattr(model, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
 
 
 def delete_check_off(patch: Patch) -> None:
     """A delete is not held against what is held."""
-    patch.setattr(hooks, "check_delete", lambda cls, key, stamp, at, now: (key.id(), None))
+    patch.setattr(hooks, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
 
 
 def base_class_off(patch: Patch) -> None:
