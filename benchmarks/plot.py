@@ -135,7 +135,7 @@ class _Axis:
             yield _text(_LEFT - 10, y(percent) + 4.5, f"{percent} %", anchor="end")
         yield _line("axis", _LEFT, _BOTTOM, x2=_RIGHT)
         yield _text((_LEFT + _RIGHT) / 2, _BOTTOM + 48, "wait for the lock", anchor="middle")
-        yield _text(_LEFT, _TOP - 14, "share of the waits that were over by then", kind="quiet")
+        yield _text(_LEFT, _TOP - 14, "share of finished waits", kind="quiet")
 
 
 def y(percent: float) -> float:
@@ -228,13 +228,13 @@ def _legend(
 
 
 def _figures(waits: Sequence[float]) -> str:
-    return f"half in {time_text(percentile(waits, 50))}, all in {time_text(max(waits))}"
+    return f"median {time_text(percentile(waits, 50))}, longest {time_text(max(waits))}"
 
 
 def _description(waits: Mapping[str, Sequence[float]], subtitle: str) -> str:
     each = "; ".join(f"{name}: {_figures(values)}" for name, values in waits.items())
     return (
-        f"{subtitle}. A curve for each lock shows which share of its waits was over by a time, "
+        f"{subtitle}. A curve for each lock shows the share of its waits that were over by a time, "
         f"on a logarithmic axis. Waits by lock: {each}."
     )
 

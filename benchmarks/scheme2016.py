@@ -88,7 +88,7 @@ class Lock:
             self._sleep(RETRY_SECONDS)
 
     def release(self) -> None:
-        """Delete the key, whoever holds it."""
+        """Delete the key of any holder."""
         try:
             self._client.delete(self._key, noreply=False)
         except (OSError, MemcacheError):

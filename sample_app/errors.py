@@ -38,7 +38,7 @@ class SignInFirst(Refused):
     code = "sign_in_first"
 
     def __init__(self, who: str) -> None:
-        super().__init__(f"Choose a {who} first: this is done in somebody's name.")
+        super().__init__(f"Choose a {who} first: this action needs one.")
 
 
 class ElsewhereForm(Refused):

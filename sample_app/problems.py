@@ -35,8 +35,8 @@ def install(app: flask.Flask) -> None:
 def _busy(error: userlock.LockTimeout) -> Answer:
     page = _page(
         "One moment, please",
-        "Somebody else is changing this learner right now. "
-        "Nothing of yours was changed: go back and try again.",
+        "Another request is changing this learner right now. "
+        "Your change was not saved: go back and try again.",
     )
     return page, 503, {"Retry-After": "1"}
 
@@ -45,7 +45,7 @@ def _busy(error: userlock.LockTimeout) -> Answer:
 def _no_locks(error: userlock.LockServiceUnavailable) -> Answer:
     page = _page(
         "One moment, please",
-        "Changes cannot be made safely right now, so none was made: try again in a moment.",
+        "Nothing can be saved safely right now, so nothing was changed: try again in a moment.",
     )
     return page, 503, {"Retry-After": "1"}
 
@@ -55,9 +55,9 @@ def _stale(error: userlock.StaleWriteError) -> Answer:
     if error.may_have_landed:
         return _in_doubt(error)
     page = _page(
-        "Somebody was faster",
-        "While this was being done, the learner was changed by another request. "
-        "To lose neither, yours was not written: go back and try again.",
+        "Another request was faster",
+        "Meanwhile the learner was changed by another request. "
+        "To lose neither change, yours was not saved: go back and try again.",
     )
     return page, 409
 
@@ -67,8 +67,8 @@ def _in_doubt(error: userlock.CommitInDoubt | userlock.StaleWriteError) -> Answe
     # No Retry-After: a change that did land would be made twice.
     page = _page(
         "Saved, or not?",
-        "An answer of the database was lost on its way, so it is not certain that this was saved. "
-        "Look at the learner before you do it again: it might count twice.",
+        "A reply of the database was lost, so it is not certain that your change was saved. "
+        "Check the learner before you try again: it might count twice.",
     )
     return page, 500
 
@@ -97,11 +97,11 @@ def _datastore_trouble(error: GoogleAPIError) -> Answer:
     """Report a Datastore outage, or a transaction that lost too many races without memcached."""
     log.error("Datastore: %s", error, exc_info=error)
     # No Retry-After after a write: a change that did land would be made twice.
-    looking = flask.request.method in {"GET", "HEAD"}
+    reading = flask.request.method in {"GET", "HEAD"}
     message = "The data cannot be reached right now" + (
         ": try again in a moment."
-        if looking
-        else ", so it is not certain that this was saved. Look before you do it again."
+        if reading
+        else ", so it is not certain that your change was saved. Check before you try again."
     )
     if _for_a_program():
         return _document(
@@ -109,10 +109,10 @@ def _datastore_trouble(error: GoogleAPIError) -> Answer:
                 status=503,
                 detail=message,
                 error="datastore_unavailable",
-                retry_after=1 if looking else None,
+                retry_after=1 if reading else None,
             )
         )
-    return _page("One moment, please", message), 503, {"Retry-After": "1"} if looking else {}
+    return _page("One moment, please", message), 503, {"Retry-After": "1"} if reading else {}
 
 
 def _http_error(error: HTTPException) -> Answer:

@@ -78,7 +78,7 @@ bit restarted;
 #else
 #define MAY_TRY_ONCE(c) false
 #endif
-#ifdef BATCH_RULE_OFF           /* batch takes a free lock, whoever waits */
+#ifdef BATCH_RULE_OFF           /* batch takes a free lock despite waiters */
 #define TURN_OF(c) (AHEAD_OF(c) == 0 || (c) == BATCH)
 #else
 #ifdef TURNS_OFF                /* so do interactive clients */

@@ -11,7 +11,7 @@ from userlock.testing import make_claim
 
 def taken(lease: Lease | None) -> Lease:
     """Return the lease, which must have been granted."""
-    assert lease is not None, "somebody has the lock"
+    assert lease is not None, "the lock is held"
     return lease
 
 

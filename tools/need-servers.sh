@@ -1,8 +1,7 @@
 #!/bin/sh
-# The tests run against the real memcached and the real Redis, the emulator with
-# the client for Node.js, the pages in Chromium, and the models with spin. Installs the programs from the
-# distribution when they are missing and the user may, otherwise says what to
-# run; and the client from npm.
+# The tests need the real memcached, the real Redis, the Node.js client for the emulator, Chromium
+# for the pages, and spin for the models. This script installs missing programs from the
+# distribution if the user may, and otherwise prints the command; and the client from npm.
 set -eu
 
 install_node_client() {
@@ -42,6 +41,6 @@ else
 fi
 echo "==> Installing$missing from the distribution"
 $as apt-get update -q >/dev/null
-# RUNLEVEL=1: the packages would start servers of the system's own, which nobody asked for.
+# RUNLEVEL=1: otherwise the packages would start system servers.
 $as env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 $install >/dev/null
 install_node_client

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates .venv and installs the checkout into it, with what GROUP needs.
+# Create .venv and install the checkout and the requirements of GROUP.
 # Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests and tools as well; docs: the
 # documentation as a site; bench: the benchmarks and the locks that they compare with; oldest: tests
 # of the model layer, in .venv/oldest, with the oldest releases of Google's libraries that

@@ -1,4 +1,4 @@
-"""docs/deploy.md: its settings are those of the examples, its commands work, its steps are safe."""
+"""The page docs/deploy.md: settings as in the examples, commands that work, safe steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of the README work as they stand, and two that it links to."""
+"""The examples of the README, and two that it links to, work as written."""
 
 from __future__ import annotations
 

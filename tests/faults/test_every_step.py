@@ -21,7 +21,7 @@ from userlock.stores import MemcacheStore
 from userlock.stores.memcache import wire
 from userlock.stores.pool import REPLY_TIMEOUT
 
-OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"somebody else's"
+OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"another client's"
 LINE = b"\na line"
 #: A connection and one reply, and a margin for a busy machine.
 MOST_SECONDS = 0.1 + 0.3 + 0.6

@@ -97,7 +97,7 @@ class TestRestart:
         assert record is not None
         assert record.position_of(second.token) == 0
         assert leases.release(lease) == Released()
-        assert leases.look(lease.lock_id) is not None, "somebody waits"
+        assert leases.look(lease.lock_id) is not None, "there is a waiter"
 
 
 class TestOutage:

@@ -162,7 +162,7 @@ class LockCalls(RuleBasedStateMachine):
             tenure.believed = min(tenure.believed, tenure.process.clock.now() + seconds)
         tenure.busy = True
         self._call(
-            tenure.process, "extend", do, lambda told, _: self._extended(tenure, told, asked_at)
+            tenure.process, "extend", do, lambda result, _: self._extended(tenure, result, asked_at)
         )
 
     def _released(
@@ -176,13 +176,13 @@ class LockCalls(RuleBasedStateMachine):
             case Lost():
                 self.tenures.check_lost(outcome, tenure.lease, tenure.process, asked_at)
 
-    def _extended(self, tenure: HeldLock, told: object, asked_at: float) -> None:
+    def _extended(self, tenure: HeldLock, result: object, asked_at: float) -> None:
         tenure.busy = False
-        match told:
+        match result:
             case Granted(lease):
                 tenure.lease, tenure.believed = lease, math.inf
             case Lost():
-                self.tenures.check_lost(told, tenure.lease, tenure.process, asked_at)
+                self.tenures.check_lost(result, tenure.lease, tenure.process, asked_at)
                 tenure.over = True
             case _:  # a shorter lease may have been granted; as in `HeldLock.extend`
                 end = min(tenure.lease.deadline, tenure.believed)

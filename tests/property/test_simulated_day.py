@@ -34,10 +34,10 @@ class Day:
     minutes: float
     seed: int
     locks: int = 1
-    people: int = 6
+    interactive: int = 6
     jobs: int = 3
-    person_thinks: float = 2.0
-    person_holds: float = 0.15
+    interactive_thinks: float = 2.0
+    interactive_holds: float = 0.15
     job_thinks: float = 2.0
     job_holds: float = 0.4
 
@@ -64,7 +64,7 @@ class Simulation:
 
     def run(self) -> list[Attempt]:
         with self.world.running():
-            for number in range(self.day.people + self.day.jobs):
+            for number in range(self.day.interactive + self.day.jobs):
                 # Two threads per process.
                 if number % 2 == 0:
                     self.world.process(
@@ -72,7 +72,7 @@ class Simulation:
                         ahead=self._random.uniform(0, 1000),
                         wall_ahead=self._random.uniform(-5, 5),
                     ).listeners.add(self._note)
-                batch = number >= self.day.people
+                batch = number >= self.day.interactive
                 self._employ(self.world.processes[-1], batch, Random(self._random.random()))
             # No attempt begins after the end, and the longest wait is a minute.
             self.world.pass_time(60 * self.day.minutes + 120)
@@ -86,8 +86,8 @@ class Simulation:
 
     def _employ(self, process: Process, batch: bool, random: Random) -> None:
         day = self.day
-        thinks = day.job_thinks if batch else day.person_thinks
-        holds = day.job_holds if batch else day.person_holds
+        thinks = day.job_thinks if batch else day.interactive_thinks
+        holds = day.job_holds if batch else day.interactive_holds
 
         def work() -> None:
             while self.clock.now() < self._end:
@@ -121,7 +121,7 @@ def _check(history: list[Attempt]) -> None:
 
 def _rush(minutes: float, seed: int) -> Day:
     """Return a day with too many interactive requests: batch is served only if it ages."""
-    return Day(minutes, seed, people=10, person_thinks=0.1, person_holds=0.3)
+    return Day(minutes, seed, interactive=10, interactive_thinks=0.1, interactive_holds=0.3)
 
 
 def test_a_minute() -> None:
@@ -134,7 +134,7 @@ def test_a_minute() -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("locks", [1, 3])
 def test_ten_minutes(seed: int, locks: int) -> None:
-    history = Simulation(Day(10, seed, locks=locks, person_thinks=1.0)).run()
+    history = Simulation(Day(10, seed, locks=locks, interactive_thinks=1.0)).run()
     _check(history)
     waits = [a.waited for a in history if a.queued is not None and a.granted is not None]
     print(f"\n{len(history)} attempts, {len(waits)} waited, the longest {max(waits):.2f} s")
@@ -158,7 +158,7 @@ def test_batch_is_served_in_a_rush_that_lasts_for_ten_minutes() -> None:
 
 def test_batch_that_ranks_as_interactive_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
-    simulation = Simulation(Day(0.5, seed=1, person_thinks=0.5))
+    simulation = Simulation(Day(0.5, seed=1, interactive_thinks=0.5))
     with pytest.raises(AssertionError):
         simulation.run()  # the watch reports violations
     with pytest.raises(Unfair, match=r"batch .* was granted the lock .* before interactive"):
@@ -168,7 +168,7 @@ def test_batch_that_ranks_as_interactive_is_found(monkeypatch: pytest.MonkeyPatc
 def test_interactive_requests_in_no_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process takes the lock as soon as it is free."""
     monkeypatch.setattr(Record, "position_of", lambda *_: 0)
-    simulation = Simulation(Day(0.5, seed=1, person_thinks=0.5))
+    simulation = Simulation(Day(0.5, seed=1, interactive_thinks=0.5))
     with pytest.raises(AssertionError):
         simulation.run()
     with pytest.raises(Unfair, match="was granted the lock"):

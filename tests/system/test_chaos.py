@@ -1,11 +1,11 @@
-"""The fault trial in its short forms, and its negative controls.
+"""Short chaos runs, with the negative controls of their checks.
 
     make chaos DURATION=3600 SEED=7
 
-`make test` runs half a minute of it and one control, `make test-all` five minutes: a good three
-with the library as it is, and one and a half with one of its rules taken out.
+`make test` runs half a minute of it and one control, `make test-all` five minutes: more than three
+with the unchanged library, and one and a half with one of its rules disabled.
 
-Programs and faults follow from the seed; their interleaving is up to the machine.
+Programs and faults follow from the seed. Their interleaving depends on the machine.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_the_controls_with_the_unchanged_library(tmp_path: Path) -> None:
     ],
 )
 def test_each_disabled_rule_is_found(tmp_path: Path, control: Control) -> None:
-    """The negative controls: the same trial with one rule of the library disabled.
+    """The negative controls: the same run with one rule of the library disabled.
 
     With another seed if necessary.
     """

@@ -68,7 +68,7 @@ def _wait_of(crowd: Crowd, threads_each: int, server: Client) -> tuple[float, fl
     before, since = _commands(server), time.monotonic()
     time.sleep(1.5)
     rate = (_commands(server) - before) / (time.monotonic() - since)
-    line = [waiter.request for waiter in crowd.service.waiters(crowd.lock_id)]
+    queue = [waiter.request for waiter in crowd.service.waiters(crowd.lock_id)]
     before, since = _commands(server), time.monotonic()
     crowd.service.release(lease)
     attempts = [a for a in crowd.finish() if a.who.startswith(f"with-{threads_each}-")]
@@ -78,7 +78,7 @@ def _wait_of(crowd: Crowd, threads_each: int, server: Client) -> tuple[float, fl
     assert all(attempt.granted is not None for attempt in attempts), "a waiter was not served"
     excused = {attempt.who for attempt in attempts if attempt.excused}
     assert [a.who for a in attempts if a.who not in excused] == [
-        who for who in line if who not in excused
+        who for who in queue if who not in excused
     ], "not in the order of the queue"
     print(
         f"\n{8 * threads_each} waiters: {rate:.0f} commands per second while waiting; "

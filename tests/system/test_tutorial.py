@@ -31,7 +31,7 @@ SERVE = PAGE.take("sh", "flask")
 EXERCISES = PAGE.take("console", "/exercise")
 FORGOTTEN = PAGE.take("console", "/bonus")
 VIOLATION = PAGE.take("text", "PutWithoutLock")
-MENDED = PAGE.take("python", "def bonus")
+FIXED = PAGE.take("python", "def bonus")
 BONUS = PAGE.take("console", "/bonus")
 ESSAY = PAGE.take("console", "/essay")
 BROKEN = PAGE.take("console", "userlock break")
@@ -141,13 +141,13 @@ def test_the_handler(desk: Desk) -> None:
     assert VIOLATION.text in output
 
     one_handler = r'@app\.post\("/users/<user_id>/bonus"\)\n(?:.+\n)+'
-    points.write_text(re.sub(one_handler, lambda _: MENDED.text, points.read_text()))
-    mended = points.read_text()
-    assert mended.count("userlock.global_lock") == 3
+    points.write_text(re.sub(one_handler, lambda _: FIXED.text, points.read_text()))
+    fixed = points.read_text()
+    assert fixed.count("userlock.global_lock") == 3
     # Read for as long as this test determines.
     waits = "while not os.path.exists('essay-read'): time.sleep(0.01)"
-    assert "time.sleep(30)" in mended
-    points.write_text("import os\n" + mended.replace("time.sleep(30)", waits))
+    assert "time.sleep(30)" in fixed
+    points.write_text("import os\n" + fixed.replace("time.sleep(30)", waits))
     with desk.goes_on(SERVE.text, "5001", log):
         follow(desk, BONUS)
         (essay, _), (holder, shown) = ESSAY.commands()

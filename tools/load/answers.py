@@ -11,7 +11,7 @@ from tools.load.browser import Answer
 #: The responses to contention: an error name for programs, text for browsers. The same statuses
 #: with other texts, for example about a database outage, are not intended.
 _CONTENTION = {
-    503: ('"error": "LockTimeout"', "Somebody else is changing this learner right now."),
+    503: ('"error": "LockTimeout"', "Another request is changing this learner right now."),
     409: ('"error": "StaleWriteError"', "the learner was changed by another request."),
 }
 

@@ -50,11 +50,11 @@ class Traffic:
 
     def clients(self) -> list[Callable[[], None]]:
         """Return one function for each client. Each returns soon after `stop`."""
-        people = [_Person(self, name) for name in LEARNERS for _ in range(2)]
+        browsers = [_Learner(self, name) for name in LEARNERS for _ in range(2)]
         programs = [_Program(self, name) for name in COUNTED for _ in range(2)]
         coaches = [_Coach(self, coach) for coach in COACHES]
-        everybody: Sequence[_Client] = (*people, *programs, *coaches, _Scheduler(self))
-        return [each.run for each in everybody]
+        clients: Sequence[_Client] = (*browsers, *programs, *coaches, _Scheduler(self))
+        return [each.run for each in clients]
 
     def stop(self) -> None:
         """Let each client finish its current action."""
@@ -109,7 +109,7 @@ class _Client:
         return answers
 
 
-class _Person(_Client):
+class _Learner(_Client):
     """A learner's browser: views, answers, reads, manages projects. Each learner has two."""
 
     def begin(self) -> None:

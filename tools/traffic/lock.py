@@ -274,7 +274,7 @@ class _Episode:
 
     def _seen_by(self, request: _Request) -> _Seen:
         holder = self._holder
-        assert holder is not None, "the record stays while somebody waits"
+        assert holder is not None, "the record stays while there are waiters"
         # Interactive requests and aged ones first, each group in the order of joining.
         in_order = sorted(self._waiting, key=lambda each: not each.urgent)
         ahead = in_order.index(request)

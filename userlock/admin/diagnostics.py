@@ -4,6 +4,7 @@ its servers. It has the name of the store's module."""
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
 from userlock.admin.findings import Finding, Findings
@@ -36,18 +37,13 @@ class Listing(NamedTuple):
 
 
 class Kind(Protocol):
-    """The functions of such a module. Their store is one of that kind."""
+    """The functions of such a module, for its kind of store."""
 
-    def list_locks(self, store: Any, limit: int) -> Listing:
-        """Return at most `limit` locks. Costs the store some work. Raises `StoreUnavailable`."""
-        ...
-
-    def examine(self, store: Any) -> list[Finding]:
-        """Return the findings about each server. Takes a few seconds; raises for no failure.
-
-        Writes a record of its own, under a random lock id, and removes it.
-        """
-        ...
+    #: At most so many locks of a store. Costs it some work. Raises `StoreUnavailable`.
+    list_locks: Callable[[Any, int], Listing]
+    #: The findings about each server. Takes a few seconds; raises for no failure. Writes a record
+    #: of its own, under a random lock id, and removes it.
+    examine: Callable[[Any], list[Finding]]
 
 
 def kind_of(store: LeaseStore) -> Kind | None:

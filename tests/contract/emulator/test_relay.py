@@ -199,7 +199,7 @@ def test_when_it_cannot_be_started_clients_are_sent_away(
 ) -> None:
     monkeypatch.setattr(module, name, "/missing")
     behind.front._process.kill()
-    wait_until(lambda: "no client can connect" in caplog.text)
+    wait_until(lambda: "clients can no longer connect" in caplog.text)
     behind.front._thread.join()
     with pytest.raises(ConnectionRefusedError):
         behind.connect()

@@ -106,11 +106,11 @@ def test_a_violation_of_mutual_exclusion_has_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def violated(*, quick: bool) -> Section:
-        raise ExclusionViolated("userlock DID NOT EXCLUDE")
+        raise ExclusionViolated("userlock VIOLATED MUTUAL EXCLUSION")
 
     monkeypatch.setitem(SECTIONS, "provenance", violated)
     assert main(["--only", "provenance"]) == 1
-    assert "DID NOT EXCLUDE" in capsys.readouterr().err
+    assert "VIOLATED MUTUAL EXCLUSION" in capsys.readouterr().err
 
 
 def test_an_unknown_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,7 +174,7 @@ class TestOneThread:
         assert clock.sleeps == []
         assert [lock_id for lock_id, _ in caught.value.cycle] == ["a"]
         asked.subtract(store.asked)
-        assert asked["append"] >= -3, "stands in line, leaves it; and the release"
+        assert asked["append"] >= -3, "joins the queue, leaves it; and the release"
 
     def test_what_a_scope_around_that_one_holds(self, clock: ManualClock) -> None:
         with (

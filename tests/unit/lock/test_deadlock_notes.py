@@ -171,7 +171,7 @@ class TestNotes:
         run(world, a)
         assert a.served
         lines = world.watch.store.asked["append"]
-        assert lines <= 3, "standing in line, and two releases: no notes"
+        assert lines <= 3, "joining the queue, and two releases: no notes"
 
     def test_a_longer_wait_is_noted_and_the_note_removed(self, world: World) -> None:
         b = Rival(world, "host/b", [Step("b")], work=1.0)

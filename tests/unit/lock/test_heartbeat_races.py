@@ -18,13 +18,13 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
 
-@pytest.fixture(params=["nobody waits", "somebody waits", "somebody comes meanwhile"])
+@pytest.fixture(params=["no waiter", "a waiter", "a waiter arrives meanwhile"])
 def queue(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock) -> str:
     """Provide the presence or absence of a waiter."""
     how: str = request.param
-    if how != "nobody waits":
+    if how != "no waiter":
         service.protocol.join(make_claim("ann"))
-    if how == "somebody waits":
+    if how == "a waiter":
         tenure.extend(LEASE)  # so that the lease knows of it
     return how
 
@@ -89,7 +89,7 @@ class TestRelease:
         service: LockService, store: MemoryStore, events: list[Event], queue: str
     ) -> None:
         assert service.holder("ann") is None
-        if queue == "nobody waits":
+        if queue == "no waiter":
             assert store.read("ann") is None
         else:
             assert len(service.waiters("ann")) == 1

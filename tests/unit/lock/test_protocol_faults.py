@@ -185,7 +185,7 @@ def test_a_late_create_on_a_held_lock_blocks_nobody_later() -> None:
     world.store.shake({1: Mishap.DELAYED})
     outcome = world.leases.take(world.mine)
     world.store.shake({})
-    assert outcome is None, "so the caller stands in line, or gives up"
+    assert outcome is None, "so the caller queues, or times out"
     world.leases.release(holder)
     world.store.arrive()
     assert world.state().holder == world.mine.token, "the control: here it is"

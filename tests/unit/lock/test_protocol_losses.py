@@ -204,7 +204,7 @@ class TestKeeping:
         confirmed = leases.confirm(lease)
         assert isinstance(confirmed, Granted)
         assert leases.release(confirmed.lease) == Released()
-        assert leases.look("learner-1") is None, "and is not in line any more"
+        assert leases.look("learner-1") is None, "and is no longer queued"
 
     def test_its_own_queue_position_is_its_to_take(
         self, leases: LeaseProtocol, clock: ManualClock

@@ -212,7 +212,7 @@ class TestTurns:
     def test_a_reservation_is_made_once(self, log: Log) -> None:
         """Each is a change of the record, and the first waiter is about to claim it."""
         log.joined_by("a")
-        assert not log.record.can_be_reserved_by("me"), "somebody has the lock"
+        assert not log.record.can_be_reserved_by("me"), "the lock is held"
         log.add(done(log.holder.token))
         assert log.record.can_be_reserved_by("me")
         assert not log.record.can_be_reserved_by(log["a"].token), "nobody else is there"

@@ -149,7 +149,7 @@ def test_a_reserved_lock_is_free_for_the_same_queue(garbage: bytes, lapsed: bool
     assert not reserved.can_be_reserved_by(ME.token)
     assert not others or reserved.last_held_by == before.last_held_by
     afterwards = understood(reserved.stored.record, lapsed=True)
-    assert afterwards.is_turn_of("somebody in no line")
+    assert afterwards.is_turn_of("an unqueued caller")
 
 
 @unhurried

@@ -182,7 +182,7 @@ class TestStopped:
         assert store.read("ann") is None
         clock.sleeps.clear()
         service.acquire("ann", priority="batch")
-        assert clock.sleeps == [], "the stopped waiter must not stand in line any more"
+        assert clock.sleeps == [], "the stopped waiter must no longer be queued"
 
     @pytest.mark.parametrize("verb", ["append", "read", "swap"])
     def test_during_a_command(

@@ -13,7 +13,7 @@ from userlock.lock.record import PATIENCE_SECONDS, Record
 from userlock.lock.store import GRACE_SECONDS
 from userlock.testing import ManualClock
 
-PEOPLE = [f"learner-{number}" for number in range(8)]
+NAMES = [f"learner-{number}" for number in range(8)]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def crowd(clock: ManualClock) -> Iterator[Crowd]:
 
 
 def come_one_by_one(crowd: Crowd, *, every: float = 0.003, hold: float = 0.02) -> None:
-    for number, name in enumerate(PEOPLE):
+    for number, name in enumerate(NAMES):
         crowd.comes(name, after=every * number, hold=hold)
 
 
@@ -31,14 +31,14 @@ class TestOrder:
     def test_waiters_are_served_in_order_of_arrival(self, crowd: Crowd) -> None:
         come_one_by_one(crowd)
         crowd.ends()
-        assert crowd.order == PEOPLE
+        assert crowd.order == NAMES
         assert crowd.violations == []
         assert crowd.store.read(LOCK) is None, "and nothing is left behind"
 
     def test_hand_offs_cost_a_small_part_of_a_hold(self, crowd: Crowd) -> None:
         come_one_by_one(crowd, hold=0.05)
         crowd.ends()
-        assert crowd.now < len(PEOPLE) * 0.05 * 1.15
+        assert crowd.now < len(NAMES) * 0.05 * 1.15
 
     def test_without_positions_they_are_not(
         self, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
@@ -52,15 +52,15 @@ class TestOrder:
         monkeypatch.setattr(Record, "position_of", first)
         come_one_by_one(crowd)
         crowd.ends()
-        assert crowd.order != PEOPLE
+        assert crowd.order != NAMES
         assert crowd.violations
 
     def test_threads_of_one_process_queue_like_others(self, crowd: Crowd) -> None:
         process = crowd.world.process("web")
-        for number, name in enumerate(PEOPLE):
+        for number, name in enumerate(NAMES):
             crowd.comes(name, after=0.003 * number, process=process)
         crowd.ends()
-        assert crowd.order == PEOPLE
+        assert crowd.order == NAMES
         assert crowd.violations == []
 
     def test_a_timed_out_waiter_leaves_the_queue(self, crowd: Crowd) -> None:
@@ -218,13 +218,13 @@ class TestTheDead:
 class TestLostRecords:
     def test_those_who_waited_begin_again_in_their_order(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
-        for number, name in enumerate(PEOPLE):
+        for number, name in enumerate(NAMES):
             crowd.comes(name, after=0.1 + 0.01 * number)
         crowd.passes(0.5)
         crowd.world.watch.forget(LOCK)
         crowd.ends()
-        assert crowd.order == ["holder", *PEOPLE]
-        assert crowd.when(PEOPLE[0]) < 0.6, "the store has forgotten that it is held"
+        assert crowd.order == ["holder", *NAMES]
+        assert crowd.when(NAMES[0]) < 0.6, "the store has forgotten that it is held"
         assert crowd.violations == []
 
     def test_also_when_the_first_of_them_has_died(self, crowd: Crowd) -> None:

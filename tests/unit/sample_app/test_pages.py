@@ -142,7 +142,7 @@ def test_a_locked_learner_is_explained(site: Site) -> None:
         page = site.sign_in().post("/exercises/primes", data=ALL_RIGHT)
     assert page.status_code == 503
     assert page.headers["Retry-After"]
-    assert "Somebody else is changing this learner right now" in page.text
+    assert "Another request is changing this learner right now" in page.text
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_write_in_doubt_is_not_to_be_retried(
     datastore.faults.drop_reply(kind="Learner")
     page = ada.post(f"/{path}", data=form)
     assert page.status_code == 500
-    assert "Look at the learner before you do it again" in page.text
+    assert "Check the learner before you try again" in page.text
     assert "Retry-After" not in page.headers
     assert site.learner()["points"] == points, "it has landed"
 

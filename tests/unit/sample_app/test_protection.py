@@ -83,7 +83,7 @@ def test_people_see_an_explanation(unlocked: Callable[[Protection], Site], race:
     ada = site.sign_in("ada")
     page, _ = race(lambda: ada.post("/exercises/primes", data=ALL_RIGHT), finish(site))
     assert page.status_code == 409
-    assert "Somebody was faster" in page.text
+    assert "Another request was faster" in page.text
     shown = ada.get("/learners/ada").text
     assert "Updates are\n      <strong>not locked</strong>" in shown
     assert shown.count("<time ") == 1, "a refused exercise leaves no line in the log"

@@ -59,7 +59,7 @@ def test_signing_in_is_required(site: Site, method: str, path: str) -> None:
     form = {"title": "x", "course": "sky", "state": "active", "part": "0"}
     page = site.client.open(path, method=method, data=form, follow_redirects=True)
     assert page.request.path == "/"
-    assert page.text.count("first: this is done in somebody") == 1
+    assert page.text.count("first: this action needs one") == 1
 
 
 def test_a_deleted_learner_is_signed_out(site: Site, datastore: object) -> None:

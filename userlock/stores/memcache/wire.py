@@ -9,6 +9,7 @@ step with its commands from then on.
 
 from __future__ import annotations
 
+import re
 import select
 from collections.abc import Callable
 from typing import Any
@@ -132,8 +133,5 @@ def speaks_meta(version: bytes) -> bool:
 
     1.6.0 to 1.6.11 had other reply codes and another form of `ms`.
     """
-    numbers = version.split(b".")
-    try:
-        return (int(numbers[0]), int(numbers[1]), int(numbers[2].split(b"-")[0])) >= (1, 6, 12)
-    except (ValueError, IndexError):
-        return False
+    numbers = re.match(rb"(\d+)\.(\d+)\.(\d+)", version)
+    return numbers is not None and tuple(map(int, numbers.groups())) >= (1, 6, 12)

@@ -1,6 +1,6 @@
-// The examples of @google-cloud/datastore, against the emulator that the environment names.
-// Prints one JSON object: what each example has seen, by its name. What is expected stands
-// in ../test_clients.py, where the same is asked of the Python client.
+// The examples of @google-cloud/datastore, with the emulator of the environment.
+// Prints one JSON object: the result of each example, by its name. ../test_clients.py has the
+// expected results, also for the Python client.
 
 import {Datastore, PropertyFilter, and, or, AggregateField} from '@google-cloud/datastore';
 
@@ -245,7 +245,7 @@ const examples = {
 const seen = {};
 for (const [name, example] of Object.entries(examples)) {
   try {
-    // A namespace each, so that none sees what another one has written.
+    // A namespace each, so that the examples do not see each other's entities.
     seen[name] = await example(new Datastore({namespace: name}));
   } catch (error) {
     seen[name] = {failed: error.stack};
