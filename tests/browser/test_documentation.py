@@ -28,7 +28,7 @@ from tools.site_pages import FROM_ELSEWHERE
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """What `make docs` does, into another folder."""
+    """Build the site as `make docs` does, into another folder."""
     return subprocess.run(
         [
             *(sys.executable, "-m", "mkdocs", "build", "--strict"),
@@ -86,7 +86,7 @@ def parts(html: str) -> _Parts:
 
 
 def page_of(source: str) -> str:
-    """Where in the site a page of the repository is."""
+    """Return the place of a repository's page in the site."""
     names = {source: page.replace(".md", ".html") for page, source in FROM_ELSEWHERE.items()}
     return names.get(source) or source.removeprefix("docs/").replace(".md", ".html")
 
@@ -118,7 +118,7 @@ def test_nothing_is_fetched_from_elsewhere(built: Path) -> None:
 
 @pytest.fixture(scope="module")
 def address(built: Path) -> Iterator[str]:
-    """Where a browser finds it."""
+    """Serve the site for a browser."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:

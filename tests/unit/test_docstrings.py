@@ -16,8 +16,6 @@ ROOTS = (
     *("userlock", "emulator", "sample_app", "benchmarks", "tools", "examples", "spec"),
     "tests",
 )
-#: Folders that are being rewritten on branches of their own. Empty after these are merged.
-EXCLUDED = ("tests/browser", "tests/contract/ndb", "tests/unit/ndb")
 #: A docstring that begins with one of these has to be decoded.
 QUESTION_WORDS = frozenset(
     {"What", "Who", "Whoever", "Whether", "How", "Where", "When", "Which", "That"}
@@ -38,12 +36,9 @@ def questions(source: str) -> Iterator[tuple[int, str]]:
 
 def sources(root: str) -> Iterator[Path]:
     """Yield the checked source files of a folder."""
-    excluded = [ROOT / folder for folder in EXCLUDED]
     for name, folders, files in os.walk(ROOT / root):
         folder = Path(name)
-        folders[:] = [
-            each for each in folders if each != "node_modules" and folder / each not in excluded
-        ]
+        folders[:] = [each for each in folders if each != "node_modules"]
         yield from (folder / file for file in sorted(files) if file.endswith(".py"))
 
 

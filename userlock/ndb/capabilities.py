@@ -9,7 +9,6 @@ which is removed again. `userlock doctor --datastore` shows all capabilities.
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -39,17 +38,11 @@ _translated: Any = exceptions.from_grpc_error
 
 
 class Capability(NamedTuple):
-    """One thing that a server can do, or cannot.
+    """One thing that a server can do, or cannot."""
 
-    Attributes:
-        name: one of those above.
-        works: whether it can.
-        says: the observation, in plain words.
-    """
-
-    name: str
+    name: str  # one of those above
     works: bool
-    says: str
+    says: str  # the observation, in plain words
 
 
 class _Probe:
@@ -184,41 +177,31 @@ def _base_version(trial: _Probe) -> Capability:
     return Capability(BASE_VERSION, True, says)
 
 
-_lock = threading.Lock()
 #: By host, project and database: whether `base_version` is honoured there.
 _honoured: dict[tuple[str, str, str | None], bool] = {}
 
 
 def honours_base_version(client: Any) -> bool | None:
-    """Return whether the server that an `ndb.Client` talks to honours `base_version`.
+    """Return whether the server of an `ndb.Client` honours `base_version`; None without an answer.
 
-    Google's own is not asked. Any other one is asked once per process, with
-    an entity that is removed again; None while it does not answer.
+    Google's own is not asked. Any other one is asked once per process.
     """
     host = str(getattr(client, "host", ""))
     if host.endswith(_GOOGLE):
         return True
     place = host, client.project, getattr(client, "database", None)
-    honoured = _honoured.get(place)
-    return _ask(client, place) if honoured is None else honoured
-
-
-def _ask(client: Any, place: tuple[str, str, str | None]) -> bool | None:
-    with _lock:
-        if place not in _honoured:
-            works = {found.name: found.works for found in probe(client)}
-            if BASE_VERSION not in works:
-                return None
-            _honoured[place] = works[BASE_VERSION]
-        return _honoured[place]
+    if place not in _honoured:
+        works = {found.name: found.works for found in probe(client)}
+        if BASE_VERSION not in works:
+            return None
+        _honoured[place] = works[BASE_VERSION]
+    return _honoured[place]
 
 
 def require_base_version(client: Any, error: Callable[[str, str], Exception]) -> None:
-    """Refuse to send a write that its server would not compare with what is stored.
+    """Refuse to send a write that its server would not compare with the stored version.
 
-    Args:
-        client: of the context that writes.
-        error: makes the error of a reason and a remedy.
+    `error` makes the error of a reason and a remedy.
     """
     honoured = honours_base_version(client)
     if honoured:

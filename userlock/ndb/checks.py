@@ -53,10 +53,9 @@ def check_put(
     """Check a put before it begins.
 
     Returns:
-        The lock that guards the entity. None under another policy, and while Datastore is still
-        to allocate the id that names the lock, as nobody else can know that id. And the tenures
-        that the put runs under: of that lock, and of the entity's lock at its read, if that was
-        another one.
+        The lock that guards the entity, and the tenures that the put runs under: of that lock, and
+        of the entity's lock at its read, if that was another one. No lock under another policy, or
+        while Datastore is still to allocate the id that names it: nobody else can know that id.
 
     Raises:
         WriteViolation: the put is not allowed, and enforcement is on.
@@ -115,16 +114,13 @@ def _finding(
     return _ran_out(tenure) or _outdated(entity, stamp, tenure)
 
 
-_MOST_NAMED = 5
-
-
 def _others(held: Mapping[str, HeldLock]) -> str:
     """Name the locks that are held instead: often the code has taken the wrong one."""
     if not held:
         return ""
     names = [repr(lock_id) for lock_id in held]
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"the locks held here are for {', '.join(names[:_MOST_NAMED])}{more}"
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"the locks held here are for {', '.join(names[:5])}{more}"
 
 
 def _as_lock_id(value: object) -> str | None:
@@ -212,8 +208,8 @@ def check_delete(
     """Check a delete before it begins. The stamp is that of an object in the context cache.
 
     Returns:
-        The lock that guards the entity. None if neither the key nor the object tells; any lock
-        is enough then. And the tenure that the delete runs under, if any.
+        The lock that guards the entity, and the tenure that the delete runs under. If neither the
+        key nor the object tells the lock, any lock is enough.
 
     Raises:
         WriteViolation: the delete is not allowed, and enforcement is on.
@@ -247,9 +243,9 @@ def _finding_of_delete(
         lock_id = lock_id_of_key(cls, ndb_key)
     except LockIdError as error:
         return None, None, (LockIdMissing, error.reason)
-    known = stamp is not None and any(held.get(each) is at for each, at in stamp.held.items())
-    if lock_id is None and stamp is not None and known:
-        lock_id = _as_lock_id(stamp.lock_id)  # as it was read or put under a lock still held
+    if lock_id is None and stamp is not None:
+        still_held = any(held.get(each) is tenure for each, tenure in stamp.held.items())
+        lock_id = _as_lock_id(stamp.lock_id) if still_held else None
     tenure = next(iter(held.values()), None) if lock_id is None else held.get(lock_id)
     if tenure is None:
         return lock_id, None, (DeletedWithoutLock, _others(held))

@@ -23,6 +23,7 @@ id, a value that no other write has, recognises that:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -187,12 +188,13 @@ def build_on(mutation: Any, write: Write) -> None:
         mutation.base_version = write.base_version
 
 
-def make_insert(mutation: Any) -> None:
-    """Turn an upsert into an insert."""
-    if mutation.WhichOneof("operation") == "upsert":
-        entity = type(mutation.upsert)()
-        entity.CopyFrom(mutation.upsert)
-        mutation.insert.CopyFrom(entity)
+def turn(mutation: Any, operation: str, into: str) -> None:
+    """Turn an upsert into an insert, or an insert into an upsert."""
+    if mutation.HasField(operation):
+        entity = getattr(mutation, operation)
+        copy = type(entity)()
+        copy.CopyFrom(entity)
+        getattr(mutation, into).CopyFrom(copy)
 
 
 def put_write_id(mutation: Any, write: Write) -> None:
@@ -327,10 +329,8 @@ class _Part:
         looked = Looked({}, {})
         if uncertain:
             keys = [key_of(commit.mutations[index]) for index in uncertain]
-            try:
+            with contextlib.suppress(errors.GoogleAPIError):  # it remains uncertain then
                 looked = yield from look_up(commit.request, keys)
-            except errors.GoogleAPIError:
-                looked = Looked({}, {})  # it remains uncertain
         for index, version in refused.items():
             mutation, write = commit.mutations[index], commit.writes[index]
             name = name_of(key_of(mutation))
@@ -370,7 +370,7 @@ class _Inserts(_Part):
 
     def fence(self, mutation: Any, write: Write) -> None:
         super().fence(mutation, write)
-        make_insert(mutation)
+        turn(mutation, "upsert", "insert")
 
     def take(self, answer: Answer) -> Steps:
         if isinstance(answer.error, errors.AlreadyExists):
@@ -401,10 +401,7 @@ class _Overwrite(_Part):
 
     def fence(self, mutation: Any, write: Write) -> None:
         super().fence(mutation, write)
-        if mutation.HasField("insert"):
-            entity = type(mutation.insert)()
-            entity.CopyFrom(mutation.insert)
-            mutation.upsert.CopyFrom(entity)
+        turn(mutation, "insert", "upsert")
 
     def take(self, answer: Answer) -> Steps:
         more = yield from super().take(answer)

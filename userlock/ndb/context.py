@@ -90,9 +90,9 @@ class RequestNotes:
 
     def note_cache(self, cache: Any) -> None:
         """Remember the cache of a context in which entities are read."""
-        if not any(each() is cache for each in self._caches):
-            living = [each for each in self._caches if each() is not None]
-            self._caches = [weakref.ref(cache), *living]
+        caches = self.caches
+        if not any(each is cache for each in caches):
+            self._caches = [weakref.ref(each) for each in (cache, *caches)]
 
     @property
     def caches(self) -> list[Any]:
@@ -142,8 +142,5 @@ def in_flight(of: Any) -> dict[Any, Any]:
 
     ndb sends the writes of one turn in one commit, which must not change an entity twice.
     """
-    notes = vars(of.eventloop)
-    flying: dict[Any, Any] | None = notes.get("_userlock_in_flight")
-    if flying is None:
-        flying = notes["_userlock_in_flight"] = {}
+    flying: dict[Any, Any] = vars(of.eventloop).setdefault("_userlock_in_flight", {})
     return flying

@@ -20,7 +20,7 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, TypeVar, cast
 
 from userlock.callsite import CallSite, here
@@ -46,9 +46,6 @@ class _Block:
         self.opened_by: FrameType | None = opened_by
         #: The frame that it belongs to; None once it is closed.
         self.frame: FrameType | None = frame
-
-    def close(self) -> None:
-        self.opened_by = self.frame = None
 
 
 _numbers = itertools.count()
@@ -97,12 +94,7 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         self._blocks.append(block)
         _open[next(_numbers)] = block
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # One object may be entered by several tasklets, and left in any order.
         left_by = sys._getframe(1)
         around: FrameType | None = left_by
@@ -112,7 +104,7 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
         mine = mine or [block for block in self._blocks if block.frame is around]
         block = (mine or self._blocks)[-1]
         self._blocks.remove(block)
-        block.close()
+        block.opened_by = block.frame = None
 
     def __call__(self, function: _Function) -> _Function:
         reason = self._reason
@@ -137,7 +129,7 @@ class suppress:  # noqa: N801 (a statement, as `contextlib.suppress`)
             try:
                 result = yield from decorated(*args, **kwargs)
             finally:
-                block.__exit__(None, None, None)
+                block.__exit__()
             return result
 
         def run(*args: Any, **kwargs: Any) -> Any:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import abc
 import functools
 import weakref
-from typing import Any, TypeVar
+from typing import Any
 
 from userlock.callsite import CallSite
 from userlock.errors import (
@@ -63,9 +63,6 @@ from userlock.ndb.transactions import PendingWrite, error_of
 from userlock.ndb.wire import kind_in
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
-
-AnyViolation = TypeVar("AnyViolation", bound=WriteViolation)
-AnyStaleWrite = TypeVar("AnyStaleWrite", bound=StaleWriteError)
 
 #: The tickets that may still be redeemed. The futures and transactions of their writes keep them.
 _open: dict[int, weakref.ref[Ticket]] = {}
@@ -111,6 +108,7 @@ class Ticket(PendingWrite, abc.ABC):
         self._lock_id = lock_id
         self._stamp = stamp
         self._tenures = tenures
+        self._checked_tenures = tenures if now.checked else ()
         self._now = now
         self._notes = request_notes()
         #: As the key was before Datastore allocates an id.
@@ -189,8 +187,9 @@ class Ticket(PendingWrite, abc.ABC):
         Raises a `WriteViolation` otherwise. ndb rolls back then, and does not run the transaction
         again: the error is not transient.
         """
-        what = "it was about to be sent"
-        when = what if self.attempt is None else "its transaction was about to commit"
+        when = "its transaction was about to commit"
+        if self.attempt is None:
+            when = "it was about to be sent"
         for tenure in self._checked_tenures:
             if tenure.held:
                 self._check_lease(tenure, when)
@@ -205,10 +204,6 @@ class Ticket(PendingWrite, abc.ABC):
         for tenure in self._checked_tenures:
             if tenure.held:
                 self._check_lease(tenure, "its transaction was about to be run again")
-
-    @property
-    def _checked_tenures(self) -> tuple[HeldLock, ...]:
-        return self._tenures if self._now.checked else ()
 
     def _check_lease(self, tenure: HeldLock, when: str) -> None:
         if tenure.lost:
@@ -242,7 +237,7 @@ class Ticket(PendingWrite, abc.ABC):
     def refused(self, version: int, **facts: Any) -> StaleWriteError:
         """Take a conflict: the entity leaves the caches, and listeners hear of it."""
         kind = EntityExistsError if self.must_be_new else StaleWriteError
-        error = self._stale_write(kind, found_version=version, **facts)
+        error: StaleWriteError = self._stale_write(kind, version, **facts)
         forget_cached(self._key, self.begun_in)
         if self._stamp is not None and self._stamp.version > 0:
             # The caches no longer have it, and a delete still builds on what was read.
@@ -277,9 +272,7 @@ class Ticket(PendingWrite, abc.ABC):
         kind = kind_in(self._path)
         return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
 
-    def _stale_write(
-        self, kind: type[AnyStaleWrite], found_version: int = 0, **facts: Any
-    ) -> AnyStaleWrite:
+    def _stale_write(self, kind: Any, found_version: int = 0, **facts: Any) -> Any:
         return kind(
             **self._facts,
             **facts,
@@ -289,7 +282,7 @@ class Ticket(PendingWrite, abc.ABC):
             locked=self._model._write_policy is WritePolicy.USER_LOCK,
         )
 
-    def _violation(self, kind: type[AnyViolation], detail: str = "") -> AnyViolation:
+    def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
         return kind(
             **self._facts,
             kind=kind_in(self._path),

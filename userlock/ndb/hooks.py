@@ -55,10 +55,7 @@ def _gated_stub(stub: Any) -> Any:
     return gated(stub())
 
 
-@around("_datastore_api:_process_commit")
-def _settle_commit(process: Any, rpc: Any, futures: list[Any]) -> None:
-    settle(rpc, futures, process)
-
+around("_datastore_api:_process_commit")(settle)
 
 # --- reads ----------------------------------------------------------------------------------
 
@@ -127,8 +124,7 @@ def _get_with_version(ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, A
         and not entity._userlock_version
         and entity._userlock_origin is NOTHING_HELD
     ):
-        # A process without userlock has put it into the global cache. Without a version its put
-        # could not be fenced.
+        # From a process without userlock, through the global cache. Its put could not be fenced.
         current_context().cache.pop(ndb_key, None)
         entity = yield get(**_past_the_global_cache(kwargs))
     return entity
@@ -204,10 +200,8 @@ def _cache_key_without_ticket(cache_key: Any, key: Any) -> Any:
     return cache_key(plain_key(key))
 
 
-@around("model:put_multi_async", ":put_multi_async")
-@around("model:delete_multi_async", ":delete_multi_async")
-def _begin_together(begin_all: Any, *args: Any, **kwargs: Any) -> Any:
-    return together(lambda: begin_all(*args, **kwargs))
+around("model:put_multi_async", ":put_multi_async")(together)
+around("model:delete_multi_async", ":delete_multi_async")(together)
 
 
 @around("model:put_multi", ":put_multi")
@@ -223,9 +217,7 @@ def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
 # --- transactions and contexts --------------------------------------------------------------
 
 
-@around("_transaction:transaction_async_")
-def _begin_after_writes(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
-    return run_transaction(callback, lambda run: begin(run, *args, **kwargs))
+around("_transaction:transaction_async_")(run_transaction)
 
 
 @around("client:Client.context")

@@ -48,8 +48,8 @@ class Model(Stamped, ndb.Model):
     (`EntityExistsError`), unless the class says `_overwrites = True`.
 
     A put or delete that the policy does not allow raises a `WriteViolation`
-    before anything is sent. A put of an entity that has changed in Datastore
-    since it was read raises `StaleWriteError` at the commit and changes nothing.
+    before anything is sent. A put of an entity that has changed since it was
+    read raises `StaleWriteError` and changes nothing.
     """
 
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
@@ -83,24 +83,21 @@ class Model(Stamped, ndb.Model):
         """Write this entity as in ndb, checked by its policy and fenced.
 
         Raises:
-            WriteViolation: the policy does not allow it here and now; `LockIdMissing` if the
-                entity does not say which lock guards it.
+            WriteViolation: the policy does not allow it here and now.
             WriteNotFenced: it was read without its version.
 
         The future raises `StaleWriteError` if the entity has changed in Datastore since it was
-        read, and `EntityExistsError` if it is new but exists already. Nothing is overwritten then.
+        read, and `EntityExistsError` if it is new but exists already.
         """
         context = current_context()
         if context is None:
             raise ContextError()
         put = super()._put_async
-        # `get_or_insert` creates it, perhaps on a later turn of the event loop.
         creator = self._userlock_creator
-        if creator is None:
-            write = Writing(self, here(), context)
-        else:
+        if creator is not None:
             del self._userlock_creator
-            write = Writing(self, creator.place, context, inserts=True)
+        at = here() if creator is None else creator.place
+        write = Writing(self, at, context, inserts=creator is not None)
         return write.begin(lambda: put(**kwargs))
 
     put_async = _userlock_put_async = _put_async  # ndb calls it by the first two names
@@ -297,14 +294,13 @@ class WriteIdProperty(ndb.IntegerProperty):
             write_id = userlock.WriteIdProperty()
 
     It tells whether a write has landed when the reply to its commit was lost.
-    The content alone does not: two requests that both add five points to the
-    same read write the same. With this number, a put that has landed is
-    reported as landed, and a transaction that was applied is not run again. A
-    new entity under an automatic id, put outside of transactions, remains
-    `CommitInDoubt`: its key is not known.
+    The content alone does not: two requests may write the same. With this
+    number, a put that has landed is reported as landed, and a transaction that
+    was applied is not run again. A new entity under an automatic id, put
+    outside of transactions, remains `CommitInDoubt`: its key is not known.
 
-    Not indexed. It costs its name and eight bytes in each entity. The put sets
-    the value; do not set it yourself.
+    The put sets the value. The property is not indexed, and costs its name and
+    eight bytes in each entity.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -322,13 +318,10 @@ class WriteIdProperty(ndb.IntegerProperty):
 
 
 def models_without_policy(package: str) -> list[type]:
-    """Return the models of a package that derive from plain `ndb.Model`: they are not checked.
+    """Return the models that derive from plain `ndb.Model`, so that they are not checked.
 
-    A test may require that there are none. Only imported modules count. The
-    models are in the order of their names.
-
-    Args:
-        package: the package or module that defines them, or is above it.
+    They are those of imported modules of a package (or module), in the order of
+    their names. A test may require that there are none.
     """
 
     def below(cls: Any) -> Iterator[type]:

@@ -2,9 +2,8 @@
 
 Written for google-cloud-ndb 2.3 to 2.7. Each point is checked at import: if the
 installed release lacks one, the import of any name of userlock fails and names
-the point. Tests with the oldest and the newest release show that the points
-still behave the same. A write that takes another way through ndb has no ticket,
-and the gate refuses it (`stub`).
+the point. A write that takes another way through ndb has no ticket, and the
+gate refuses it (`stub`).
 """
 
 from __future__ import annotations
@@ -183,9 +182,6 @@ def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
 
     kind.__init__ = begin_noting
     return noted
-
-
-# --- attributes -----------------------------------------------------------------------------
 
 
 def name_early(cls: type, attributes: Iterable[str]) -> None:

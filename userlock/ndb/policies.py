@@ -82,8 +82,8 @@ _CHOICES = (
 def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
     """Return the one policy of a class that is being defined.
 
-    First its own `_write_policy` or lock rule counts (a rule implies the user's
-    lock), then the policy of its bases, then the default.
+    Its own `_write_policy` or lock rule counts (a rule implies the user's lock),
+    then the policy of its bases, then the default.
 
     Raises:
         ConfigurationError: it has none, or two.
@@ -93,7 +93,7 @@ def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
         (first, by_first), (second, by_second) = own.items()
         raise ConfigurationError(
             f"{cls.__name__} names two write policies: {first} (by `{by_first}`) and {second} "
-            f"(by `{by_second}`). A model has exactly one: take away one of the two lines"
+            f"(by `{by_second}`). A model has exactly one. To fix it: remove one of the two lines"
         )
     if own:
         return next(iter(own))

@@ -125,17 +125,16 @@ def last_stamp(entity: Any) -> Stamp | None:
     asked: Origin | None = entity._userlock_origin
     if asked is None:
         return None
-    stamped = entity._userlock_key
-    if stamped is None and is_complete(entity._key):
-        stamped = entity._userlock_key = entity._key
-    if stamped is None:
+    if entity._userlock_key is None and is_complete(entity._key):
+        entity._userlock_key = entity._key
+    if entity._userlock_key is None:
         return None
     version, place = entity._userlock_version, entity._userlock_place
-    return Stamp(stamped, version, place, entity._userlock_lock_id, *asked)
+    return Stamp(entity._userlock_key, version, place, entity._userlock_lock_id, *asked)
 
 
 def stamp_of(entity: Any) -> Stamp | None:
-    """Return the stamp of an entity object; None if it has none for its present key."""
+    """Return the stamp of an entity object for its present key, or None."""
     stamp = last_stamp(entity)
     return stamp if stamp is not None and same_key(stamp.key, entity._key) else None
 

@@ -251,10 +251,7 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
 
 
 class _Rollback(_Method):
-    """Rollback. ndb would raise its error instead of the reason, or run the transaction again.
-
-    A transaction that is not rolled back expires.
-    """
+    """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         return _QuietCall(self._method.future(request, *args, **options), _unchanged)
@@ -501,8 +498,8 @@ class CommitAnswer:
         return self.response
 
 
-def settle(rpc: Any, futures: list[Any], process: Callable[..., None]) -> None:
-    """Give each future of a commit outside of transactions its own result."""
+def settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
+    """Give each future of a commit its own result. `process` is ndb's function for that."""
     error = rpc.exception()
     if error is None:
         if "_userlock_settled" not in vars(rpc.result()):

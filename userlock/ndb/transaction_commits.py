@@ -17,6 +17,7 @@ longer, the stored entities tell whether it was applied:
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -43,11 +44,11 @@ from userlock.ndb.commits import (
     is_same,
     key_of,
     look_up,
-    make_insert,
     may_have_landed,
     name_of,
     put_together,
     put_write_id,
+    turn,
     version_if_same,
 )
 
@@ -123,7 +124,7 @@ class TransactionCommit:
             put_write_id(each.mutation, each.write)
             first = self._firsts.get(each.name) is each
             if first and each.write.must_be_new and each.position not in overwrites:
-                make_insert(each.mutation)
+                turn(each.mutation, "upsert", "insert")
         return self._request
 
     def _look_up(self, watched: Iterable[_Watched], transaction: bytes = b"") -> Steps:
@@ -171,13 +172,11 @@ class TransactionCommit:
         """Return the creation of an entity that exists. Datastore's error does not tell which."""
         new = self._creations()
         if len(new) > 1:
-            try:
+            with contextlib.suppress(errors.GoogleAPIError):
                 looked: Looked = yield from self._look_up(new)
-            except errors.GoogleAPIError:
-                looked = Looked({}, {})
-            for each in new:
-                if each.name in looked.found:
-                    return each.position
+                for each in new:
+                    if each.name in looked.found:
+                        return each.position
         return new[0].position if new else None
 
     def _creations(self) -> list[_Watched]:

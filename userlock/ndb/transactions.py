@@ -1,8 +1,7 @@
 """Writes that are under way, locks that are left, and transactions.
 
-Two rules hold when a lock is left. Writes begun under it land before it is
-released. A lock that is left inside a transaction is kept until the transaction
-is over:
+Writes begun under a lock land before it is released. A lock that is left inside
+a transaction is kept until the transaction is over:
 
     A                                   B
     begin transaction
@@ -14,6 +13,7 @@ is over:
 from __future__ import annotations
 
 import contextvars
+import functools
 import itertools
 import logging
 import threading
@@ -55,7 +55,7 @@ class PendingWrite:
 
     def __init__(self, context: Any) -> None:
         self.number = next(self._numbers)
-        #: Its outcome; None when nobody needs to be told of it any more.
+        #: Its outcome; None when nobody has to learn of it any more.
         self.future: Any = None
         self.begun_in = context
         self.begun_by = threading.get_ident()
@@ -97,19 +97,15 @@ def error_of(future: Any) -> BaseException | None:
     return error
 
 
-_observed: dict[Any, Any] = {}
-
-
 def _observe(future: Any, when_reported: Callable[[], None]) -> None:
     """Call a function once, as soon as anybody asks for the future's error."""
     kind: Any = type(future)
     if not hasattr(kind, "_userlock_when_reported"):
-        if kind not in _observed:
-            _observed[kind] = _observed_kind(kind)
-        future.__class__ = _observed[kind]
+        future.__class__ = _observed_kind(kind)
     future._userlock_when_reported = when_reported
 
 
+@functools.cache
 def _observed_kind(kind: Any) -> Any:
     class Observed(kind):
         _userlock_when_reported: Any = None
@@ -156,10 +152,10 @@ class _Operation(PendingWrite):
 
 
 def watch_over(future: Any, tenures: Iterable[HeldLock] = ()) -> Any:
-    """Have an operation's `UserLockError` raised, unless the application asks for it.
+    """Raise an operation's `UserLockError` at its end, unless the application asks for it.
 
-    It is raised when the operation's locks are left, or else its outermost ndb context. Leaving
-    one of these locks waits for the operation. Returns the future.
+    That is when its locks are left, which wait for it, or else its outermost ndb context. Returns
+    the future.
     """
     context = current_context()
     if context is not None:
@@ -338,16 +334,17 @@ class _Attempts:
         return self._run()
 
 
-def run_transaction(callback: Any, begin: Callable[[Any], Any]) -> Any:
+def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
     """Begin a transaction, after the writes that are under way: it sees the state at its beginning.
 
     The wait is outside of ndb's retries, which would disguise its errors as those of nested calls.
     """
     context = current_context()
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
-        return begin(callback)
+        return begin(callback, *args, **kwargs)
     wait_for_all(context)
-    return watch_over(_with_its_error(begin(_Attempts(callback))))
+    # Of no lock: it may wait for code that runs after a lock is left.
+    return watch_over(_with_its_error(begin(_Attempts(callback), *args, **kwargs)))
 
 
 @tasklets.tasklet

@@ -122,27 +122,22 @@ class TicketedKey(QuickKey):
         return _KeyMessage.wrap(message)
 
 
-def quick(key: Any) -> QuickKey:
-    """Return a copy of a Datastore key that makes its message quickly."""
-    copy: QuickKey = _copy_to(QuickKey, key)
-    return copy
-
-
-def ticketed(key: Any, number: int) -> TicketedKey:
-    """Return a copy of a Datastore key that carries a ticket."""
-    copy: TicketedKey = _copy_to(TicketedKey, key)
-    copy.ticket = number
-    return copy
-
-
 #: The attributes of a key. `__dict__` is not copied instead: each key would keep a dict then.
 _PARTS = tuple(vars(Key("Kind", project="project")))
 
 
-def _copy_to(kind: Any, key: Any) -> Any:
+def quick(key: Any, kind: Any = QuickKey) -> Any:
+    """Return a copy of a Datastore key that makes its message quickly."""
     copy = kind.__new__(kind)
     for name in _PARTS:
         setattr(copy, name, getattr(key, name))
+    return copy
+
+
+def ticketed(key: Any, number: int) -> Any:
+    """Return a copy of a Datastore key that carries a ticket."""
+    copy = quick(key, TicketedKey)
+    copy.ticket = number
     return copy
 
 

@@ -110,7 +110,7 @@ def plain_key(ds_key: Any) -> Any:
     return ds_key.plain if type(ds_key) is TicketedKey else ds_key
 
 
-def together(begin: Callable[[], list[Any]]) -> list[Any]:
+def together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: Any) -> list[Any]:
     """Begin several writes: all, or none if one of them is refused."""
     context = current_context()
     if context is not None and context.transaction is None:
@@ -118,7 +118,7 @@ def together(begin: Callable[[], list[Any]]) -> list[Any]:
     group = _Group([], _writing.get())
     token = _group.set(group)
     try:
-        return begin()
+        return begin_all(*args, **kwargs)
     except Exception:
         for ticket in group.tickets:
             ticket.withdraw()

@@ -1,4 +1,4 @@
-"""What handlers and other processes do in the tests of the model layer."""
+"""Actions of handlers and other processes in the tests of the model layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Facts = tuple[int, str | None] | None
 
 
 def change(key: ndb.Key, points: int) -> None:
-    """What another process does, under the lock as far as it knows."""
+    """Write as another process, under the lock as far as it knows."""
     with userlock.global_lock(key.id()):
         other = key.get()
         other.points += points
@@ -43,7 +43,7 @@ def stored_points(name: str = "ann") -> int | None:
 
 
 def stored(key: Any) -> Facts:
-    """What everybody sees."""
+    """Return the stored state, past all caches."""
     found = key.get(use_cache=False)
     return None if found is None else (found.points, found.name)
 

@@ -109,13 +109,13 @@ def delete(request: pytest.FixtureRequest) -> Put:
 
 @pytest.fixture
 def wire(context: Any, ndb_client: ndb.Client) -> Wire:
-    """What passes between the client and the server from now on."""
+    """Record the traffic between client and server from now on."""
     return Wire(ndb_client)
 
 
 @pytest.fixture
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tried again is tried again soon."""
+    """Retry soon."""
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.001,) * 3)

@@ -142,7 +142,7 @@ RIVALS: dict[str, Callable[[Key], None]] = {
 
 
 def under_lock(action: Callable[[Key], None], key: Key) -> Callable[[], None]:
-    """What another process does: it takes the lock first."""
+    """Write as another process, which takes the lock first."""
 
     def run() -> None:
         with userlock.global_lock(key.id()):

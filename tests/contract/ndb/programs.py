@@ -244,13 +244,13 @@ Outcome = tuple[list[int | None], list[tuple[str, int]]]
 def outcome(
     kind: type[Run], model: Any, program: list[Block], around: Callable[[str], Around]
 ) -> Outcome:
-    """What a program has seen, and what is stored in the end.
+    """The observations of a program, and the stored state at its end.
 
     Args:
-        kind: what its steps are of.
-        model: of its entities.
-        program: what it does.
-        around: what each block is done in; told the user.
+        kind: the kind of its steps.
+        model: the model of its entities.
+        program: its steps.
+        around: the context manager of each block; called with the user.
     """
     run = kind(model, f"user {next(_users)}")
     for how, what in program:

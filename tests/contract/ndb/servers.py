@@ -1,4 +1,4 @@
-"""What stands between an `ndb.Client` and its server: RPCs are counted, and servers made older."""
+"""Relays between an `ndb.Client` and its server: they count RPCs, and imitate older servers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Wire:
         return [name for name, _ in self.rpcs]
 
     def sent(self, name: str, request: Any) -> Any:
-        """What goes to the server in place of a request."""
+        """Return the request to send instead."""
         self.rpcs.append((name, request))
         return request
 
     def received(self, name: str, reply: Any) -> Any:
-        """What comes back in place of a reply."""
+        """Return the reply to give instead."""
         return reply
 
 

@@ -103,7 +103,7 @@ def test_the_others_of_a_batch_are_sent_again(datastore: emulator.Emulator) -> N
 
 
 def test_with_an_id_that_was_allocated_before_it_is_certain(datastore: emulator.Emulator) -> None:
-    """What docs/fencing.md advises."""
+    """The advice of docs/fencing.md."""
     (key,) = MarkedLog.allocate_ids(1)
     datastore.faults.drop_reply()
     log = put_a_log(MarkedLog, key=key)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 @pytest.fixture(autouse=True)
 def _others_may_be_written() -> None:
-    """What stands in the way here is the fence, not the check of what was held."""
+    """The fence refuses here, not the check of held locks."""
     userlock.configure(enforcement="off")
 
 

@@ -40,7 +40,7 @@ def ndb_client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> nd
 
 @pytest.fixture(autouse=True)
 def _others_may_be_written() -> None:
-    """What stands in the way here is the fence, not the check of what was held."""
+    """The fence refuses here, not the check of held locks."""
     userlock.configure(enforcement="off")
 
 

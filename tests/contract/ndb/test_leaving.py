@@ -165,7 +165,7 @@ def test_a_context_that_is_over(
 
 
 def test_a_transaction_that_is_over(ndb_client: ndb.Client, service: userlock.LockService) -> None:
-    """What was begun in it comes to nothing; what was begun after it lands."""
+    """Writes begun in it are dropped; writes begun after it land."""
 
     def put_and_fail() -> None:
         VideoLog(learner_id="bob").put_async()  # its id is still to be allocated
@@ -189,7 +189,7 @@ class TestAnotherThread:
     """It shares the scope, as in `asyncio.to_thread`; the lock is left while it still puts."""
 
     def leave(self, client: ndb.Client, datastore: emulator.Emulator) -> Fault:
-        """What holds its commit up, after the lock was left."""
+        """Its commit is delayed until after the lock was left."""
 
         def put() -> None:
             with client.context():

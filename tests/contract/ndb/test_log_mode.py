@@ -162,7 +162,7 @@ class TestHelpers:
 
 
 class TestWarnings:
-    """What is only warned of is no flood either."""
+    """Warnings are logged once per site, too."""
 
     def test_blind_overwrites(self, caplog: pytest.LogCaptureFixture, events: list[Event]) -> None:
         userlock.configure(blind_overwrites="warn")

@@ -172,7 +172,7 @@ class TestWhatWasNotApplied:
         assert wire.names.count("begin_transaction") == 1
 
     def test_is_run_again_after_contention(self, datastore: emulator.Emulator) -> None:
-        """Which is certain: nothing was applied."""
+        """It is certain that nothing was applied."""
         work = Work(add_to_unmarked, add_to_marked)
         datastore.faults.abort(2)
         work.under_lock()
@@ -195,7 +195,7 @@ class TestWhatWasNotApplied:
     def test_is_in_doubt_where_nothing_would_have_changed(
         self, datastore: emulator.Emulator
     ) -> None:
-        """What is put as it was looks the same, applied or not."""
+        """An unchanged entity looks the same, whether its put was applied or not."""
 
         def put_as_it_is() -> None:
             Learner.get_by_id("ann").put()

@@ -1,4 +1,4 @@
-"""How models say which lock guards them, and what happens when they do not."""
+"""Lock ids of models, and models without one."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class TestNothingIsLost:
     def test_a_creation_inside_a_transaction_is_fenced(
         self, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
-        """What was looked for before the transaction is no business of the transaction's."""
+        """A read before the transaction does not count in it."""
 
         def somebody_creates_bob() -> None:
             with userlock.global_lock("bob"):

@@ -1,4 +1,4 @@
-"""What counts as read, when and where, beside the table in `ways`."""
+"""Reads: their time and place, beside the table in `ways`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fencing costs while nobody is blocked by: no round trip more than ndb's own."""
+"""The cost of fencing without contention: no round trip more than ndb's own."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class TestAnotherNdb:
         assert "was not deleted: it came to the commit past `put` and `delete`" in says
 
     def test_reads(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is read is not known by its version then: it counts as new."""
+        """Without versions, an entity that was read counts as new."""
         monkeypatch.setattr("userlock.ndb.hooks.stamp_read", lambda *_: None)
         assert "an entity that had just been read was refused" in self.wrong(ndb_client)
 

@@ -95,7 +95,7 @@ def at_work(
 
 
 def put_of(process: subprocess.Popen[str]) -> str:
-    """What comes of its put."""
+    """Return the outcome of its put."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("go on\n")

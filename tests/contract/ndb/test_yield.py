@@ -153,7 +153,7 @@ def test_a_write_that_fails_keeps_the_lock(ann: ndb.Key, elsewhere: Elsewhere) -
 
 
 def behind_the_lock() -> None:
-    """What a script does that knows nothing of locks."""
+    """Write as a script without locks."""
     with userlock.suppress("a script"):
         other = Learner.get_by_id("ann")
         other.points = 1000

@@ -409,7 +409,7 @@ class TestControls:
                 lambda call: call.request.mutations[0].HasField("base_version"),
             ),
             (
-                (commits, "make_insert", lambda mutation: None),
+                (commits, "turn", lambda *_: None),
                 Write(must_be_new=True),
                 lambda call: operations(call) == ["insert"],
             ),

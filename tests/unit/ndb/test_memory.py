@@ -89,7 +89,7 @@ def test_an_entity_takes_at_most_150_bytes_more() -> None:
 
 
 def growth(reads: int) -> int:
-    """What is left in one scope of so many reads, whose entities are gone, in bytes."""
+    """Return the memory that reads of dropped entities leave in one scope, in bytes."""
     with reading(LockedLearner) as reader, traced() as more:
         for _ in range(reads):
             reader.read()
@@ -129,9 +129,9 @@ def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def collected_of_each(model: Any) -> float:
-    """How many objects the garbage collector has to look at for each entity in a long query.
+    """Return the number of objects per entity that the garbage collector visits in a long query.
 
-    While it runs: what is dropped at its end counts as well.
+    Counted while the query runs.
     """
     with reading(model) as reader:
         reader.prepare()

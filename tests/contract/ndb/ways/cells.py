@@ -101,7 +101,7 @@ class PlayedCell:
 
 
 def _is_in(place: Any, function: Any) -> bool:
-    """Whether a place is in that function, or in one that is defined in it."""
+    """Return whether a call site is in that function, or in one defined in it."""
     return (
         place is not None
         and function is not None

@@ -9,7 +9,7 @@ import userlock
 
 
 class Person(userlock.UserModel):
-    """What most ways read and write."""
+    """The model that most ways read and write."""
 
     _lock_id_from_key = userlock.key_id
 

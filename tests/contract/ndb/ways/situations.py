@@ -1,4 +1,4 @@
-"""What is held at the read and at the write: the situations, and the rule."""
+"""The situations, by the locks held at the read and at the write, and the rule."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Cell(Protocol):
 
 @dataclass(frozen=True)
 class Situation:
-    """When the entity is read and written, as to its lock.
+    """The times of the read and the write, relative to the lock.
 
     Attributes:
         play: reads and writes.
-        read: what the reader held, as it is at the write.
-        written: what the writer holds.
+        read: the lock of the reader, as it is at the write.
+        written: the lock of the writer.
         changed: whether somebody else changes the entity in between.
-        applies: to which ways.
+        applies: the ways that it applies to.
     """
 
     name: str

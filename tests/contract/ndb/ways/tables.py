@@ -1,4 +1,4 @@
-"""What a way in and a way out are, and the lists that they put themselves on."""
+"""Ways in and ways out, and the lists that register them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Gives(enum.Enum):
-    """What comes out of ndb, as far as the rule is concerned."""
+    """The result of a read, as far as the rule is concerned."""
 
     WHOLE = "the entity"
     CREATED = "the entity that it creates"
@@ -30,7 +30,7 @@ class Gives(enum.Enum):
 
 
 class Hook(enum.Enum):
-    """What of userlock a way in needs: without it its row fails."""
+    """The part of userlock that a way in needs: without it its row fails."""
 
     LOOKUP = enum.auto()
     QUERY = enum.auto()
