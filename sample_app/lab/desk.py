@@ -108,6 +108,8 @@ class Desk:
         """Return the run of that name, if there is one."""
         if not _NAME.fullmatch(name):
             return None
+        # Asked before the file is read: a process that ends in between has written its outcome.
+        at_work = self._is_at_work(name)
         try:
             lines = (self._folder / f"{name}.jsonl").read_text().splitlines()
             plan = Plan.of({key: str(value) for key, value in json.loads(lines[0])["plan"].items()})
@@ -125,7 +127,7 @@ class Desk:
             else:
                 done = entry.get("done", done)
         trouble = ""
-        if document is None and not self._is_at_work(name):
+        if document is None and not at_work:
             trouble = said.removeprefix("error: ") or "The run was stopped before its end."
         return Run(name=name, plan=plan, done=done, document=document, trouble=trouble)
 

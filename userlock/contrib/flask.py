@@ -53,20 +53,23 @@ class UserLock:
         app: the Flask app; or call `init_app` later.
         inspector: pages for operators (`userlock.contrib.inspector.Inspector`), or just the
             function that decides who may see them. None: there are none.
-        client: the `ndb.Client` to open contexts with, or a function that makes it (called
-            once in each process, on its first request: gRPC channels do not survive a fork).
-            None: the app opens contexts itself.
-        service: the lock service; by default the configured one.
-        batch_prefixes: URL paths that begin with one of these are batch work. So are, on App
-            Engine, requests of its task queues and cron. Other requests with their headers, or
-            with those of Cloud Tasks or Cloud Scheduler, have batch priority, but are no batch
-            work for `WritePolicy.BATCH_ONLY`: anybody can send these headers.
-        trusted_headers: names of headers that make a request batch work, too, as
-            "X-CloudTasks-QueueName" if only the queue can reach the service, or send it.
-        enforcement: `raise`, `log` or `off`; by default as configured.
-        fencing: whether Datastore refuses stale writes; by default as configured.
-        context_options: options for `client.context()`, for instance a global cache.
-        contention_status: the answer to `LockTimeout`: 503 or 409.
+
+    Options, which the integrations share:
+
+    - `client`: the `ndb.Client` to open contexts with, or a function that makes it (called
+      once in each process, on its first request: gRPC channels do not survive a fork).
+      None: the app opens contexts itself.
+    - `service`: the lock service; by default the configured one.
+    - `batch_prefixes`: URL paths that begin with one of these are batch work. So are, on App
+      Engine, requests of its task queues and cron. Other requests with their headers, or
+      with those of Cloud Tasks or Cloud Scheduler, have batch priority, but are no batch
+      work for `WritePolicy.BATCH_ONLY`: anybody can send these headers.
+    - `trusted_headers`: names of headers that make a request batch work, too, as
+      "X-CloudTasks-QueueName" if only the queue can reach the service, or send it.
+    - `enforcement`: `raise`, `log` or `off`; by default as configured.
+    - `fencing`: whether Datastore refuses stale writes; by default as configured.
+    - `context_options`: options for `client.context()`, for instance a global cache.
+    - `contention_status`: the answer to `LockTimeout`: 503 or 409.
     """
 
     def __init__(

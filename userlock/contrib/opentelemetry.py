@@ -127,7 +127,10 @@ def instrument(
     Args:
         listeners: the listeners to join; by default those of the process, to which every lock
             service and the model layer report unless they were given others.
-        meter_provider, tracer_provider, lock_id, blocked_by: as for `OpenTelemetryListener`.
+        meter_provider: as for `OpenTelemetryListener`, like the rest.
+        tracer_provider: see there.
+        lock_id: see there.
+        blocked_by: see there.
 
     Returns:
         The listener that was added.

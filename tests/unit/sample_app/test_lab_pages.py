@@ -142,6 +142,20 @@ def test_a_run_that_failed(client: FlaskClient, tmp_path: Path, last: object, tr
     assert client.get(f"/lab/runs/{FIRST}.json").get_json()["over"] is True
 
 
+def test_a_run_that_ends_while_it_is_looked_up(
+    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process writes the outcome and ends between the two questions: that is no failure."""
+    keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 79}, pid=NOBODY)
+
+    def end(*_: object) -> bool:
+        keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)
+        return False
+
+    monkeypatch.setattr(Desk, "_is_at_work", end)
+    assert "The run was stopped" not in client.get(f"/lab/runs/{FIRST}").text
+
+
 def test_an_interrupted_start_blocks_no_other_run(tmp_path: Path) -> None:
     """A worker may die between writing the two files."""
     keep(tmp_path, FIRST, PLAN)
