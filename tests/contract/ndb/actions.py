@@ -76,14 +76,14 @@ DELETES: dict[str, Put] = {
 
 
 def arranged(entity: Any) -> Any:
-    """An entity that is in Datastore, read afresh by nobody in particular."""
+    """Return an entity as Datastore has it."""
     with userlock.suppress("arranging data"):
         entity.put()
     return entity.key.get(use_cache=False)
 
 
 def check_policy_message(error: userlock.WriteViolation, entity: Any) -> None:
-    """It names the entity, its policy, where it is written, and what to do."""
+    """Check that a message names the entity, its policy, the call site, and the fix."""
     message = str(error)
     assert error.key == entity.key
     assert error.lock_id is None

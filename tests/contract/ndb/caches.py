@@ -10,7 +10,7 @@ from google.cloud import ndb
 class EmptyGlobalCache(ndb.global_cache._InProcessGlobalCache):
     """ndb's own in-process one, with nothing in it.
 
-    That keeps what it has for the whole process. A write's lock that was left in it would never
+    That one keeps its values for the whole process. A write's lock that was left in it would never
     end: it counts as there when it has expired, too, and ndb tries for ever to take it.
     """
 

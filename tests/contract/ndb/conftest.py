@@ -1,4 +1,4 @@
-"""An ndb context with a lock service, and what others do meanwhile."""
+"""An ndb context with a lock service, and changes by other requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
 
 @pytest.fixture
 def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Any]:
-    """An ndb context, and the lock service as the process's default."""
+    """Open an ndb context, with the lock service as the process's default."""
     with ndb_client.context() as context:
         # It is asked once in a process; not in the middle of a test, of its faults and its RPCs.
         capabilities.honours_base_version(ndb_client)
@@ -40,7 +40,7 @@ def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[A
 
 @pytest.fixture
 def key(context: Any) -> Any:
-    """An entity that exists, and that nobody has read."""
+    """Return the key of an entity that exists and has not been read."""
     key = ndb.Key(Learner, "ann")
     with userlock.global_lock("ann"):
         Learner(key=key).put()
@@ -75,7 +75,7 @@ def elsewhere(ndb_client: ndb.Client) -> Callable[[Callable[[], None]], None]:
 def beside(
     ndb_client: ndb.Client, datastore: emulator.Emulator
 ) -> Callable[[Callable[[], None]], Started]:
-    """As `elsewhere`; goes on also when it has to wait for a transaction of ours."""
+    """Act as `elsewhere` does, and go on if that has to wait for a transaction of ours."""
 
     def run(action: Callable[[], None]) -> Started:
         def target() -> None:
@@ -91,7 +91,7 @@ def beside(
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """Every event, of the model layer and of the locks."""
+    """Record every event, of the model layer and of the locks."""
     seen: list[Event] = []
     monkeypatch.setattr(LISTENERS, "_listeners", (*LISTENERS._listeners, seen.append))
     return seen

@@ -1,4 +1,4 @@
-"""Ways to the wire that pass by the model, for the tests of the gate."""
+"""Ways to the wire that bypass the model, for the tests of the gate."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stale(cls: Any, elsewhere: Elsewhere) -> Any:
 
 
 def check_refusal(error: userlock.WriteNotFenced, key: Any, *, deleting: bool = False) -> None:
-    """It names the entity, where that was written, and what to do."""
+    """Check that an error names the entity, the call site, and the fix."""
     message = str(error)
     assert error.key == key
     assert re.search(r"/(test_gate\w*|gates)\.py:", str(error.put_at))

@@ -1,4 +1,4 @@
-"""Ways in which an entity is read, and written back, and what comes in between."""
+"""Ways to read an entity and to write it back, and changes in between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _committed_before(key: Key) -> Entity:
     return ndb.transaction(lambda: _put_before(key))
 
 
-def _deleted_and_made_anew(key: Key) -> Entity:
+def _deleted_and_created_again(key: Key) -> Entity:
     points = key.get().points
     key.delete()
     entity = Learner(key=key, points=points)
@@ -66,7 +66,7 @@ READS: dict[str, Callable[[Key], Entity]] = {
     "read-only transaction": lambda key: ndb.transaction(key.get, read_only=True),
     "put before": _put_before,
     "put in a transaction before": _committed_before,
-    "deleted and made anew": _deleted_and_made_anew,
+    "deleted and created again": _deleted_and_created_again,
     "copy": lambda key: copy.copy(key.get(use_cache=False)),
     "deep copy": lambda key: copy.deepcopy(key.get(use_cache=False)),
     "pickle": lambda key: pickle.loads(pickle.dumps(key.get(use_cache=False))),  # noqa: S301
@@ -132,12 +132,12 @@ def _put_unchanged_but_for_the_name(key: Key) -> None:
     other.put()
 
 
-#: What somebody else does in between, under the lock as far as they know.
+#: Changes by another request in between, under the lock as far as it knows.
 RIVALS: dict[str, Callable[[Key], None]] = {
     "changes it": _change,
     "changes another property": _put_unchanged_but_for_the_name,
     "deletes it": _delete,
-    "deletes it and makes it anew": _replace,
+    "deletes it and creates it again": _replace,
 }
 
 

@@ -25,7 +25,7 @@ class Learner(userlock.UserModel):
 
 
 class Marked(Learner):
-    """Its writes can be told from each other."""
+    """A model whose writes are recognised by their write ids."""
 
     write_id = userlock.WriteIdProperty()
 
@@ -35,7 +35,7 @@ class Marked(Learner):
 
 
 class VideoLog(userlock.UserModel):
-    """Locked by what a property says."""
+    """Locked by the value of a property."""
 
     _lock_id = "learner_id"
 
@@ -48,7 +48,7 @@ class VideoLog(userlock.UserModel):
 
 
 class Note(userlock.UserModel):
-    """Below the learner; locked by what a method computes, and by the root of a bare key."""
+    """Below the learner; locked by the result of a method, and by the root of a bare key."""
 
     _lock_id_from_key = userlock.root_id
 
@@ -59,6 +59,6 @@ class Note(userlock.UserModel):
 
 
 class Plain(ndb.Model):
-    """Not ours: nothing is checked."""
+    """Not a model of the library: nothing is checked."""
 
     number = ndb.IntegerProperty(default=0)

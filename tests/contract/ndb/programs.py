@@ -33,7 +33,7 @@ Around = AbstractContextManager[object]
 
 
 class RolledBack(Exception):
-    """By the program itself."""
+    """The program rolls its transaction back."""
 
 
 def queried(key: Any) -> Any:
@@ -52,11 +52,11 @@ GETS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass
 class Run:
-    """A program on the way, with one of the models.
+    """A running program, with one of the models.
 
     Attributes:
-        user: whose entities it reads and writes; nobody else does.
-        seen: what its reads have found.
+        user: the user whose entities only it reads and writes.
+        seen: the results of its reads.
         objects: of each name, the one that is up to date.
         written: in the running transaction, which does not read these back; None outside.
     """
@@ -190,7 +190,7 @@ def rolled_back(run: Run, steps: list[Step]) -> None:
 
 @dataclass
 class CarelessRun(Run):
-    """One that puts objects of long ago, and new ones over what is there."""
+    """A program that puts outdated objects, and new ones over existing entities."""
 
     older: list[Any] = field(default_factory=list)
 
@@ -229,7 +229,7 @@ def step(what: Callable[..., None], name: str, get: str, put: str) -> Step:
 
 
 def programs(steps: tuple[Callable[..., None], ...]) -> st.SearchStrategy[list[Block]]:
-    """Random programs of these steps."""
+    """Generate random programs of these steps."""
     any_step = st.builds(step, *map(st.sampled_from, (steps, "abc", list(GETS), list(PUTS))))
     block = st.tuples(
         st.sampled_from([plainly, plainly, in_a_transaction, at_the_second_attempt, rolled_back]),
@@ -244,7 +244,7 @@ Outcome = tuple[list[int | None], list[tuple[str, int]]]
 def outcome(
     kind: type[Run], model: Any, program: list[Block], around: Callable[[str], Around]
 ) -> Outcome:
-    """The observations of a program, and the stored state at its end.
+    """Return the observations of a program, and the stored state at its end.
 
     Args:
         kind: the kind of its steps.

@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Wire:
-    """Takes the place of `client.stub`, from its making on.
+    """Replaces `client.stub`.
 
     Attributes:
-        rpcs: the RPCs so far, in order: their names, and what was sent.
+        rpcs: the RPCs so far, in order: their names and requests.
     """
 
     def __init__(self, client: Any) -> None:
@@ -23,7 +23,7 @@ class Wire:
 
     @property
     def names(self) -> list[str]:
-        """The names of the RPCs so far."""
+        """Return the names of the RPCs so far."""
         return [name for name, _ in self.rpcs]
 
     def sent(self, name: str, request: Any) -> Any:
@@ -37,7 +37,7 @@ class Wire:
 
 
 class WithoutVersions(Wire):
-    """A server that tells no versions."""
+    """A server that reports no versions."""
 
     def received(self, name: str, reply: Any) -> Any:
         raw = type(reply).pb(reply)
@@ -55,7 +55,7 @@ class WithoutVersions(Wire):
 
 
 class WithoutBaseVersion(Wire):
-    """A server that takes no notice of what a write builds on."""
+    """A server that ignores `base_version`."""
 
     def sent(self, name: str, request: Any) -> Any:
         request = super().sent(name, request)

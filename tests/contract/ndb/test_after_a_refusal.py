@@ -1,4 +1,4 @@
-"""After a refused put, so is a delete of what was read; other tasklets keep their errors."""
+"""After a refused put, a delete of the same read is refused; other tasklets keep their errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_delete_is_refused_until_it_is_read_again(
 def test_a_tasklet_that_runs_meanwhile_keeps_its_error(
     key: Any, store: MemoryStore, elsewhere: Elsewhere
 ) -> None:
-    """While `put_multi` waits for an earlier put, another one is sent and refused."""
+    """While `put_multi` waits for an earlier put, another put is sent and refused."""
     waiting = ndb.Key(Learner, "bob")
     with userlock.global_lock("bob"):
         Learner(key=waiting).put()

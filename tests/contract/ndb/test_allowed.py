@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("context")
 
 
 class Signed(Learner):
-    """Not to be stored without its signature."""
+    """Must be stored with its signature."""
 
     signature = ndb.StringProperty(required=True)
 
@@ -35,7 +35,7 @@ def _ann(context: Any) -> None:
     context.clear_cache()
 
 
-class TestWhatIsAllowed:
+class TestLegitimateCode:
     def test_a_put_under_way_does_not_hang_a_put_in_a_transaction(self) -> None:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
@@ -58,7 +58,7 @@ class TestWhatIsAllowed:
             ndb.transaction(lambda: userlock.release_lock("ann"))
         assert stored_points() == 1
 
-    def test_what_a_transaction_has_put_can_be_had_again_in_it(self) -> None:
+    def test_a_transaction_gets_its_own_put_back(self) -> None:
         def create_twice() -> None:
             with userlock.global_lock("bob"):
                 for _ in range(2):
@@ -69,8 +69,8 @@ class TestWhatIsAllowed:
         ndb.transaction(create_twice)
         assert stored_points("bob") == 2
 
-    def test_what_a_transaction_has_deleted_is_gone_in_it(self) -> None:
-        """It would still find it in Datastore, and put it back."""
+    def test_a_transaction_does_not_get_its_own_delete_back(self) -> None:
+        """A look-up would still find it in Datastore, and put it back into the cache."""
 
         def delete_and_look() -> None:
             ndb.Key(Learner, "ann").delete_async().get_result()
@@ -102,7 +102,7 @@ class TestWhatIsAllowed:
             ndb.transaction(create_and_delete)
         assert VideoLog.query().count() == 1
 
-    def test_two_new_objects_of_one_key_in_a_transaction_are_a_stomp(self) -> None:
+    def test_two_new_objects_of_one_key_in_a_transaction_are_refused(self) -> None:
         def create_twice() -> None:
             with userlock.global_lock("bob"):
                 Learner(id="bob", points=1).put()
@@ -147,7 +147,7 @@ class TestWhatIsAllowed:
         assert stored_points() == 3
 
     def test_after_a_put_that_ndb_refuses_in_a_transaction(self) -> None:
-        """Nothing was put, so no other object is the older one."""
+        """Nothing was put, so no other object is outdated."""
 
         def put_both() -> None:
             first, second = (Signed.get_by_id("ann", use_cache=False) for _ in range(2))
@@ -162,7 +162,7 @@ class TestWhatIsAllowed:
             ndb.transaction(put_both)
         assert Signed.get_by_id("ann", use_cache=False).points == 3
 
-    def test_what_was_put_before_a_put_that_ndb_refuses_counts(self) -> None:
+    def test_a_put_before_one_that_ndb_refuses_counts(self) -> None:
         def put_both() -> None:
             first, second = (Signed.get_by_id("ann", use_cache=False) for _ in range(2))
             first.put()
@@ -176,7 +176,7 @@ class TestWhatIsAllowed:
             with pytest.raises(userlock.StaleObjectPut):
                 ndb.transaction(put_both)
 
-    def test_what_a_transaction_rolled_back_is_not_read_from_the_cache(self) -> None:
+    def test_a_change_that_was_rolled_back_is_not_read_from_the_cache(self) -> None:
         def change_and_fail() -> None:
             learner = Learner.get_by_id("ann")
             learner.points = 100
@@ -207,10 +207,8 @@ class TestWhatIsAllowed:
         with pytest.raises(userlock.LockIdError, match=r"Note\._lock_id\(\) failed"):
             Note(text="no key").put()
 
-    def test_a_delete_of_what_was_only_looked_at_before_the_lock(
-        self, elsewhere: Elsewhere
-    ) -> None:
-        """Nobody relies on what a page showed; the delete was decided on without it."""
+    def test_a_delete_of_an_entity_read_before_the_lock(self, elsewhere: Elsewhere) -> None:
+        """The request does not rely on the read of a page; it decides without it."""
         shown = Learner.get_by_id("ann")
         elsewhere(add_five)
         with userlock.global_lock("ann"):
@@ -241,7 +239,7 @@ class TestWhatIsAllowed:
                 ndb.transaction(learner.put)
 
     def test_an_entity_that_moves_to_another_key(self, delete: Put) -> None:
-        """Its object stays in the context cache under the old one."""
+        """Its object stays in the context cache under the old key."""
         with userlock.global_locks(["ann", "bob"]):
             learner = Learner.get_by_id("ann")
             learner.key = ndb.Key(Learner, "bob")

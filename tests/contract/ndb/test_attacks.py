@@ -33,7 +33,7 @@ class Careless(Attacked):
 
 
 class MovedWhileStored(ndb.StringProperty):
-    """Gives its entity another parent when it is converted: after its put was checked."""
+    """Gives its entity another parent at its conversion, after its put was checked."""
 
     def _to_base_type(self, value: str) -> str:
         entity = self.entities.pop() if self.entities else None
@@ -50,7 +50,7 @@ class Moving(userlock.Model):
 
 
 class AttackedHooked(Attacked):
-    """Looks at the entity, or puts it, before it is deleted."""
+    """Reads the entity, or puts it, before it is deleted."""
 
     before_delete: ClassVar[Callable[[Any], object]]
 
@@ -71,7 +71,7 @@ def key(context: Any) -> Any:
     return key
 
 
-def test_an_allocated_id_that_others_have_learned(elsewhere: Elsewhere) -> None:
+def test_an_allocated_id_that_other_requests_know(elsewhere: Elsewhere) -> None:
     made: list[Any] = []
 
     def work() -> None:
@@ -88,7 +88,7 @@ def test_an_allocated_id_that_others_have_learned(elsewhere: Elsewhere) -> None:
 
 
 def test_an_allocated_id_that_is_put_again(elsewhere: Elsewhere) -> None:
-    """Also where creations overwrite: the application did not choose this key."""
+    """This holds for models that overwrite as well: the application did not choose this key."""
     new = Careless(notes=["mine"])
 
     def work() -> None:
@@ -103,7 +103,7 @@ def test_an_allocated_id_that_is_put_again(elsewhere: Elsewhere) -> None:
     assert notes(new.key) == ["theirs"]
 
 
-def test_a_lost_transaction_that_deletes_what_is_missing(datastore: emulator.Emulator) -> None:
+def test_a_lost_transaction_that_deletes_a_missing_entity(datastore: emulator.Emulator) -> None:
     runs: list[int] = []
 
     def work() -> None:
@@ -122,7 +122,7 @@ def test_a_lost_transaction_that_deletes_what_is_missing(datastore: emulator.Emu
 
 
 def test_a_put_when_the_transaction_has_been_rolled_back() -> None:
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     def work() -> None:
         new = Attacked(id="late")
@@ -130,17 +130,17 @@ def test_a_put_when_the_transaction_has_been_rolled_back() -> None:
         def put() -> None:
             with pytest.raises(userlock.WriteAfterCommit) as caught:
                 new.put()
-            told.append(caught.value)
+            errors.append(caught.value)
 
         ndb.get_context().call_on_transaction_complete(put)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         ndb.transaction(work)
-    assert len(told) == 1
+    assert len(errors) == 1
 
 
-def test_a_delete_and_a_put_of_what_was_read_before(key: Any, elsewhere: Elsewhere) -> None:
+def test_a_delete_and_a_put_of_an_entity_read_before(key: Any, elsewhere: Elsewhere) -> None:
     mine = key.get(use_cache=False)
 
     def add() -> None:
@@ -206,7 +206,7 @@ def test_two_objects_in_one_transaction_in_contexts_of_their_own(
 def test_get_or_insert_overwrites_nothing(
     elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody creates it between its look-up and its put, and creations of it overwrite."""
+    """Another request creates it between its look-up and its put, and its creations overwrite."""
 
     create = _Creator.__call__
 
@@ -220,8 +220,8 @@ def test_get_or_insert_overwrites_nothing(
     assert notes(ndb.Key(Careless, "cy")) == ["theirs"]
 
 
-def test_get_or_insert_gives_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its hook puts an entity that exists: that is not the one that was asked for."""
+def test_get_or_insert_returns_no_other_entity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hook puts another entity that exists: that is not the requested one."""
     Attacked(id="other").put()
     monkeypatch.setattr(Careless, "_pre_put_hook", lambda _: Attacked(id="other").put())
     with pytest.raises(userlock.EntityExistsError):
@@ -254,7 +254,7 @@ class TestDeleteHooks:
         assert notes(hooked) is None
 
     @pytest.mark.parametrize("act", _IN_A_HOOK)
-    def test_and_not_on_what_somebody_else_has(
+    def test_a_delete_does_not_build_on_the_put_of_another_request(
         self,
         act: Callable[[Any], object],
         elsewhere: Elsewhere,
@@ -375,7 +375,7 @@ def test_two_get_or_inserts_at_once_under_the_lock() -> None:
 
 
 def test_a_new_object_that_keeps_the_id_of_an_attempt(datastore: emulator.Emulator) -> None:
-    """Nobody else can know the id that was allocated in an attempt that was rolled back."""
+    """No other request can know the id that was allocated in an attempt that was rolled back."""
     new = LockedHooked(number=7)
     datastore.faults.abort()
     ndb.transaction(lambda: new.put() and None)
@@ -385,7 +385,7 @@ def test_a_new_object_that_keeps_the_id_of_an_attempt(datastore: emulator.Emulat
 
 
 class TestDroppedFutures:
-    def test_what_was_begun_under_a_lock_is_written(self) -> None:
+    def test_a_write_begun_under_a_lock_lands(self) -> None:
         with userlock.global_lock("bob"):
             LockedHooked.get_or_insert_async("bob", number=5)
         assert LockedHooked.get_by_id("bob", use_cache=False).number == 5
@@ -393,7 +393,7 @@ class TestDroppedFutures:
     def test_a_transaction_that_outlives_its_lock_is_refused(
         self, locked: Any, ndb_client: ndb.Client
     ) -> None:
-        """It may wait for what comes after the lock, so leaving the lock does not wait for it."""
+        """It may wait for code after the lock, so leaving the lock does not wait for it."""
 
         def add() -> None:
             entity = locked.get()
@@ -430,7 +430,7 @@ class TestDroppedFutures:
 
 
 def _in_a_thread(action: Callable[[], None]) -> None:
-    """Without the ndb context that is open here."""
+    """Run it without the ndb context that is open here."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         pool.submit(action).result()
 
@@ -440,8 +440,8 @@ def test_an_id_that_datastore_refuses() -> None:
         Attacked(id=0).put()
 
 
-def test_what_a_delete_hook_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The root first, then each child by the hook; each has a ticket of its own."""
+def test_deletes_in_a_delete_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the root, then each child in the hook; each has a ticket of its own."""
     root = AttackedHooked(id="root").put()
     child = Attacked(id="child", parent=root).put()
     monkeypatch.setattr(AttackedHooked, "before_delete", lambda key: child.delete(), raising=False)
@@ -451,13 +451,13 @@ def test_what_a_delete_hook_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_delete_after_the_transaction_is_refused_at_once(key: Any) -> None:
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     def delete() -> None:
         with pytest.raises(userlock.WriteAfterCommit) as caught:
             key.delete()
-        told.append(caught.value)
+        errors.append(caught.value)
 
     ndb.transaction(lambda: ndb.get_context().call_on_transaction_complete(delete))
-    assert len(told) == 1
+    assert len(errors) == 1
     assert notes(key) == ["0"]

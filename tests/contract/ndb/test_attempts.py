@@ -1,4 +1,4 @@
-"""Transactions around and within locks: each attempt and each commit is checked, none is ours."""
+"""Transactions around and within locks: each attempt and each commit is checked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestEachAttempt:
     """A lock around a transaction that meets contention."""
 
     def run(self, datastore: emulator.Emulator, meanwhile: Callable[[], None]) -> int:
-        """Transact under the lock; the first commit is aborted after `meanwhile`."""
+        """Run a transaction under the lock; the first commit is aborted after `meanwhile`."""
         runs: list[int] = []
 
         def work() -> None:
@@ -60,7 +60,7 @@ class TestEachAttempt:
         assert self.runs == 1
         assert stored_points() == 0
 
-    def test_one_that_was_found_lost(
+    def test_a_lease_that_was_found_lost(
         self, datastore: emulator.Emulator, store: MemoryStore
     ) -> None:
         def lose() -> None:
@@ -74,7 +74,7 @@ class TestEachAttempt:
             self.run(datastore, lose)
         assert self.runs == 1
 
-    def test_one_that_is_held_still(self, datastore: emulator.Emulator) -> None:
+    def test_a_lock_that_is_still_held(self, datastore: emulator.Emulator) -> None:
         """The control."""
         assert self.run(datastore, lambda: None) == 2
         assert stored_points() == 1
@@ -85,13 +85,13 @@ class TestEachAttempt:
         clock: ManualClock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """The negative control: its put is refused all the same, but what else does it do?"""
+        """The negative control: its put is refused, but its other effects happen twice."""
         monkeypatch.setattr(Ticket, "trying_again", lambda self: None)
         with pytest.raises(userlock.LeaseRanOut, match="a lease of"):
             self.run(datastore, lambda: clock.advance(61))
         assert self.runs == 2
 
-    def test_of_a_transaction_that_writes_nothing_of_his_the_holder_is_not_bothered(
+    def test_a_transaction_that_writes_nothing_under_a_lock_needs_none(
         self, datastore: emulator.Emulator, clock: ManualClock
     ) -> None:
         runs: list[int] = []
@@ -204,10 +204,10 @@ class TestWays:
             work().get_result()
         assert stored_points() == 1
 
-    def test_what_is_held_at_the_commit_is_what_counts(
+    def test_only_the_locks_at_the_commit_count(
         self, store: MemoryStore, beside: Beside, concurrency_mode: str
     ) -> None:
-        """Evicted, and nobody has noticed: the transaction itself is the fence."""
+        """The lease was evicted unnoticed: the transaction itself is the fence."""
         runs: list[int] = []
         others: list[Started] = []
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 
 class MarkedLog(VideoLog):
-    """Its writes can be told from each other."""
+    """A model whose writes are recognised by their write ids."""
 
     write_id = userlock.WriteIdProperty()
 
@@ -33,7 +33,7 @@ def put_a_log(model: type[VideoLog] = VideoLog, **options: Any) -> VideoLog:
         return log
 
 
-def test_what_has_landed_is_not_sent_again(datastore: emulator.Emulator) -> None:
+def test_a_put_that_has_landed_is_not_sent_again(datastore: emulator.Emulator) -> None:
     datastore.faults.drop_reply()
     with pytest.raises(userlock.CommitInDoubt) as caught:
         put_a_log()
@@ -44,7 +44,9 @@ def test_what_has_landed_is_not_sent_again(datastore: emulator.Emulator) -> None
     assert "it has put a new TestedVideoLog" in str(caught.value)
 
 
-def test_what_ndb_does(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ndb_alone_puts_it_twice(
+    datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The negative control."""
     monkeypatch.setattr(commits, "DOUBTFUL", ())
     datastore.faults.drop_reply()
@@ -59,15 +61,15 @@ def test_out_of_time(datastore: emulator.Emulator) -> None:
     assert VideoLog.query().count() == 1
 
 
-def test_what_did_not_arrive_is_in_doubt_as_well(datastore: emulator.Emulator) -> None:
-    """Nobody can tell; it is for whoever asked to look, and to ask again."""
+def test_a_put_that_did_not_arrive_is_in_doubt_as_well(datastore: emulator.Emulator) -> None:
+    """The library cannot tell: the caller has to look it up and decide."""
     datastore.faults.unavailable(rpc="Commit")
     with pytest.raises(userlock.CommitInDoubt):
         put_a_log()
     assert VideoLog.query().count() == 0
 
 
-def test_what_was_certainly_not_applied_is_sent_again(datastore: emulator.Emulator) -> None:
+def test_a_put_that_was_certainly_not_applied_is_sent_again(datastore: emulator.Emulator) -> None:
     datastore.faults.abort(2)
     log = put_a_log()
     assert VideoLog.query().fetch(keys_only=True) == [log.key]
@@ -117,7 +119,7 @@ def test_in_a_transaction_it_is_certain(datastore: emulator.Emulator) -> None:
 
 
 def test_an_object_that_is_in_doubt_can_be_put_again(datastore: emulator.Emulator) -> None:
-    """Once somebody has looked, and it was not there."""
+    """The caller has looked it up, and it was missing."""
     with userlock.global_lock("ann"):
         log = VideoLog(learner_id="ann")
         datastore.faults.unavailable(rpc="Commit")
@@ -130,7 +132,7 @@ def test_an_object_that_is_in_doubt_can_be_put_again(datastore: emulator.Emulato
 
 
 def test_without_fencing_too(datastore: emulator.Emulator) -> None:
-    """Nothing is compared here; it is only not done twice."""
+    """Nothing is compared here; the write is only not repeated."""
     userlock.configure(fencing=False)
     datastore.faults.drop_reply()
     with pytest.raises(userlock.CommitInDoubt):

@@ -57,7 +57,7 @@ class TestWarn:
     def _warn(self, context: Any) -> None:
         userlock.configure(blind_overwrites="warn")
 
-    def test_it_goes_ahead_and_is_told_of(
+    def test_it_lands_with_a_warning(
         self, around: Any, overwrites: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
         with userlock.global_lock("ann"), caplog.at_level(logging.WARNING, logger="userlock"):
@@ -69,13 +69,15 @@ class TestWarn:
         assert "put_new_ann" in caplog.text
         assert "blind overwrite" in caplog.text
 
-    def test_what_is_new_is_not(self, around: Any, overwrites: Any) -> None:
+    def test_a_new_entity_causes_no_warning(self, around: Any, overwrites: Any) -> None:
         with userlock.global_lock("bob"):
             around(Learner(id="bob", points=2).put)
         assert stored_points("bob") == 2
         assert overwrites() == []
 
-    def test_of_several_only_the_one_that_exists_is(self, around: Any, overwrites: Any) -> None:
+    def test_of_several_only_the_existing_one_causes_a_warning(
+        self, around: Any, overwrites: Any
+    ) -> None:
         def put_all() -> None:
             learners = [Learner(id=name, points=1) for name in ("abe", "ann", "bob")]
             ndb.put_multi([*learners, VideoLog(learner_id="ann")])
@@ -94,7 +96,7 @@ class TestWarn:
             learner.put()
         assert stored_points() == 2
 
-    def test_what_is_written_once_is_refused_all_the_same(self, around: Any) -> None:
+    def test_an_immutable_entity_is_refused_all_the_same(self, around: Any) -> None:
         Ticket(id="t1", cents=5).put()
         with pytest.raises(userlock.EntityExistsError):
             around(Ticket(id="t1", cents=6).put)
@@ -102,7 +104,7 @@ class TestWarn:
 
 
 class TestOff:
-    def test_it_goes_ahead(self, around: Any, overwrites: Any) -> None:
+    def test_it_lands(self, around: Any, overwrites: Any) -> None:
         userlock.configure(blind_overwrites="off")
         with userlock.global_lock("ann"):
             around(put_new_ann)

@@ -1,6 +1,6 @@
-"""The global cache does not answer while a transaction writes: nothing is committed by halves.
+"""The global cache does not answer while a transaction writes: no half of it is committed.
 
-ndb marks an entity in the global cache before it is written. If that fails, the write
+ndb locks an entity in the global cache before it is written. If that fails, the write
 does not get into the commit; and ndb drops the future of a delete in a transaction.
 """
 
@@ -26,7 +26,7 @@ class Medal(userlock.UserModel):
 
 
 class _SilentCache(ndb.global_cache._InProcessGlobalCache):
-    """Knows nothing, and takes nothing."""
+    """Has nothing, and takes nothing."""
 
     def get(self, keys: Any) -> Any:
         return [None] * len(keys)
@@ -66,7 +66,7 @@ def change_and_delete(badges: list[Any]) -> None:
 
 
 def change_both(badges: list[Any]) -> None:
-    """The same, with a put whose future is dropped."""
+    """Do the same, with a put whose future is dropped."""
     first, second = (badge.key.get() for badge in badges)
     first.points += 1
     first.put(use_global_cache=False)
@@ -81,7 +81,7 @@ def without_the_cache(change: Callable[[], object]) -> None:
 
 @pytest.mark.usefixtures("_lock")
 @pytest.mark.parametrize("change", [change_and_delete, change_both])
-def test_what_fails_on_its_way_is_told_and_nothing_is_committed(
+def test_a_write_that_fails_is_reported_and_nothing_is_committed(
     badges: list[Any], change: Callable[[list[Any]], None]
 ) -> None:
     with pytest.raises(ConnectionRefusedError):
@@ -90,7 +90,7 @@ def test_what_fails_on_its_way_is_told_and_nothing_is_committed(
 
 
 @pytest.mark.parametrize(("change", "left"), [(change_and_delete, [1, 0]), (change_both, [1, 0])])
-def test_by_ndb_alone_half_is_committed_and_nobody_is_told(
+def test_ndb_alone_commits_half_and_reports_nothing(
     badges: list[Any],
     change: Callable[[list[Any]], None],
     left: list[int],

@@ -1,4 +1,4 @@
-"""A put is cancelled while its commit is under way; the others in it are told what came of them."""
+"""A put is cancelled while its commit is under way; the others in it get their outcomes."""
 
 from __future__ import annotations
 
@@ -31,22 +31,20 @@ def put_and_cancel(client: ndb.Client, entities: Sequence[Any]) -> list[Any]:
     return others
 
 
-def test_of_those_that_were_there(ndb_client: ndb.Client) -> None:
+def test_existing_entities(ndb_client: ndb.Client) -> None:
     with userlock.global_lock("ann"):
         keys = ndb.put_multi([VideoLog(id=name, learner_id="ann") for name in "ab"])
         (other,) = put_and_cancel(ndb_client, ndb.get_multi(keys))
         assert other.result() == keys[1]
 
 
-def test_of_new_ones_under_automatic_ids(ndb_client: ndb.Client) -> None:
+def test_new_entities_under_automatic_ids(ndb_client: ndb.Client) -> None:
     with userlock.global_lock("ann"):
         (other,) = put_and_cancel(ndb_client, [VideoLog(learner_id="ann") for _ in "ab"])
         assert other.result().id()
 
 
-def test_of_new_ones_when_nobody_can_tell(
-    ndb_client: ndb.Client, datastore: emulator.Emulator
-) -> None:
+def test_new_entities_in_doubt(ndb_client: ndb.Client, datastore: emulator.Emulator) -> None:
     with userlock.global_lock("ann"):
         datastore.faults.drop_reply()
         (other,) = put_and_cancel(ndb_client, [VideoLog(learner_id="ann") for _ in "ab"])

@@ -45,7 +45,7 @@ class WithoutInserts(Wire):
 
 
 class WithoutBaseVersionOfDeletes(Wire):
-    """A server that takes no notice of what a delete builds on."""
+    """A server that ignores the `base_version` of deletes."""
 
     def sent(self, name: str, request: Any) -> Any:
         if name == "commit":
@@ -98,7 +98,7 @@ def test_each_kind_of_server(ndb_client: ndb.Client, kind: type[Wire], wrong: se
 def test_an_rpc_that_fails_is_a_finding(
     ndb_client: ndb.Client, datastore: emulator.Emulator, rpc: str, skip: int
 ) -> None:
-    """Each one of them, and the entity is removed as far as can be."""
+    """This holds for each of them, and the entity is removed as far as possible."""
     fault = datastore.faults.unavailable(rpc=rpc, skip=skip)
     findings = verdicts(probe(ndb_client))
     datastore.faults.clear()
@@ -133,16 +133,16 @@ class TestAskingOnce:
         assert capabilities.honours_base_version(ndb_client)
         assert len(wire.rpcs) == asked
 
-    def test_googles_own_is_not_asked(self, ndb_client: ndb.Client) -> None:
+    def test_the_real_datastore_is_not_asked(self, ndb_client: ndb.Client) -> None:
         wire = connect(ndb_client, Wire)
         ndb_client.host = "datastore.googleapis.com"
         assert capabilities.honours_base_version(ndb_client)
         assert not wire.rpcs
 
-    def test_one_that_does_not_answer_is_asked_again(
+    def test_a_server_that_does_not_answer_is_asked_again(
         self, ndb_client: ndb.Client, datastore: emulator.Emulator
     ) -> None:
-        """While nobody knows, the answer is neither yes nor no."""
+        """Without an answer, the result is neither yes nor no."""
         wire = connect(ndb_client, WithoutBaseVersion)
         with datastore.faults.unavailable(None):
             assert capabilities.honours_base_version(ndb_client) is None
@@ -200,11 +200,11 @@ DELETES = [delete, delete_multi]
 
 
 class TestRefused:
-    """Of what was read there, every put and every delete."""
+    """Every put and delete of an entity that was read there is refused."""
 
     @pytest.fixture(autouse=True)
     def _simple(self, context: Any, _as_in_a_new_process: None) -> None:
-        """An entity that exists; nobody has asked what the server can do."""
+        """Provide an entity that exists, on a server that was not asked yet."""
         Simple(id="ann").put()
         context.clear_cache()
         capabilities._honoured.clear()
@@ -226,7 +226,7 @@ class TestRefused:
         assert stored() == 0, "nothing was written"
 
     @pytest.mark.parametrize("write", [*PUTS, *DELETES])
-    def test_one_that_ignores_base_version(self, ndb_client: ndb.Client, write: Write) -> None:
+    def test_a_server_that_ignores_base_version(self, ndb_client: ndb.Client, write: Write) -> None:
         entity = self.read(ndb_client, WithoutBaseVersion)
         for _ in range(2):  # also when it is known
             self.check(
@@ -243,7 +243,7 @@ class TestRefused:
             *DELETES,
         ],
     )
-    def test_one_that_reports_no_versions(self, ndb_client: ndb.Client, write: Write) -> None:
+    def test_a_server_that_reports_no_versions(self, ndb_client: ndb.Client, write: Write) -> None:
         entity = self.read(ndb_client, WithoutVersions)
         for _ in range(2):
             self.check(entity, write, "it was read without its version", "read it again")
@@ -258,7 +258,7 @@ class TestRefused:
     def test_several_at_once(
         self, ndb_client: ndb.Client, put_several: Callable[[Any], Any]
     ) -> None:
-        """All are begun or none is: also what could be written there is not."""
+        """All are begun or none is: even the allowed writes are not sent."""
         entity = self.read(ndb_client, WithoutVersions)
         with pytest.raises(userlock.WriteNotFenced):
             put_several([Simple(id="new"), entity])
@@ -266,10 +266,8 @@ class TestRefused:
         assert stored() == 0
 
     @pytest.mark.parametrize("kind", [WithoutVersions, WithoutBaseVersion])
-    def test_what_builds_on_nothing_is_written(
-        self, ndb_client: ndb.Client, kind: type[Wire]
-    ) -> None:
-        """A new entity is an insert, and a delete of what nobody has read meets what is there."""
+    def test_a_write_without_a_read_is_sent(self, ndb_client: ndb.Client, kind: type[Wire]) -> None:
+        """A new entity is an insert, and a delete without a read builds on no version."""
         connect(ndb_client, kind)
         Simple(id="new").put()
         with pytest.raises(userlock.EntityExistsError):
@@ -280,7 +278,7 @@ class TestRefused:
         assert stored() == 0
 
     def test_in_a_transaction_base_version_is_not_needed(self, ndb_client: ndb.Client) -> None:
-        """It compares by itself; and Datastore keeps what was read in it as it is."""
+        """The library compares by itself, and Datastore guards the reads of a transaction."""
         entity = self.read(ndb_client, WithoutBaseVersion)
         ndb.transaction(lambda: put(entity))
         assert stored() == 7
@@ -303,7 +301,7 @@ class TestRefused:
         assert stored() == (None if write in DELETES else 7)
 
     @pytest.mark.parametrize("write", [*PUTS, *DELETES])
-    def test_one_that_can_is_not(self, ndb_client: ndb.Client, write: Write) -> None:
+    def test_a_capable_server_gets_them_all(self, ndb_client: ndb.Client, write: Write) -> None:
         """The negative control."""
         write(self.read(ndb_client, Wire))
         assert stored() == (None if write in DELETES else 7)

@@ -40,12 +40,12 @@ def by_content(entity: Any) -> tuple[str, int]:
 
 @pytest.fixture
 def key() -> Any:
-    """An entity whose writes have marks."""
+    """Return the key of an entity whose writes have write ids."""
     return new(Marked)
 
 
 class TestPuts:
-    def test_one_that_met_itself_has_landed(self, key: Any, datastore: emulator.Emulator) -> None:
+    def test_a_put_that_met_itself_has_landed(self, key: Any, datastore: emulator.Emulator) -> None:
         with userlock.global_lock("ann"):
             learner = key.get()
             for _ in range(3):
@@ -62,8 +62,8 @@ class TestPuts:
             learner.put()
         assert stored(key) == 5
 
-    def test_without_a_mark_nobody_can_tell(self, datastore: emulator.Emulator) -> None:
-        """The negative control, and what the error says then."""
+    def test_without_a_write_id_it_is_in_doubt(self, datastore: emulator.Emulator) -> None:
+        """The negative control, and the error's message."""
         key = new(Learner)
         with userlock.global_lock("ann"):
             learner = key.get()
@@ -75,14 +75,14 @@ class TestPuts:
         assert "the reply to an earlier attempt was lost" in str(caught.value)
         assert stored(key) == 5, "it has landed"
 
-    def test_somebody_elses_write_is_not_taken_for_ours(
+    def test_another_requests_write_is_not_taken_for_ours(
         self,
         key: Any,
         datastore: emulator.Emulator,
         store: MemoryStore,
         elsewhere: Elsewhere,
     ) -> None:
-        """The request is lost on its way, and somebody writes the very same."""
+        """The request is lost on its way, and another request writes the same."""
         with userlock.global_lock("ann"):
             learner = key.get()
             store.evict("ann")
@@ -102,7 +102,7 @@ class TestPuts:
         elsewhere: Elsewhere,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """The negative control: five points of ten are lost, and nobody hears of it."""
+        """The negative control: five points of ten are lost without an error."""
         monkeypatch.setattr(Marked, "_userlock_new_write_id", staticmethod(by_content))
         with userlock.global_lock("ann"):
             learner = key.get()
@@ -116,7 +116,7 @@ class TestPuts:
     def test_a_refusal_without_a_lost_reply_is_certain(
         self, key: Any, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
-        """An abort is no doubt: nothing was applied."""
+        """An abort leaves no doubt: nothing was applied."""
         with userlock.global_lock("ann"):
             learner = key.get()
             store.evict("ann")
@@ -126,7 +126,7 @@ class TestPuts:
                 learner.put()
         assert not caught.value.may_have_landed
 
-    def test_when_even_looking_fails_nobody_can_tell(
+    def test_when_the_look_up_fails_it_is_in_doubt(
         self, key: Any, datastore: emulator.Emulator
     ) -> None:
         with userlock.global_lock("ann"):
@@ -155,7 +155,7 @@ class TestPuts:
         assert [stored(each) for each in keys] == [1] * 7 + [1000] + [1] * 12
 
     def test_the_service_stays_away(self, key: Any, datastore: emulator.Emulator) -> None:
-        """As in ndb: the last error, and nobody knows."""
+        """As in ndb, the last error is raised: the outcome is not known."""
         datastore.faults.unavailable(None, rpc="Commit")
         with userlock.global_lock("ann"):
             learner = key.get()
@@ -167,7 +167,7 @@ class TestPuts:
     def test_other_errors_are_raised_as_they_are(
         self, key: Any, datastore: emulator.Emulator
     ) -> None:
-        """While another call is under way ndb would disguise them."""
+        """While another call is under way, ndb would disguise them."""
         wrong = Rule(name="wrong", code=Code.INVALID_ARGUMENT, rpc="Commit")
         datastore.faults.plant(wrong)
         with userlock.global_lock("ann"):
@@ -180,7 +180,7 @@ class TestPuts:
 
 class TestCreations:
     @pytest.mark.parametrize("count", [1, 30])
-    def test_those_that_met_themselves_have_landed(
+    def test_creations_that_met_themselves_have_landed(
         self, datastore: emulator.Emulator, count: int
     ) -> None:
         datastore.faults.drop_reply()
@@ -192,7 +192,7 @@ class TestCreations:
             ndb.put_multi(learners)
         assert [stored(learner.key) for learner in learners] == [1] * count
 
-    def test_without_a_mark_nobody_can_tell(self, datastore: emulator.Emulator) -> None:
+    def test_without_a_write_id_it_is_in_doubt(self, datastore: emulator.Emulator) -> None:
         datastore.faults.drop_reply()
         with userlock.global_lock("ann"), pytest.raises(userlock.EntityExistsError) as caught:
             Learner(id="ann").put()
@@ -212,7 +212,7 @@ class TestCreations:
             with pytest.raises(userlock.EntityExistsError):
                 Marked(id="ann").put()
 
-    def test_of_a_batch_the_existing_one_is_told(self, datastore: emulator.Emulator) -> None:
+    def test_of_a_batch_the_existing_one_gets_the_error(self, datastore: emulator.Emulator) -> None:
         taken = new(Marked, "learner-3", 7)
         datastore.faults.drop_reply()
         datastore.faults.drop_reply(2, skip=2)
@@ -256,7 +256,7 @@ class TestPartialCommits:
             futures = ndb.put_multi_async([Learner(id=f"learner-{n}") for n in range(3)])
             return [type(future.exception()) for future in futures if future.wait() is None]
 
-    def test_what_has_landed_is_not_told_as_existing(self) -> None:
+    def test_a_creation_that_has_landed_is_not_reported_as_existing(self) -> None:
         assert self.create_three() == [type(None), type(None), userlock.EntityExistsError]
 
     def test_in_an_ordinary_commit_it_would_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ class TestLegacyMode:
 
 
 class TestDeletes:
-    def test_gone_is_gone(self, datastore: emulator.Emulator) -> None:
+    def test_an_entity_that_is_gone_counts_as_deleted(self, datastore: emulator.Emulator) -> None:
         key = new(Learner)
         with userlock.global_lock("ann"):
             key.get()
@@ -292,7 +292,7 @@ class TestDeletes:
             key.delete()
         assert stored(key) is None
 
-    def test_what_was_made_anew_is_not(
+    def test_an_entity_that_was_created_again_does_not(
         self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         key = new(Learner)
@@ -314,7 +314,7 @@ class TestDeletes:
 
 
 class TestWithoutAFence:
-    def test_plain_models_are_ndbs_business(self, datastore: emulator.Emulator) -> None:
+    def test_plain_models_behave_as_in_ndb(self, datastore: emulator.Emulator) -> None:
         plain = Plain(id="ann", number=1)
         datastore.faults.drop_reply()
         plain.put()

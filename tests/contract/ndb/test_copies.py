@@ -39,7 +39,7 @@ class TestCopies:
             other.put()
         assert stored_points() == 3
 
-    def test_a_copy_is_another_object_for_the_stomp_check(self) -> None:
+    def test_a_copy_is_another_object_for_the_check_of_outdated_objects(self) -> None:
         def put_both() -> None:
             learner = Learner.get_by_id("ann")
             other = copy.copy(learner)

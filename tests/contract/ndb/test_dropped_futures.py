@@ -37,7 +37,7 @@ class TestOutsideOfLocksAndTransactions:
         with ndb_client.context():
             assert stored_points() == 5
 
-    def test_it_is_not_when_somebody_was_told(
+    def test_an_error_that_was_asked_for_is_not_raised_again(
         self, ndb_client: ndb.Client, elsewhere: Elsewhere
     ) -> None:
         with ndb_client.context():
@@ -56,7 +56,7 @@ class TestOutsideOfLocksAndTransactions:
         with pytest.raises(ZeroDivisionError):
             handler()
 
-    def test_a_web_request_is_told_before_its_answer(
+    def test_a_web_request_gets_it_before_its_answer(
         self, ndb_client: ndb.Client, elsewhere: Elsewhere
     ) -> None:
         with ndb_client.context():
@@ -64,7 +64,7 @@ class TestOutsideOfLocksAndTransactions:
             assert isinstance(finish_writes(), userlock.StaleWriteError)
             assert finish_writes() is None
 
-    def test_one_that_lands_is_not_remembered(self, ndb_client: ndb.Client) -> None:
+    def test_a_write_that_lands_is_not_remembered(self, ndb_client: ndb.Client) -> None:
         with ndb_client.context() as context:
             Learner.get_by_id("ann").put_async()
             context.flush()

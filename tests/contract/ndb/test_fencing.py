@@ -1,4 +1,4 @@
-"""No stale write lands: what the lock fails to prevent, the commit refuses."""
+"""No stale write lands: the commit refuses a write that its lock fails to prevent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _ann(context: Any) -> None:
 def without_exclusion(
     request: pytest.FixtureRequest, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two ways in which a lock does not exclude."""
+    """Break the lock, in one of two ways."""
     if request.param == "degraded":
         store.go_down("connection refused")
         return
@@ -205,7 +205,7 @@ class TestCreation:
         assert "version" not in str(caught.value)
         assert "test_fencing.py" in str(caught.value)
 
-    def test_without_fencing_the_first_would_be_lost(
+    def test_without_fencing_the_first_creation_would_be_lost(
         self, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         """The negative control."""
@@ -257,7 +257,7 @@ class TestCreation:
             Learner(id="bob", points=3).put()
         assert Learner.get_by_id("bob", use_cache=False).points == 3
 
-    def test_but_not_of_an_object_that_the_context_cache_does_not_have(self) -> None:
+    def test_but_not_from_an_object_that_the_context_cache_does_not_have(self) -> None:
         self.create_bob(1)
         with userlock.global_lock("bob"):
             other = Learner.get_by_id("bob", use_cache=False)
@@ -289,13 +289,13 @@ class TestGlobalCache:
                 learner = key.get()
                 learner.points = 9
                 learner.put()
-            # Somebody's late fill of the cache with what was there before.
+            # Another request fills the cache late, with the old entity.
             cache.cache[cache_key] = (entity_pb, None)
             assert key.get(use_cache=False).points == 0, "reads without the lock are free to"
             with userlock.global_lock("ann"):
                 assert key.get().points == 9
 
-    def test_what_comes_from_it_carries_its_version(
+    def test_entities_from_it_carry_their_version(
         self, ndb_client: ndb.Client, cache: Any, elsewhere: Elsewhere
     ) -> None:
         key = ndb.Key(Learner, "ann")

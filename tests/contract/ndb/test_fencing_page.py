@@ -1,4 +1,4 @@
-"""docs/fencing.md: its examples do what it says."""
+"""The examples in docs/fencing.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCTOR = PAGE.take("sh", "userlock doctor")
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The page's model, and another one."""
+    """Provide the page's model, and another one."""
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
     video_log = """

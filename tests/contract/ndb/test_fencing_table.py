@@ -1,4 +1,4 @@
-"""Every way to read, every way to write, somebody else in between: nothing stale lands."""
+"""Every way to read, every way to write, and a rival in between: nothing stale lands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[emulator.Emulator]:
 
 @pytest.fixture
 def ndb_client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
-    """A client of a server with nothing in it."""
+    """Return a client of an empty server."""
     server.reset()
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
@@ -40,14 +40,14 @@ def ndb_client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> nd
 
 @pytest.fixture(autouse=True)
 def _others_may_be_written() -> None:
-    """The fence refuses here, not the check of held locks."""
+    """Switch the checks of locks off: the fence refuses here."""
     userlock.configure(enforcement="off")
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS.keys())
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
 class TestEveryWay:
-    def test_what_is_stale_is_refused(
+    def test_a_stale_write_is_refused(
         self,
         key: Any,
         read: Callable[[Any], Any],
@@ -68,7 +68,7 @@ class TestEveryWay:
         assert facts is not None
         assert facts[0] == 5
 
-    def test_what_landed_is_what_the_next_put_builds_on(
+    def test_the_next_put_builds_on_the_one_that_landed(
         self,
         key: Any,
         read: Callable[[Any], Any],
@@ -153,7 +153,7 @@ class TestEveryLapse:
     ) -> None:
         before = stored_elsewhere(key, elsewhere)
         if before is None and write in DELETES.values():
-            write(learner)  # gone is gone, whoever did it
+            write(learner)  # it is gone, as it should be
         else:
             with pytest.raises(userlock.StaleWriteError):
                 write(learner)
@@ -255,12 +255,12 @@ class TestEveryLapse:
 
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES.keys())
 class TestDeletes:
-    def test_of_what_is_as_it_was_read(self, key: Any, delete: Callable[[Any], Any]) -> None:
+    def test_deletes_of_unchanged_entities(self, key: Any, delete: Callable[[Any], Any]) -> None:
         with userlock.global_lock("ann"):
             delete(key.get())
         assert stored(key) is None
 
-    def test_of_what_was_put_before(self, key: Any, delete: Callable[[Any], Any]) -> None:
+    def test_deletes_of_entities_put_before(self, key: Any, delete: Callable[[Any], Any]) -> None:
         with userlock.global_lock("ann"):
             learner = key.get()
             learner.points = 7

@@ -1,4 +1,4 @@
-"""The gate at the wire: a write without a ticket is not sent, whichever way it has come there."""
+"""The gate at the wire: a write without a ticket is not sent, whatever its way."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from userlock.ndb import stub, wire
 
 @pytest.fixture
 def key(context: Any) -> Any:
-    """An entity that exists."""
+    """Return the key of an entity that exists."""
     Simple(id="ann").put()
     context.clear_cache()
     return ndb.Key(Simple, "ann")
@@ -46,7 +46,7 @@ def key(context: Any) -> Any:
 
 @pytest.fixture
 def server(context: Any, ndb_client: ndb.Client) -> Wire:
-    """The requests that reach the server from now on."""
+    """Record the requests that reach the server from now on."""
     return connect(ndb_client, Wire)
 
 
@@ -61,7 +61,7 @@ class TestByHand:
         assert stored(Simple) == 0
 
     def test_in_a_transaction(self, key: Any, send: Send, operation: str) -> None:
-        """It is not committed, and what else it would have written is not stored."""
+        """It is not committed, and its other writes are not stored."""
 
         def write() -> None:
             Simple(id="bob").put()
@@ -113,7 +113,7 @@ class TestBelowTheModel:
         assert Plain.get_by_id("bob", use_cache=False) is not None
 
     def test_no_setting_opens_the_gate(self, key: Any, write: Write, deletes: bool) -> None:
-        """They say what is checked, and what writes are compared with. This is neither."""
+        """Settings control checks and fencing, and not the gate."""
         userlock.configure(enforcement="off", fencing=False)
         with userlock.suppress("a test"), pytest.raises(userlock.WriteNotFenced):
             write(key).result()
@@ -128,7 +128,7 @@ def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestWithoutTheGate:
-    """The negative control: all of that lands."""
+    """The negative control: all of these land."""
 
     @pytest.mark.parametrize("operation", OPERATIONS)
     @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
@@ -154,7 +154,7 @@ class TestWithoutTheGate:
 
 
 class TestMutationsByHand:
-    """The parts that a request has besides."""
+    """Mutations beside others in one request."""
 
     def test_a_new_entity_without_an_id(self, server: Wire, context: Any) -> None:
         new = datastore_types.Mutation(
@@ -185,7 +185,7 @@ class TestMutationsByHand:
         assert server.names == []
 
     def test_others_land(self, key: Any, server: Wire) -> None:
-        """The caller of the RPC itself is told of the one that was not sent."""
+        """The caller of the RPC itself gets the error of the write that was not sent."""
         others = [mutation("upsert", ndb.Key(Plain, name)) for name in ("bob", "cy")]
         with pytest.raises(userlock.WriteNotFenced) as caught:
             ndb.get_context().client.stub.commit(
@@ -196,7 +196,7 @@ class TestMutationsByHand:
         assert (name, len(request.mutations)) == ("commit", 2)
         assert {each.key.id() for each in Plain.query()} == {"bob", "cy"}
 
-    def test_of_a_single_use_transaction_none_does(self, key: Any) -> None:
+    def test_of_a_single_use_transaction_none_lands(self, key: Any) -> None:
         single = datastore_types.TransactionOptions(read_write={})
         other = mutation("upsert", ndb.Key(Plain, "bob"))
         with pytest.raises(userlock.WriteNotFenced):
@@ -282,12 +282,12 @@ def _without_ticket(message: Any) -> Any:
 
 
 def other_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches make the messages of their puts themselves."""
+    """Let batches make the messages of their puts themselves."""
     replace_puts(monkeypatch, _without_ticket)
 
 
 def other_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are made by a helper of another kind."""
+    """Let another helper make the messages."""
     entity_to_protobuf = _datastore_api.helpers.entity_to_protobuf
     monkeypatch.setattr(
         _datastore_api,
@@ -304,11 +304,11 @@ def no_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def other_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches make the messages of their deletes themselves."""
+    """Let batches make the messages of their deletes themselves."""
     replace_deletes(monkeypatch, lambda key: _without_ticket(key.to_protobuf()))
 
 
-#: What loses the ticket of each put.
+#: Changes of ndb that lose the ticket of each put.
 CHANGES = [other_messages, other_helpers, no_tickets]
 
 Change = Callable[[pytest.MonkeyPatch], None]
@@ -339,7 +339,7 @@ class TestPuts:
 
     @pytest.mark.parametrize("put", [lambda e: e.put_async(), lambda e: ndb.put_multi([e])])
     def test_under_a_lock(self, monkeypatch: pytest.MonkeyPatch, change: Change, put: Send) -> None:
-        """Also where nobody asks for the error."""
+        """It is raised even if the code does not ask for the error."""
         change(monkeypatch)
         with (
             pytest.raises(userlock.WriteNotFenced) as caught,
@@ -349,7 +349,7 @@ class TestPuts:
         assert caught.value.key == ndb.Key(Learner, "ann")
         assert stored(Learner) is None
 
-    def test_under_a_lock_it_is_told_once(
+    def test_under_a_lock_it_is_reported_once(
         self, monkeypatch: pytest.MonkeyPatch, change: Change
     ) -> None:
         change(monkeypatch)
@@ -377,10 +377,10 @@ class TestPuts:
         assert stored(Simple) == 50
         assert is_missing(Plain, "bob")
 
-    def test_a_transaction_that_takes_no_notice_of_it(
+    def test_a_transaction_that_ignores_it(
         self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, change: Change
     ) -> None:
-        """Also of a lock that is left within it."""
+        """This holds for a lock that is left within it, too."""
         old = stale(Simple, elsewhere)
         change(monkeypatch)
 
@@ -475,8 +475,8 @@ class TestOneOfABatch:
 
 
 @pytest.mark.usefixtures("context")
-class TestWhatKeepsTheTicket:
-    """It travels in the message, so that who makes the batches does not matter."""
+class TestOtherBatches:
+    """It travels in the message, so the code that makes the batches does not matter."""
 
     def test_of_puts(self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
         old = stale(Simple, elsewhere)

@@ -1,4 +1,4 @@
-"""The gate stands before every client, whoever made it, and when."""
+"""The gate stands before every client, however and whenever it was made."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from userlock.ndb import capabilities, stub
 
 @pytest.fixture
 def key(context: Any) -> Any:
-    """An entity that exists."""
+    """Return the key of an entity that exists."""
     Simple(id="ann").put()
     context.clear_cache()
     return ndb.Key(Simple, "ann")
@@ -45,7 +45,7 @@ def key(context: Any) -> Any:
 
 @pytest.fixture
 def server(context: Any, ndb_client: ndb.Client) -> Wire:
-    """The requests that reach the server from now on."""
+    """Record the requests that reach the server from now on."""
     return connect(ndb_client, Wire)
 
 
@@ -53,7 +53,7 @@ def server(context: Any, ndb_client: ndb.Client) -> Wire:
 
 
 class Tracer:
-    """A wrapper around a stub as an application may have it. Notes the RPCs and their answers."""
+    """An application's wrapper around a stub. Records the RPCs and their answers."""
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
@@ -134,7 +134,7 @@ def _traced_behind() -> Any:
 
 
 def _made_before() -> Any:
-    """As if there had been no userlock then."""
+    """Put the bare stub back, as if there had been no userlock then."""
     client = ndb.Client()
     vars(client)["stub"] = client.stub._userlock_stub
     return client
@@ -155,7 +155,7 @@ CLIENTS: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture
 def _environment(ndb_client: ndb.Client, service: userlock.LockService) -> None:
-    """Clients talk to the emulator."""
+    """Let clients talk to the emulator."""
     capabilities.honours_base_version(ndb_client)
 
 
@@ -169,7 +169,7 @@ def context_of(client: Any) -> Iterator[Any]:
 @pytest.mark.usefixtures("_environment")
 @pytest.mark.parametrize("make", CLIENTS.values(), ids=CLIENTS.keys())
 class TestEveryClient:
-    def test_what_is_past_the_model_is_refused(self, make: Callable[[], Any]) -> None:
+    def test_a_write_past_the_model_is_refused(self, make: Callable[[], Any]) -> None:
         with context_of(make()):
             key = Simple(id="ann").put()
             for write, deletes in BELOW_THE_MODEL.values():
@@ -189,7 +189,7 @@ class TestEveryClient:
                     ndb.transaction(lambda write=write: write(key))
             assert stored(Simple) == 0
 
-    def test_what_is_stale_is_refused(self, make: Callable[[], Any], elsewhere: Elsewhere) -> None:
+    def test_a_stale_write_is_refused(self, make: Callable[[], Any], elsewhere: Elsewhere) -> None:
         with context_of(make()):
             old = stale(Simple, elsewhere)
             with pytest.raises(userlock.StaleWriteError):
@@ -198,7 +198,7 @@ class TestEveryClient:
                 ndb.transaction(old.put)
             assert stored(Simple) == 50
 
-    def test_what_is_read_can_be_put(self, make: Callable[[], Any]) -> None:
+    def test_an_entity_that_was_read_can_be_put(self, make: Callable[[], Any]) -> None:
         with context_of(make()):
             Simple(id="ann").put()
             by_query = Simple.query().get()
@@ -239,7 +239,7 @@ def test_a_client_without_a_host() -> None:
         assert stored(Simple) == 1
 
 
-#: Those whose `stub` is an attribute of their own. What they give is gated where ndb takes it.
+#: Clients with a `stub` of their own. It is gated where ndb takes it.
 _STUBS_OF_THEIR_OWN = {
     "of a subclass with a property",
     "of a subclass with a class attribute",
@@ -251,7 +251,7 @@ _STUBS_OF_THEIR_OWN = {
 @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
 @pytest.mark.parametrize("name", [name for name in CLIENTS if name not in _STUBS_OF_THEIR_OWN])
 def test_the_stub_of_a_client_is_the_gate(name: str, send: Send) -> None:
-    """Also for who asks the client itself for it."""
+    """The client itself gives the gate, too."""
     client = CLIENTS[name]()
     assert type(client.stub) is stub.Gate
     assert client.stub is client.stub
@@ -288,8 +288,8 @@ class TestTracers:
             datastore_types.RunQueryResponse,
         )
 
-    def test_one_that_sends_from_a_thread_of_its_own(self) -> None:
-        """It sends what the gate has let through."""
+    def test_a_tracer_with_a_thread_of_its_own(self) -> None:
+        """It sends requests that have passed the gate."""
 
         class Threaded(Tracer):
             def __getattr__(self, name: str) -> Any:
@@ -306,7 +306,7 @@ class TestTracers:
             Simple(id="ann", points=3).put()
             assert stored(Simple) == 3
 
-    def test_one_that_writes_by_itself(self) -> None:
+    def test_a_tracer_that_writes_by_itself(self) -> None:
         """Another mutation that it sends is its own write, and has no ticket."""
 
         class Auditing(Tracer):
@@ -393,7 +393,7 @@ print(json.dumps(results))
 def test_clients_and_contexts_that_are_older_than_the_import(
     datastore: emulator.Emulator,
 ) -> None:
-    """In a process of its own: this one has imported it."""
+    """In a process of its own, as this one has imported userlock."""
     datastore.reset()
     process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _OLDER],

@@ -34,7 +34,7 @@ from userlock.ndb import stub
 
 @pytest.fixture
 def key(context: Any) -> Any:
-    """An entity that exists."""
+    """Return the key of an entity that exists."""
     Simple(id="ann").put()
     context.clear_cache()
     return ndb.Key(Simple, "ann")
@@ -42,7 +42,7 @@ def key(context: Any) -> Any:
 
 @pytest.fixture
 def server(context: Any, ndb_client: ndb.Client) -> Wire:
-    """The requests that reach the server from now on."""
+    """Record the requests that reach the server from now on."""
     return connect(ndb_client, Wire)
 
 
@@ -56,7 +56,7 @@ _OF_THE_CLASS = {"AUTH_SCOPES", "DEFAULT_HOST", "create_channel"}
 
 class TestRpcs:
     def test_each_rpc_of_the_installed_release_is_known(self) -> None:
-        """A new one fails here: does it write?"""
+        """A new RPC fails here: does it write?"""
         there = {name for name in dir(DatastoreGrpcTransport) if not name.startswith("_")}
         known = {*stub._GATED, *stub._HARMLESS, *stub._ATTRIBUTES}
         assert sorted(there - known - _OPERATIONS - _OF_THE_CLASS - {"grpc_channel"}) == []
@@ -77,11 +77,11 @@ class TestRpcs:
         assert not called
         assert Simple.get_by_id("ann") is None, "look-ups pass"
 
-    def test_one_that_is_not_there_is_an_attribute_error(self, context: Any) -> None:
+    def test_a_missing_one_is_an_attribute_error(self, context: Any) -> None:
         with pytest.raises(AttributeError, match="run_dml"):
             _ = context.client.stub.run_dml
 
-    def test_what_a_transport_has_besides(self, context: Any) -> None:
+    def test_other_attributes_of_a_transport(self, context: Any) -> None:
         gate = context.client.stub
         raw = gate._userlock_stub
         assert gate.host == raw.host
@@ -96,7 +96,7 @@ class TestRpcs:
 
 
 class TestReadsPass:
-    """By hand, as ndb has them."""
+    """Read RPCs by hand give the messages that ndb gets."""
 
     @pytest.fixture
     def project(self, key: Any, context: Any) -> dict[str, str]:
@@ -154,7 +154,7 @@ class TestReadsPass:
 
 
 class TestPlainModels:
-    """Beside the others, nothing is different for them."""
+    """Nothing changes for them."""
 
     @pytest.mark.parametrize("operation", OPERATIONS)
     @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
@@ -166,8 +166,8 @@ class TestPlainModels:
         assert (found is None) == (operation == "delete")
 
     @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
-    def test_the_very_request_is_sent(self, context: Any, send: Send) -> None:
-        """And the very answer comes back."""
+    def test_the_request_is_sent_unchanged(self, context: Any, send: Send) -> None:
+        """And the unchanged answer comes back."""
         sent: list[Any] = []
         answer = datastore_types.CommitResponse()
 
@@ -192,7 +192,7 @@ class TestPlainModels:
             assert sent[0] is request or send is SENDERS["the raw message"]
         assert len(sent) == 1
 
-    def test_the_very_answers_to_reads(self, context: Any) -> None:
+    def test_answers_to_reads_are_unchanged(self, context: Any) -> None:
         Plain(id="bob").put()
         tracer = Tracer(context.client.stub._userlock_stub)
         context.client.stub = tracer
@@ -208,7 +208,7 @@ class TestPlainModels:
         assert type(found) is datastore_types.RunQueryResponse
 
     def test_the_last_one_wins(self, context: Any, elsewhere: Elsewhere) -> None:
-        """As in ndb: whoever wants to be told derives from another class."""
+        """As in ndb. An application that wants an error derives from another class."""
         Plain(id="bob").put()
         old = Plain.get_by_id("bob", use_cache=False)
 

@@ -1,4 +1,4 @@
-"""The write policy of what is read and written in one transaction."""
+"""The write policy of entities that are read and written in one transaction."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_read_in_the_outer_and_put_in_an_independent_one(course: Course) -> None
         ndb.transaction(outer)
 
 
-def test_what_an_independent_one_has_read_is_read_again(course: Course) -> None:
-    """It leaves it in the context cache of the transaction around it."""
+def test_an_entity_read_in_an_independent_one_is_read_again(course: Course) -> None:
+    """It leaves the entity in the context cache of the transaction around it."""
     independent = ndb.TransactionOptions.INDEPENDENT
 
     def outer() -> None:

@@ -1,4 +1,4 @@
-"""A lock is left: the writes that were begun under it land before, and their errors are told."""
+"""A lock is left: writes begun under it land first, and their errors are raised."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from userlock.ndb.transactions import _pending
 from userlock.stores import MemoryStore
 
 
-def begin_to_put_what_is_stale(store: MemoryStore, elsewhere: Elsewhere) -> Any:
-    """The lock is lost, and somebody else writes in between."""
+def begin_a_stale_put(store: MemoryStore, elsewhere: Elsewhere) -> Any:
+    """Begin a put whose lock is lost and whose entity another request has changed."""
     learner = Learner.get_by_id("ann")
     store.evict("ann")
     elsewhere(add_five)
@@ -29,12 +29,12 @@ def begin_to_put_what_is_stale(store: MemoryStore, elsewhere: Elsewhere) -> Any:
 
 
 @pytest.mark.usefixtures("key")
-def test_a_refused_put_async_that_nobody_waits_for_is_raised_on_leaving(
+def test_the_error_of_a_dropped_put_async_is_raised_on_leaving(
     store: MemoryStore, elsewhere: Elsewhere
 ) -> None:
     def handler() -> None:
         with userlock.global_lock("ann"):
-            begin_to_put_what_is_stale(store, elsewhere)
+            begin_a_stale_put(store, elsewhere)
 
     with pytest.raises(userlock.StaleWriteError):
         handler()
@@ -46,7 +46,7 @@ def test_a_refusal_that_was_handled_is_not_raised_again(
     store: MemoryStore, elsewhere: Elsewhere
 ) -> None:
     with userlock.global_lock("ann"):
-        future = begin_to_put_what_is_stale(store, elsewhere)
+        future = begin_a_stale_put(store, elsewhere)
         with pytest.raises(userlock.StaleWriteError):
             future.get_result()
 
@@ -71,7 +71,7 @@ def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
 ) -> None:
     def handler() -> None:
         with userlock.global_lock("ann"):
-            begin_to_put_what_is_stale(store, elsewhere)
+            begin_a_stale_put(store, elsewhere)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -80,8 +80,8 @@ def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
 
 
 @pytest.mark.usefixtures("key")
-def test_failures_that_were_told_are_not_kept(context: Any) -> None:
-    """A write that came to nothing: it was not sent, let alone fenced."""
+def test_reported_failures_are_not_kept(context: Any) -> None:
+    """A write that was not sent."""
 
     def broken(key: Any) -> bool:
         raise ZeroDivisionError
@@ -97,7 +97,7 @@ def test_failures_that_were_told_are_not_kept(context: Any) -> None:
 
 @pytest.mark.usefixtures("context")
 def test_a_failure_in_a_context_within_a_transaction() -> None:
-    """Nobody has asked for it: raised before the commit, or half of what was put would land."""
+    """Its error is raised before the commit, or half of the writes would land."""
 
     def broken(key: Any) -> bool:
         raise ZeroDivisionError
@@ -189,7 +189,7 @@ class TestAnotherThread:
     """It shares the scope, as in `asyncio.to_thread`; the lock is left while it still puts."""
 
     def leave(self, client: ndb.Client, datastore: emulator.Emulator) -> Fault:
-        """Its commit is delayed until after the lock was left."""
+        """Leave the lock while another thread puts. Returns the fault that delays its commit."""
 
         def put() -> None:
             with client.context():

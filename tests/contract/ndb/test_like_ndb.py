@@ -1,4 +1,4 @@
-"""A program does with userlock what it does without: under the lock, and in a roll-out."""
+"""A program behaves with userlock as without: under the lock, and in a roll-out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestUnderTheLock:
         assert under_the_lock(Ours, program) == under_the_lock(Theirs, program)
 
     def test_a_difference_would_be_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The negative control: a look at a deleted entity, in the transaction that deletes it."""
+        """The negative control: a read of a deleted entity, in the transaction that deletes it."""
         delete_and_look = [step(what, "a", "get", "put") for what in (Run.delete, Run.change)]
         program: list[Block] = [
             (plainly, [step(Run.create, "a", "get", "put")]),
@@ -60,7 +60,7 @@ class TestUnderTheLock:
 
 
 class TestInARollOut:
-    """As docs/adoption.md begins: nobody notices anything."""
+    """The first step of docs/adoption.md: nothing changes."""
 
     @a_few
     @given(program=programs(CARELESS_STEPS))

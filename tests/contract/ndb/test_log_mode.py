@@ -67,8 +67,8 @@ class TestOnce:
         note.put()  # another kind
         assert len(caplog.records) == 4
 
-    def test_what_is_raised_is_logged_each_time(self, caplog: pytest.LogCaptureFixture) -> None:
-        """The negative control: it is the mode that logs once, not the logger."""
+    def test_a_raised_violation_is_logged_each_time(self, caplog: pytest.LogCaptureFixture) -> None:
+        """The negative control: the mode logs once, not the logger."""
         userlock.configure(enforcement="raise")
         for _ in range(3):
             with pytest.raises(userlock.PutWithoutLock):
@@ -105,7 +105,7 @@ class TestCounts:
         assert once.count == 1
         assert often.since >= once.since
 
-    def test_a_new_entity_was_read_nowhere(self) -> None:
+    def test_a_new_entity_has_no_read_site(self) -> None:
         Learner(id="bob").put()
         (seen,) = userlock.violations()
         assert (seen.violation, seen.read_at) == ("CreatedWithoutLock", "")
@@ -117,7 +117,7 @@ class TestCounts:
         (seen,) = userlock.violations()
         assert (seen.count, seen.read_at) == (2, "")
 
-    def test_after_a_reset_it_begins_anew(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_after_a_reset_it_begins_again(self, caplog: pytest.LogCaptureFixture) -> None:
         add_one(read_ann())
         REPORTS.reset()
         assert userlock.violations() == []
@@ -126,7 +126,7 @@ class TestCounts:
 
 
 def test_a_structured_log_has_the_facts(caplog: pytest.LogCaptureFixture) -> None:
-    """As an extra for most JSON formatters, and in `json_fields` for Google's."""
+    """They are an extra for most JSON formatters, and in `json_fields` for Google's."""
     add_one(read_ann())
     fields = vars(caplog.records[0])
     facts = json.loads(json.dumps(fields["userlock_site"]))
@@ -153,8 +153,8 @@ class TestHelpers:
         }
         assert "in TestHelpers" in userlock.violations()[0].read_at
 
-    def test_one_that_does_not_say_so_is_named(self) -> None:
-        """The negative control: all that goes through it is one site."""
+    def test_a_module_that_does_not_say_so_is_named(self) -> None:
+        """The negative control: all puts through it are one site."""
         add_one(read_ann())
         add_one(read_ann())
         (seen,) = userlock.violations()

@@ -1,4 +1,4 @@
-"""The reply to a transaction's commit is lost: it is applied once, or somebody is told."""
+"""The reply to a transaction's commit is lost: it is applied once, or an error says so."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stored(model: Any, name: str = "ann") -> int | None:
 
 
 class Work:
-    """A transaction: what it does, and how often it was run."""
+    """A transaction: its steps, and the number of its attempts."""
 
     def __init__(self, *steps: Callable[[], None]) -> None:
         self.runs = 0
@@ -96,8 +96,8 @@ LOSSES = [drop_reply, out_of_time, internal]
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-class TestWhatWasApplied:
-    def test_is_recognised_by_a_mark(
+class TestApplied:
+    def test_is_recognised_by_a_write_id(
         self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
     ) -> None:
         work = Work(add_to_unmarked, add_to_marked)
@@ -115,7 +115,7 @@ class TestWhatWasApplied:
         assert work.runs == 1
         assert (VideoLog.query().count(), stored(Learner)) == (1, 5)
 
-    def test_is_done_where_all_of_it_was_to_go(
+    def test_is_done_where_all_its_entities_are_gone(
         self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
     ) -> None:
         work = Work(delete_it)
@@ -145,7 +145,7 @@ class TestWhatWasApplied:
 def test_with_plain_models_ndb_applies_it_twice(
     datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
 ) -> None:
-    """The negative control: the same with models that nobody watches."""
+    """The negative control: the same with models that are not watched."""
 
     def add() -> None:
         plain = Plain.get_by_id("ann") or Plain(id="ann")
@@ -159,12 +159,12 @@ def test_with_plain_models_ndb_applies_it_twice(
     assert Plain.get_by_id("ann", use_cache=False).number == 10
 
 
-class TestWhatWasNotApplied:
+class TestNotApplied:
     @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it, create_it])
     def test_arrives_when_it_is_sent_again(
         self, datastore: emulator.Emulator, step: Callable[[], None], wire: Wire
     ) -> None:
-        """The request was lost, not the reply. ndb would run the function again."""
+        """The request was lost, not the reply. ndb alone would run the function again."""
         work = Work(step)
         datastore.faults.unavailable(2, rpc="Commit")
         work.under_lock()
@@ -180,7 +180,7 @@ class TestWhatWasNotApplied:
         assert (stored(Marked), stored(Learner)) == (5, 5)
 
     @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it])
-    def test_is_run_again_when_what_it_was_to_change_is_as_before(
+    def test_is_run_again_when_its_entities_are_unchanged(
         self, datastore: emulator.Emulator, step: Callable[[], None]
     ) -> None:
         """The request was lost, and then the transaction was given up."""
@@ -208,9 +208,9 @@ class TestWhatWasNotApplied:
         assert work.runs == 1
 
 
-class TestWhatNobodyKnows:
+class TestInDoubt:
     def test_the_service_stays_away(self, datastore: emulator.Emulator) -> None:
-        """A request may be on its way still."""
+        """A request may still be on its way."""
         work = Work(add_to_marked)
         datastore.faults.unavailable(None, rpc="Commit")
         with pytest.raises(userlock.CommitInDoubt) as caught:
@@ -218,7 +218,7 @@ class TestWhatNobodyKnows:
         assert work.runs == 1
         assert isinstance(caught.value.__cause__, google_errors.ServiceUnavailable)
 
-    def test_even_looking_fails(self, datastore: emulator.Emulator) -> None:
+    def test_the_look_up_fails(self, datastore: emulator.Emulator) -> None:
         work = Work(add_to_marked)
         datastore.faults.drop_reply()
         datastore.faults.unavailable(None, rpc="Lookup", skip=1)
@@ -229,10 +229,10 @@ class TestWhatNobodyKnows:
     def test_somebody_else_has_written_since(
         self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
-        """The mark is gone with what it was on."""
+        """The write id is gone with the overwritten entity."""
 
         class Rival(Wire):
-            """Writes between the lost reply and the second try."""
+            """Writes between the lost reply and the second attempt."""
 
             commits = 0
 
@@ -253,7 +253,7 @@ class TestWhatNobodyKnows:
 
 
 class TestAfterwards:
-    def test_what_has_landed_can_be_put_again(self, datastore: emulator.Emulator) -> None:
+    def test_an_object_that_has_landed_can_be_put_again(self, datastore: emulator.Emulator) -> None:
         learner: list[Any] = []
 
         def add() -> None:
@@ -269,7 +269,9 @@ class TestAfterwards:
             learner[0].put()
         assert stored(Marked) == 10
 
-    def test_what_was_written_along_with_it_too(self, datastore: emulator.Emulator) -> None:
+    def test_so_can_the_other_objects_of_the_transaction(
+        self, datastore: emulator.Emulator
+    ) -> None:
         others: list[Any] = []
 
         def add() -> None:
@@ -295,7 +297,7 @@ class TestAfterwards:
                 ndb.transaction(add_to_unmarked)
             assert Learner.get_by_id("ann").points == 5
 
-    def test_nobody_is_told_of_a_stale_write(
+    def test_no_stale_write_is_reported(
         self, datastore: emulator.Emulator, events: list[Event]
     ) -> None:
         datastore.faults.drop_reply()

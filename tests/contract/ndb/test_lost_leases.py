@@ -87,10 +87,10 @@ def test_the_next_put_is_refused_and_says_why(
     assert len([event for event in events if isinstance(event, Violation)]) == 1
 
 
-def test_a_put_before_the_heart_has_seen_it_is_still_fenced(
+def test_a_put_before_the_next_renewal_is_still_fenced(
     live_on: Pass, store: MemoryStore, elsewhere: Elsewhere
 ) -> None:
-    """The third of a lease in which nobody knows."""
+    """In the third of a lease before the next renewal, the loss is not known."""
     with userlock.global_lock("ann", heartbeat=True) as lock:
         learner = Learner.get_by_id("ann")
         store.evict("ann")
@@ -165,7 +165,7 @@ class TestTransactions:
     def test_a_commit_is_refused_when_the_loss_is_found_before_it(
         self, live_on: Pass, accident: Callable[[], None], reason: str
     ) -> None:
-        """The put was all right; between it and the commit the lease was lost."""
+        """The put was allowed; between it and the commit the lease was lost."""
         attempts: list[int] = []
 
         @ndb.transactional()

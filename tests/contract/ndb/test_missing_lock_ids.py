@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("context")
 
 
 class Loan(userlock.UserModel):
-    """Of the user that a property names; in data of long ago it does not."""
+    """Of the user that a property names; in old data the property is missing."""
 
     _lock_id = "reader"
 
@@ -76,7 +76,7 @@ class TestPuts:
         with userlock.global_lock("ann"), pytest.raises(userlock.LockIdMissing, match=FAILED):
             put(Shelf(key=nobodys()))
 
-    def test_it_can_be_mended_and_put(self) -> None:
+    def test_it_can_be_corrected_and_put(self) -> None:
         loan = Loan(id="new")
         with userlock.global_lock("ann"):
             with pytest.raises(userlock.LockIdMissing):
@@ -110,8 +110,8 @@ def _let_pass(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.usefixtures("_let_pass")
-class TestWhatIsLetPass:
-    """Data from before there was a lock is written as ever, and fenced."""
+class TestToleratedWrites:
+    """Data from before there was a lock is written as before, and fenced."""
 
     def test_puts(self, put: Put) -> None:
         arranged()
@@ -143,10 +143,10 @@ class TestWhatIsLetPass:
         assert Loan.get_by_id("old", use_cache=False).days == 100
 
 
-def test_a_part_that_does_not_tell_is_told_of_as_a_part_alone(
+def test_a_part_without_a_lock_id_is_reported_as_a_part_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """And it is not put: Datastore reports no version of a part, so it cannot be fenced."""
+    """It is not put either: Datastore reports no version of a part, so it cannot be fenced."""
     arranged()
     userlock.configure(enforcement="log")
     with pytest.raises(userlock.WriteNotFenced, match="without its version"):

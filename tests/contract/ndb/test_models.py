@@ -28,7 +28,7 @@ class TestDefinition:
         with pytest.raises(userlock.ConfigurationError, match="'owner' names no property"):
             type("Typo", (userlock.UserModel,), {"_lock_id": "owner"})
 
-    def test_what_is_neither_name_nor_method_is_refused(self) -> None:
+    def test_a_rule_that_is_neither_name_nor_method_is_refused(self) -> None:
         with pytest.raises(userlock.ConfigurationError, match="name of a property or a method"):
             type("Wrong", (userlock.UserModel,), {"_lock_id": 17})
 
@@ -56,7 +56,7 @@ class TestDefinition:
     @pytest.mark.parametrize(
         "value", ["in a transaction", userlock.WritePolicy.unsafe, (IN_TRANSACTION, WRITE_ONCE)]
     )
-    def test_what_is_not_one_policy_is_refused(self, value: Any) -> None:
+    def test_a_value_that_is_not_one_policy_is_refused(self, value: Any) -> None:
         with pytest.raises(userlock.ConfigurationError, match="must be exactly one policy"):
             type("Wrong", (userlock.Model,), {"_write_policy": value})
 
@@ -127,7 +127,7 @@ class TestDefinition:
     def test_a_polymodel_has_the_policy_of_its_root(
         self, root: Any, policy: userlock.WritePolicy, refusal: str
     ) -> None:
-        """A key names the root alone, and a delete has nothing else to go by."""
+        """A key names the root alone, and a delete has only the key."""
 
         def define() -> None:
             if isinstance(root, str):
@@ -224,7 +224,7 @@ class TestFetchUnderUserWriteLock:
             learner.put()
         assert Learner.get_by_id("ann", use_cache=False).points == 6
 
-    def test_an_entity_that_was_read_under_the_lock_is_given_as_it_is(
+    def test_an_entity_that_was_read_under_the_lock_is_returned_itself(
         self, service: userlock.LockService
     ) -> None:
         with userlock.global_lock("ann"):
@@ -240,7 +240,7 @@ class TestFetchUnderUserWriteLock:
             assert service.holder("ann") is not None
         assert service.holder("ann") is None
 
-    def test_a_new_entity_is_given_as_it_is(self) -> None:
+    def test_a_new_entity_is_returned_itself(self) -> None:
         with userlock.fetch_under_user_write_lock(Learner(id="bob")) as learner:
             learner.put()
 

@@ -205,4 +205,4 @@ def test_both_locks_are_kept_until_the_put_has_landed(
             project = key.get()
             project.owner = "bob"
             future = project.put_async()
-        assert future.done(), "whoever has ann's lock now must not find it under way"
+        assert future.done(), "the next holder of ann's lock must not find it under way"

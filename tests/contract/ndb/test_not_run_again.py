@@ -1,4 +1,4 @@
-"""A transaction within ndb's retries: errors keep their type, and nothing of ours runs it again."""
+"""A transaction within ndb's retries: errors keep their type, and the library never repeats it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _ann(context: Any) -> None:
 
 
 class TestOwnErrors:
-    """ndb disguises errors while any other call is under way, and runs what it wraps again."""
+    """ndb disguises errors while any other call is under way, and runs the function again."""
 
     def test_of_the_function(self) -> None:
         def work() -> None:
@@ -79,8 +79,8 @@ class TestOwnErrors:
         slow.get_result()
         assert runs == ["outer", "inner"]
 
-    def test_without_a_watch_ndb_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The negative control: as ndb alone does it."""
+    def test_ndb_alone_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The negative control: ndb alone."""
         monkeypatch.setattr(transactions, "_with_its_error", lambda future: future)
         slow = Learner.get_by_id_async("ann", use_cache=False)
         with pytest.raises(ndb.exceptions.NestedRetryException):
@@ -106,7 +106,7 @@ class TestOwnErrors:
             ndb.transaction(add_points)
 
 
-class TestNotRunAgainForUs:
+class TestNotRepeated:
     def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(
         self, datastore: emulator.Emulator
     ) -> None:
@@ -124,7 +124,7 @@ class TestNotRunAgainForUs:
         assert runs == [1]
         assert stored_points() == 1
 
-    def test_nor_when_it_goes_on_failing(self, datastore: emulator.Emulator) -> None:
+    def test_nor_when_it_keeps_failing(self, datastore: emulator.Emulator) -> None:
         runs: list[int] = []
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
@@ -160,7 +160,7 @@ class TestNotRunAgainForUs:
     def test_a_release_that_fails(
         self, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch, quietly: bool
     ) -> None:
-        """After the commit. Told to ndb (the negative control), it would run it again."""
+        """It fails after the commit. If ndb got the error (the control), it would run it again."""
         give_back = service.release
 
         def fail(*args: Any, **kwargs: Any) -> None:
@@ -185,8 +185,8 @@ class TestNotRunAgainForUs:
             work()
         assert (len(runs), stored_points()) == ((1, 1) if quietly else (2, 2))
 
-    def test_an_error_of_the_apps_own_callback_is_ndbs_business(self) -> None:
-        """A limit, which docs/transactions.md names: run again after it was committed."""
+    def test_an_error_of_the_applications_own_callback(self) -> None:
+        """A limit, named in docs/transactions.md: it is run again after it was committed."""
 
         def work() -> None:
             add_points()
@@ -199,7 +199,7 @@ class TestNotRunAgainForUs:
             ndb.transaction(work, retries=1)
         assert stored_points() == 2
 
-    def test_a_lock_that_cannot_be_given_back(self, store: MemoryStore) -> None:
+    def test_a_lock_that_cannot_be_released(self, store: MemoryStore) -> None:
         runs: list[int] = []
 
         @ndb.transactional()

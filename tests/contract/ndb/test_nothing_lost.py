@@ -86,7 +86,7 @@ class TestNothingIsLost:
         assert found == [None]
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_a_delete_of_what_has_changed_since_is_refused(
+    def test_a_delete_of_an_entity_changed_since_its_read_is_refused(
         self, store: MemoryStore, elsewhere: Elsewhere, transactional: bool
     ) -> None:
         with userlock.global_lock("ann"):
@@ -179,7 +179,7 @@ class TestNothingIsLost:
             learner = Learner.get_by_id("ann", use_cache=False)
             learner.put()
 
-    def test_the_entity_that_exists_is_the_one_that_is_named(self) -> None:
+    def test_the_error_names_the_existing_entity(self) -> None:
         def create_both() -> None:
             ndb.put_multi([VideoLog(id="new", learner_id="ann"), Learner(id="ann")])
 
@@ -246,15 +246,15 @@ class TestNothingIsLost:
                 sized.put()
         assert Sized.get_by_id("ann", use_cache=False).number == 5
 
-    def test_the_lock_is_looked_for_after_the_hook_has_run(self) -> None:
-        """It may set the owner, or change it."""
+    def test_the_lock_id_is_read_after_the_hook_has_run(self) -> None:
+        """The hook may set the owner, or change it."""
         with userlock.global_lock("ann"):
             Sized(id="ann").put()
             with pytest.raises(userlock.CreatedWithoutLock, match="'zed'"):
                 Sized(id="zed", owner="ann").put()
 
     def test_an_object_whose_key_was_changed_is_a_new_one(self) -> None:
-        """Entities of one commit have one version: the version alone would match."""
+        """Entities of one commit have one version, so the version alone would match."""
         with userlock.suppress("arranging data"):
             learners = [Learner(id="cid", points=1), Learner(id="dee", points=77)]
             ndb.transaction(lambda: ndb.put_multi(learners))
@@ -269,7 +269,7 @@ class TestNothingIsLost:
     def test_so_is_one_whose_key_was_changed_after_its_id_was_allocated(
         self, name: str | None, wire: Wire
     ) -> None:
-        """Several entities made of one object: each is a creation, not a change of the first."""
+        """Several entities of one object: each is a creation, not a change of the first."""
         with userlock.global_lock("ann"):
             log = VideoLog(learner_id="ann", seconds=1)
             first = log.put()
@@ -300,7 +300,7 @@ class TestNothingIsLost:
     def test_a_value_in_the_global_cache_that_has_no_version_is_not_taken(
         self, ndb_client: ndb.Client, elsewhere: Elsewhere
     ) -> None:
-        """Another release of the app, without userlock, may have put it there."""
+        """Another release of the application, without userlock, may have put it there."""
         key = ndb.Key(Learner, "ann")
         cache = EmptyGlobalCache()
         outer = ndb.context.get_context()

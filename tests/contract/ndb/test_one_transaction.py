@@ -83,7 +83,7 @@ def one_object_twice(model: Any) -> None:
     first.put()
 
 
-def deleted_and_made_anew(model: Any) -> None:
+def deleted_and_created_again(model: Any) -> None:
     first = model.get_by_id("ann")
     first.points += 5
     first.put()
@@ -114,8 +114,8 @@ def test_one_object_may_be_put_twice(way: tuple[Any, Any]) -> None:
     assert run(way, one_object_twice) == (5, 1)
 
 
-def test_what_was_deleted_may_be_made_anew(way: tuple[Any, Any]) -> None:
-    assert run(way, deleted_and_made_anew) == (0, 1)
+def test_a_deleted_entity_may_be_created_again(way: tuple[Any, Any]) -> None:
+    assert run(way, deleted_and_created_again) == (0, 1)
 
 
 def test_without_the_rule_an_update_is_lost(

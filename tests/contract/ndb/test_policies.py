@@ -1,4 +1,4 @@
-"""Each write policy: what it lets through, and what it refuses, in every way of writing."""
+"""Each write policy: the writes that it allows and refuses, in every way of writing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class School(userlock.Model):
 
 
 def count_a_day() -> None:
-    """A batch job."""
+    """Count the badges of a day, as a batch job."""
     with userlock.scope(priority="batch"):
         badge = Badge.get_by_id("b1")
         badge.days += 1
@@ -61,14 +61,14 @@ def count_a_day() -> None:
 
 
 def see_the_badges() -> None:
-    """A request."""
+    """Look at the badges, as a request."""
     seen = LastSeen.get_by_id("ann")
     seen.page = "/badges"
     seen.put()
 
 
 class TestWriteOnce:
-    def test_created_by_anybody(self, put: Put) -> None:
+    def test_created_without_a_lock(self, put: Put) -> None:
         receipt = Receipt(id="r1", cents=5)
         put(receipt)
         assert receipt.key.get(use_cache=False).cents == 5
@@ -173,7 +173,7 @@ class TestBatchOnly:
             put(Badge(id="b1"))
         check_policy_message(caught.value, Badge(id="b1"))
 
-    def test_in_a_request_that_is_batch_by_anybodys_word(self, put: Put) -> None:
+    def test_in_a_request_that_is_batch_by_a_header_alone(self, put: Put) -> None:
         with userlock.scope(priority="batch", request="POST /badges") as scope:
             scope.batch_work = False  # as integrations do where a header alone says so
             with pytest.raises(
@@ -190,7 +190,7 @@ class TestBatchOnly:
             with userlock.scope(priority="batch"):  # the code's own word
                 put(Badge(id="b1"))
 
-    def test_what_copies_context_variables_is_batch_work_where_they_come_from(self) -> None:
+    def test_code_with_copied_context_variables_is_in_their_scope(self) -> None:
         def asked_for() -> bool:
             scope = userlock.current_scope()
             assert scope is not None
@@ -234,7 +234,7 @@ class TestBatchOnly:
             old.key.delete()
             assert Badge.get_by_id("b1") is None
 
-    def test_what_nobody_has_looked_at_is_deleted_as_it_is(self, elsewhere: Elsewhere) -> None:
+    def test_an_entity_that_was_not_read_is_deleted_as_it_is(self, elsewhere: Elsewhere) -> None:
         arranged(Badge(id="b1"))
         with userlock.scope(priority="batch"):
             key = Badge.query().get(keys_only=True)
@@ -286,14 +286,14 @@ class TestUnsafe:
             seen.key.delete()
         assert LastSeen.get_by_id("ann").page == "/badges"
 
-    def test_what_a_transaction_of_ones_own_has_changed_is_deleted(self) -> None:
+    def test_an_entity_changed_in_an_own_transaction_is_deleted(self) -> None:
         key = arranged(LastSeen(id="ann")).key
         key.get()
         ndb.transaction(see_the_badges)
         key.delete()
         assert key.get() is None
 
-    def test_so_is_what_another_object_has_changed(self) -> None:
+    def test_so_is_an_entity_changed_by_another_object(self) -> None:
         key = arranged(LastSeen(id="ann")).key
         key.get()
         other = key.get(use_cache=False)
@@ -311,7 +311,7 @@ class TestUnsafe:
         seen.key.delete()
         assert LastSeen.get_by_id("ann") is None
 
-    def test_it_wants_a_reason(self) -> None:
+    def test_it_needs_a_reason(self) -> None:
         with pytest.raises(ValueError, match="needs a reason"):
             userlock.WritePolicy.unsafe(" ")
 
@@ -321,7 +321,7 @@ class TestUnsafe:
 
 
 class TestModes:
-    def test_log_lets_it_through(self, put: Put, events: list[Event]) -> None:
+    def test_log_lets_it_pass(self, put: Put, events: list[Event]) -> None:
         userlock.configure(enforcement="log")
         put(Imported(id="i1"))
         assert Imported.get_by_id("i1", use_cache=False) is not None

@@ -1,4 +1,4 @@
-"""docs/provenance.md: its example does what it says. Its tables: ways/test_docs.py."""
+"""The example in docs/provenance.md. Its tables: ways/test_docs.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(block: Block) -> None:
 
 
 @pytest.mark.usefixtures("context")
-def test_what_was_asked_before_the_lock_is_not_read_under_it() -> None:
+def test_a_look_up_sent_before_the_lock_is_not_read_under_it() -> None:
     with pytest.raises(userlock.ReadWithoutLock):
         run(ASKED_BEFORE)
 

@@ -14,7 +14,7 @@ from tests.contract.ndb.ways.surroundings import with_a_global_cache
 
 pytestmark = pytest.mark.usefixtures("context")
 
-#: What Datastore (and the emulator) answers to a query at once, at the most.
+#: The largest batch with which Datastore (and the emulator) answers a query.
 BATCH = 300
 
 
@@ -40,7 +40,7 @@ def test_each_batch_of_a_query_counts_by_itself(context: Any) -> None:
             first.put()
 
 
-def test_what_was_asked_for_before_another_object_was_put_is_the_older_one() -> None:
+def test_an_object_asked_for_before_the_put_of_another_is_the_older_one() -> None:
     with userlock.global_lock("ann"):
         newer = Learner.get_by_id("ann")
         first = Learner.get_by_id_async("nobody")
@@ -52,7 +52,7 @@ def test_what_was_asked_for_before_another_object_was_put_is_the_older_one() -> 
             older.put()
 
 
-def test_two_who_ask_for_one_entity_in_one_turn_have_a_place_each() -> None:
+def test_two_callers_of_one_look_up_have_their_own_call_sites() -> None:
     def here() -> Any:
         return Learner.get_by_id_async("ann", use_cache=False)
 
@@ -77,7 +77,7 @@ def test_an_entity_made_by_hand_of_a_message_was_not_read_under_the_lock() -> No
             learner.put()
 
 
-def test_what_the_global_cache_alone_may_answer_was_not_read_under_the_lock() -> None:
+def test_an_answer_of_the_global_cache_alone_was_not_read_under_the_lock() -> None:
     key = ndb.Key(Learner, "ann")
     with with_a_global_cache():
         key.get(use_cache=False)
@@ -88,14 +88,14 @@ def test_what_the_global_cache_alone_may_answer_was_not_read_under_the_lock() ->
                 cached.put()
 
 
-def test_a_part_that_does_not_tell_its_lock_is_refused_as_a_part() -> None:
+def test_a_part_without_its_lock_id_is_refused_as_a_part() -> None:
     (part,) = VideoLog.query().fetch(projection=[VideoLog.seconds])
     with userlock.global_lock("ann"), pytest.raises(userlock.PartialEntityPut) as caught:
         part.put()
     assert caught.value.lock_id is None
 
 
-def test_a_lock_that_another_thread_holds_is_said_to_be_held() -> None:
+def test_a_lock_that_another_thread_holds_is_reported_as_held() -> None:
     with userlock.global_lock("ann"):
         learner = Learner.get_by_id("ann")
         with userlock.scope(), pytest.raises(userlock.PutWithoutLock, match="held elsewhere"):

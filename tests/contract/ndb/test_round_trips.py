@@ -27,7 +27,7 @@ def key(context: Any, wire: Wire) -> Any:
 
 @pytest.mark.parametrize("fencing", [True, False])
 class TestAsManyAsWithout:
-    """Each count with fencing, and without it: the same."""
+    """The counts are the same with fencing and without it."""
 
     @pytest.fixture(autouse=True)
     def _fencing(self, fencing: bool) -> None:
@@ -76,7 +76,7 @@ class TestAsManyAsWithout:
 
 
 def test_creations_and_changes_go_side_by_side(key: Any, wire: Wire) -> None:
-    """Two commits, which are under way at the same time."""
+    """There are two commits, under way at the same time."""
     with userlock.global_lock("ann"), userlock.global_lock("bob"):
         learner = key.get()
         wire.rpcs.clear()
@@ -84,18 +84,18 @@ def test_creations_and_changes_go_side_by_side(key: Any, wire: Wire) -> None:
     assert wire.names == ["commit", "commit"]
 
 
-def test_what_was_read_before_a_transaction_is_looked_up_in_it(key: Any, wire: Wire) -> None:
-    """The one round trip more that there is."""
+def test_an_entity_read_before_a_transaction_is_looked_up_in_it(key: Any, wire: Wire) -> None:
+    """This is the only additional round trip."""
     with userlock.global_lock("ann"):
         learner = key.get()
         ndb.transaction(learner.put)
     assert wire.names == ["lookup", "begin_transaction", "lookup", "commit"]
 
 
-def test_what_came_without_its_version_is_not_sent(
+def test_an_entity_without_its_version_is_not_sent(
     key: Any, wire: Wire, ndb_client: ndb.Client
 ) -> None:
-    """Nobody is asked; what was read again, with its version, is one commit as ever."""
+    """No RPC is sent; read again with its version, it is one commit."""
     server = connect(ndb_client, WithoutVersions)
     learner = key.get()
     ndb_client.stub = wire
@@ -111,7 +111,7 @@ def test_what_came_without_its_version_is_not_sent(
 def test_on_a_server_without_base_version(
     ndb_client: ndb.Client, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked once in a process; what it would not compare is not sent."""
+    """It is asked once in a process. A write that it would not compare is not sent."""
     monkeypatch.setattr(capabilities, "_honoured", {})
     old = connect(ndb_client, WithoutBaseVersion)
     with userlock.global_lock("ann"):
@@ -127,7 +127,7 @@ def test_on_a_server_without_base_version(
 def test_a_server_is_asked_by_the_first_write_that_builds_on_a_version(
     ndb_client: ndb.Client, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by one that builds on nothing. From then on nobody asks again."""
+    """A write that builds on no version does not ask. The server is asked only once."""
     monkeypatch.setattr(capabilities, "_honoured", {})
     server = connect(ndb_client, Wire)
     with userlock.global_lock("ann"), userlock.global_lock("bob"):

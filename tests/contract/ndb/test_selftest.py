@@ -38,7 +38,7 @@ def left_over(client: ndb.Client) -> int:
     return found
 
 
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATASTORE_EMULATOR_HOST", "127.0.0.1:1")
     findings = examine("nobody")
     assert verdicts(findings) == {REACHABLE: "wrong"}
@@ -73,7 +73,7 @@ def test_all_findings(datastore: emulator.Emulator, ndb_client: ndb.Client) -> N
 def test_each_kind_of_server(
     ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, kind: type[Wire], wrong: str
 ) -> None:
-    """A write that Datastore would not refuse is not sent, outdated or not."""
+    """A write that Datastore could not refuse is not sent, outdated or not."""
     connect(ndb_client, kind)
     monkeypatch.setattr(capabilities, "_honoured", {})
     finding = through_ndb(ndb_client)
@@ -102,7 +102,7 @@ def test_an_rpc_that_fails(
 
 
 class TestAnotherNdb:
-    """One that has all that userlock needs of it, and works in another way."""
+    """An ndb with all points that userlock needs, which works in another way."""
 
     def wrong(self, client: ndb.Client, *, left: int = 0) -> str:
         finding = through_ndb(client)
@@ -122,7 +122,7 @@ class TestAnotherNdb:
         assert "past `put` and `delete` of its model" in says
 
     def test_deletes(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The entity of the trial cannot be deleted by it either."""
+        """The entity of the self-test cannot be deleted by it either."""
         other_deletes(monkeypatch)
         says = self.wrong(ndb_client, left=1)
         assert "was not deleted: it came to the commit past `put` and `delete`" in says
@@ -146,7 +146,7 @@ class TestAnotherNdb:
         assert "was not found" in self.wrong(ndb_client)
 
     @pytest.mark.parametrize("what", ["put", "delete"])
-    def test_what_is_outdated_is_carried_out(
+    def test_an_outdated_write_is_carried_out(
         self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, what: str
     ) -> None:
         build_on = commits.build_on
@@ -168,7 +168,7 @@ class TestAnotherNdb:
     ],
 )
 def test_an_ndb_that_lacks_something(datastore: emulator.Emulator, name: str, says: str) -> None:
-    """In a process of its own: this one has another one."""
+    """In a process of its own, as this one has another ndb."""
     code = (
         f"from google.cloud.ndb import _datastore_api; del _datastore_api.{name};"
         "from userlock.cli import main; raise SystemExit(main(['doctor', '--datastore']))"

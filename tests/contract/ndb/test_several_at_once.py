@@ -47,7 +47,7 @@ class TestOneIsRefused:
     def test_the_lock_can_be_left_and_used_again(
         self, key: Any, write: Any, error: type[Exception]
     ) -> None:
-        """Nobody is told a second time."""
+        """No error is raised a second time."""
         with userlock.global_lock("ann"):
             with pytest.raises(error):
                 write(good_and_bad())
@@ -67,7 +67,7 @@ class TestOneIsRefused:
             ndb.transaction(work)
         assert stored(key) == (0, None)
 
-    def test_without_the_rule_the_good_one_lands(
+    def test_without_the_rule_the_allowed_one_lands(
         self, key: Any, write: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""

@@ -32,11 +32,11 @@ class Hooked(userlock.Model):
 
 
 class Unwatched(ndb.Model):
-    """Of no concern."""
+    """Not watched."""
 
 
 def read_and_changed(elsewhere: Elsewhere) -> Any:
-    """The key of an entity that the context cache has as it was before somebody else changed it."""
+    """Return the key of an entity that has changed since the context cache got it."""
     key = Hooked(id="ann").put()
     assert key.get() is not None
 
@@ -78,7 +78,7 @@ def test_by_two_threads(context: Any, elsewhere: Elsewhere) -> None:
 
 @pytest.mark.parametrize("more", ["the same object", "an equal key", "a key of no concern"])
 def test_by_the_models_hook(elsewhere: Elsewhere, more: str) -> None:
-    """In a transaction that is rolled back, so that it is only begun within the other."""
+    """It is in a transaction that is rolled back, so that it is only begun within the other."""
     key = read_and_changed(elsewhere)
     other = {
         "the same object": key,

@@ -19,7 +19,7 @@ from userlock.stores import MemoryStore
 
 
 class Hooked(userlock.UserModel):
-    """Its next put calls what the test says, once, before it goes on."""
+    """Its next put calls a function of the test, once, before it goes on."""
 
     _lock_id_from_key = userlock.root_id
     before_put: ClassVar[list[Callable[[Any], object]]] = []
@@ -50,7 +50,7 @@ def stored(key: Any) -> int:
 
 
 def rival(key: Any) -> Callable[[], None]:
-    """Another request adds 1,000 points, under the lock as far as it knows."""
+    """Return another request's change: 1,000 points, under the lock as far as it knows."""
 
     def run() -> None:
         with userlock.global_lock("ann"):
@@ -70,14 +70,14 @@ def begin_again(entity: Any) -> None:
 
 
 def save_child(entity: Any) -> None:
-    """A save graph: the parent saves its child, which saves its parent."""
+    """Save the child, which saves its parent."""
     child = Hooked(parent=entity.key, id="child")
     Hooked.before_put.append(lambda _: entity.put())
     child.put()
 
 
 def put_by_a_tasklet(entity: Any) -> None:
-    """A tasklet puts the same object while the hook looks something up."""
+    """Put the same object in a tasklet while the hook looks something up."""
 
     @ndb.tasklet
     def other() -> Any:
@@ -126,7 +126,7 @@ class TestPutWithinItsPut:
             entity.put()
         assert stored(key) >= 1_000
 
-    def test_nor_what_was_stale_before(
+    def test_no_object_that_was_stale_before_lands(
         self,
         key: Any,
         within: Callable[[Any], None],
@@ -137,7 +137,7 @@ class TestPutWithinItsPut:
             put_what_is_stale(key, within, store, elsewhere)
         assert stored(key) == 1_000
 
-    def test_what_is_not_stale_lands(self, key: Any, within: Callable[[Any], None]) -> None:
+    def test_a_write_that_is_not_stale_lands(self, key: Any, within: Callable[[Any], None]) -> None:
         with userlock.global_lock("ann"):
             entity = key.get()
             entity.points += 5
@@ -191,7 +191,7 @@ class TestPutByTwoThreads:
     def put_together(
         self, key: Any, client: ndb.Client, elsewhere: Elsewhere, *, checked: bool
     ) -> list[Exception]:
-        """One thread's put waits in its hook, while another one puts the same object."""
+        """Put the object in two threads: the first put waits in its hook meanwhile."""
         userlock.configure(enforcement="raise" if checked else "off")
         entity = key.get()
         entity.points += 5

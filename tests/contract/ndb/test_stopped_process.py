@@ -4,7 +4,7 @@ this test                 a process of its own
                           with global_lock("ann"): reads
 SIGSTOP ────────────────▶ (stopped; its lease runs out)
 takes the lock, adds 5
-SIGCONT ────────────────▶ puts what it had read, with 100 more
+SIGCONT ────────────────▶ puts its old object, with 100 more
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def url(memcached: Memcached) -> str:
 
 @pytest.fixture(autouse=True)
 def service(url: str, ndb_client: ndb.Client) -> Iterator[userlock.LockService]:
-    """On the real memcached; and ann, with no points."""
+    """Provide the service on the real memcached, and ann with no points."""
     service = userlock.LockService.from_url(url)
     userlock.configure(service=service)
     with ndb_client.context():
@@ -79,7 +79,7 @@ def service(url: str, ndb_client: ndb.Client) -> Iterator[userlock.LockService]:
 def at_work(
     url: str, *, heartbeat: bool, enforcement: str = "raise", fencing: bool = True
 ) -> Iterator[subprocess.Popen[str]]:
-    """The other process, once it has read."""
+    """Provide the other process, after its read."""
     beats, fenced = "beats" if heartbeat else "-", "fenced" if fencing else "-"
     process = subprocess.Popen(
         [sys.executable, "-c", _WORK, url, beats, str(LEASE), enforcement, fenced],
@@ -118,7 +118,7 @@ def stopped_meanwhile(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("heartbeat", [True, False])
-def test_it_learns_of_it_before_its_next_put_is_accepted(url: str, heartbeat: bool) -> None:
+def test_it_detects_the_loss_before_its_next_put_is_accepted(url: str, heartbeat: bool) -> None:
     with at_work(url, heartbeat=heartbeat) as process:
         answer = stopped_meanwhile(process)
     assert answer.startswith(("LeaseRanOut |", "LeaseWasLost |")), answer

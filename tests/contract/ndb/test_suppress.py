@@ -1,4 +1,4 @@
-"""`suppress` follows the code that it was opened in."""
+"""`suppress` follows the code that opened it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("key")
 
 
 def put() -> None:
-    """A put without the lock."""
+    """Put without the lock."""
     Learner.get_by_id("ann", use_cache=False).put()
 
 
@@ -37,7 +37,7 @@ def is_checked() -> bool:
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
-    """Whatever a test does with its blocks, none is left."""
+    """Check that no block is left open after a test."""
     yield
     gc.collect()
     assert not enforcement._open_blocks()
@@ -97,7 +97,7 @@ class TestInOneFunction:
                 assert not is_checked()
             assert is_checked()
 
-    def test_what_ndb_puts_later(self) -> None:
+    def test_a_put_that_ndb_sends_later(self) -> None:
         with userlock.suppress("tried out"):
             Learner.get_or_insert("bob")
             Learner.get_or_insert_async("cy").get_result()
@@ -113,7 +113,7 @@ class TestInOneFunction:
 
 class TestTasklets:
     def test_blocks_that_overlap(self) -> None:
-        """First in, first out: each is checked after its own block, and not before."""
+        """First in, first out: each put is checked after its own block, and not before."""
         seen: list[tuple[str, bool]] = []
 
         @ndb.tasklet
@@ -151,7 +151,7 @@ class TestTasklets:
         assert seen == [True] * 3
 
     def test_one_that_runs_while_the_block_waits(self) -> None:
-        """It was begun before the block, and is no business of it."""
+        """It was begun before the block, so the block does not hold for it."""
         seen: list[bool] = []
 
         @ndb.tasklet
@@ -399,7 +399,7 @@ def test_a_function_can() -> None:
 def test_without_the_tasklets_blocks_a_put_within_would_be_flagged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The negative control: what a tasklet inherits is what lets `get_or_insert` pass."""
+    """The negative control: `get_or_insert` passes because its tasklets inherit the block."""
     with userlock.suppress("opened once"):
         pass
     monkeypatch.setattr(enforcement, "_tasklet_of", lambda frame: None)

@@ -135,7 +135,7 @@ def test_lock_outside_transaction_inside() -> None:
     assert stored_points() == 10
 
 
-def test_the_lock_is_wanted_inside_a_transaction_as_well() -> None:
+def test_the_lock_is_needed_inside_a_transaction_as_well() -> None:
     @ndb.transactional()
     def watch() -> None:
         add_points(5)
@@ -178,7 +178,7 @@ class TestBeforeTheCommit:
 def test_a_writer_without_the_lock_disturbs_the_transaction_or_is_refused(
     beside: Beside, concurrency_mode: str
 ) -> None:
-    """First commit wins; but where reads are locks, the reader comes first."""
+    """The first commit wins; but if reads lock, the reader comes first."""
     attempts: list[int] = []
 
     def add_one() -> None:
@@ -212,7 +212,7 @@ def test_a_writer_without_the_lock_disturbs_the_transaction_or_is_refused(
 
 
 def test_a_lock_that_has_to_be_waited_for_inside(beside: Beside, concurrency_mode: str) -> None:
-    """The transaction has read what the lock's holder is about to put."""
+    """The transaction has read the entity that the lock's holder is about to put."""
     attempts: list[int] = []
     others: list[Started] = []
 
@@ -237,8 +237,8 @@ def test_a_lock_that_has_to_be_waited_for_inside(beside: Beside, concurrency_mod
         assert (len(attempts), stored_points()) == (2, 6), "the first one's read was old"
 
 
-def test_what_was_read_outside_is_fenced_inside(elsewhere: Elsewhere) -> None:
-    """The transaction has not read it, so it would not notice by itself."""
+def test_an_entity_read_outside_is_fenced_inside(elsewhere: Elsewhere) -> None:
+    """The transaction has not read it, so it would not detect a change by itself."""
 
     def add_one() -> None:
         with userlock.suppress("a writer that has no lock"):
@@ -265,7 +265,7 @@ def test_what_was_read_outside_is_fenced_inside(elsewhere: Elsewhere) -> None:
     assert stored_points() == 1
 
 
-def test_a_second_object_read_in_the_transaction_after_a_put_is_a_stomp() -> None:
+def test_a_second_object_read_in_the_transaction_after_a_put_is_refused() -> None:
     """Reads in a transaction see the state at its beginning: the seed's `login_twice`."""
 
     @ndb.transactional()

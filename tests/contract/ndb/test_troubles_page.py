@@ -1,4 +1,4 @@
-"""docs/troubles.md: each example prints, in each mode, what the page says."""
+"""The examples in docs/troubles.md: each prints, in each mode, the page's lines."""
 
 from __future__ import annotations
 

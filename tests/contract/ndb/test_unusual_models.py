@@ -1,4 +1,4 @@
-"""Model classes that do something of their own: what works on `ndb.Model` works here."""
+"""Unusual model classes: they work here as on `ndb.Model`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OfASlottedClass(Slotted, userlock.UserModel):
 
 
 class WithOtherAttributes(userlock.UserModel):
-    """Whatever it lacks is looked up somewhere else."""
+    """Missing attributes are looked up somewhere else."""
 
     _lock_id_from_key = userlock.key_id
     points = ndb.IntegerProperty(default=0)
@@ -54,7 +54,7 @@ class TestEachIsProtected:
             key.delete()
             assert key.get() is None
 
-    def test_what_was_read_without_the_lock_is_refused(self, model: Any) -> None:
+    def test_an_entity_read_without_the_lock_is_refused(self, model: Any) -> None:
         key = ndb.Key(model, "ann")
         with userlock.global_lock("ann"):
             model(key=key).put()
@@ -81,7 +81,7 @@ class TestEachIsProtected:
 
 @pytest.fixture
 def old(context: Any, elsewhere: Elsewhere) -> Any:
-    """An object of an entity that has been changed since."""
+    """Return an object of an entity that has changed since."""
     with userlock.global_lock("ann"):
         Learner(id="ann").put()
         old = Learner.get_by_id("ann", use_cache=False)
@@ -90,8 +90,8 @@ def old(context: Any, elsewhere: Elsewhere) -> Any:
     return old
 
 
-def test_attributes_that_are_taken_over_bring_the_version_along(old: Any) -> None:
-    """`old.__dict__.update(new.__dict__)`: the object then is what was read last."""
+def test_copied_attributes_bring_the_version_along(old: Any) -> None:
+    """`old.__dict__.update(new.__dict__)`: the object then stands for the latest read."""
     with userlock.global_lock("ann"):
         old.__dict__.update(Learner.get_by_id("ann").__dict__)
         old.points += 1

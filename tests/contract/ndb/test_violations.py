@@ -1,4 +1,4 @@
-"""Each violation: raised at the put, before anything is sent, and naming both places."""
+"""Each violation is raised at the put, before anything is sent, and names both call sites."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("context")
 
 @pytest.fixture
 def ann(context: Any) -> Learner:
-    """A learner that is in Datastore; the object itself is of no further use."""
+    """Store a learner; return its key."""
     with userlock.global_lock("ann"):
         learner = Learner(id="ann", name="Ann")
         learner.put()
@@ -37,7 +37,7 @@ def stored_points() -> int:
 def check_message(
     error: userlock.WriteViolation, *, read_in: str | None, put_in: str, lock_id: str = "ann"
 ) -> None:
-    """The message and the attributes name the key, the lock, and both places."""
+    """Check that message and attributes name the key, the lock, and both call sites."""
     message = str(error)
     assert repr(error.key) in message
     assert f"lock id: {lock_id!r}" in message
@@ -107,7 +107,7 @@ class TestEachViolation:
         assert "a lease of 5 s, taken 6 s ago" in str(caught.value)
         assert stored_points() == 0
 
-    def test_internal_stomp(self, context: Any) -> None:
+    def test_stale_object(self, context: Any) -> None:
         with userlock.global_lock("ann"):
             older = read_ann()
             context.clear_cache()
@@ -191,14 +191,14 @@ class TestAllowed:
             add_points_and_put(learner)
         assert stored_points() == 10
 
-    def test_what_the_context_cache_had_is_read_afresh_under_the_lock(self) -> None:
+    def test_a_cached_entity_is_read_afresh_under_the_lock(self) -> None:
         """Otherwise the cached object, read without the lock, would be refused."""
         read_ann()
         with userlock.global_lock("ann"):
             add_points_and_put(read_ann())
         assert stored_points() == 5
 
-    def test_a_miss_that_the_context_cache_had_is_looked_for_again(
+    def test_a_cached_miss_is_looked_up_again(
         self, elsewhere: Callable[[Callable[[], None]], None]
     ) -> None:
         assert Learner.get_by_id("bob") is None
@@ -219,7 +219,7 @@ class TestAllowed:
         assert Learner.get_by_id("bob", use_cache=False).points == 5
 
     def test_an_entity_whose_id_will_name_its_lock_needs_none_yet(self) -> None:
-        """Nobody else can know the id that Datastore is about to allocate."""
+        """No other request can know the id that Datastore is about to allocate."""
         key = Learner(name="somebody new").put()
         assert key.id()
 
@@ -253,7 +253,7 @@ class TestAllowed:
         with userlock.global_lock("ann"):
             key.delete()
 
-    def test_what_was_read_under_the_lock_tells_which_one_it_needs(self) -> None:
+    def test_an_entity_read_under_the_lock_tells_its_lock(self) -> None:
         with userlock.global_lock("bob"):
             key = VideoLog(learner_id="bob").put()
         ndb.get_context().clear_cache()
@@ -266,7 +266,7 @@ class TestAllowed:
                 key.delete()
         assert key.get(use_cache=False) is None
 
-    def test_what_was_read_before_may_be_anothers_by_now(self, elsewhere: Elsewhere) -> None:
+    def test_an_entity_read_before_may_have_another_owner_now(self, elsewhere: Elsewhere) -> None:
         def give_to_ann() -> None:
             with userlock.global_locks(["ann", "bob"]):
                 log = key.get()
@@ -290,7 +290,7 @@ class TestAllowed:
 
 @pytest.mark.usefixtures("ann")
 class TestModes:
-    def test_log_lets_it_through_and_says_so(
+    def test_log_lets_it_pass_and_logs_it(
         self, caplog: pytest.LogCaptureFixture, events: list[Event]
     ) -> None:
         userlock.configure(enforcement="log")
@@ -316,7 +316,7 @@ class TestModes:
         assert stored_points() == 5
 
     @pytest.mark.parametrize("reason", ["", "  ", None])
-    def test_suppress_wants_a_reason(self, reason: Any) -> None:
+    def test_suppress_needs_a_reason(self, reason: Any) -> None:
         with pytest.raises(ValueError, match="needs a reason"), userlock.suppress(reason):
             pass
 

@@ -1,4 +1,4 @@
-"""`yield_to_waiters` and the model layer: what was read before a person passed is outdated."""
+"""`yield_to_waiters` and the model layer: reads before the yield are outdated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("context")
 
 @pytest.fixture
 def service() -> userlock.LockService:
-    """With real time: a person really waits."""
+    """Provide a service with real time: a waiter really waits."""
     service = userlock.LockService(MemoryStore())
     userlock.configure(service=service)
     return service
@@ -32,14 +32,14 @@ def ann() -> ndb.Key:
         return Learner(id="ann", points=1).put()
 
 
-class Person:
-    """Somebody who adds five points to ann's, in another thread."""
+class Waiter:
+    """An interactive request that adds five points to ann's, in another thread."""
 
     def __init__(self, client: ndb.Client) -> None:
         self.errors: list[BaseException] = []
         self._client = client
         self._thread = threading.Thread(target=self._run)
-        self.comes = self._thread.start
+        self.arrives = self._thread.start
 
     def _run(self) -> None:
         try:
@@ -48,34 +48,34 @@ class Person:
         except BaseException as error:
             self.errors.append(error)
 
-    def is_in_line(self) -> None:
-        """Returns when it is."""
+    def is_queued(self) -> None:
+        """Wait until it is queued."""
         deadline = time.monotonic() + 10
         while not userlock.waiters("ann"):
             assert time.monotonic() < deadline
             assert self.errors == []
 
     def is_served(self) -> None:
-        """Returns when it has been."""
+        """Wait until it has been served."""
         self._thread.join(10)
         assert not self._thread.is_alive()
         assert self.errors == []
 
 
 @pytest.fixture
-def person(ndb_client: ndb.Client, ann: ndb.Key) -> Iterator[Person]:
-    person = Person(ndb_client)
-    yield person
-    person.is_served()
+def waiter(ndb_client: ndb.Client, ann: ndb.Key) -> Iterator[Waiter]:
+    waiter = Waiter(ndb_client)
+    yield waiter
+    waiter.is_served()
 
 
-def test_what_was_read_before_cannot_be_put(ann: ndb.Key, person: Person) -> None:
+def test_an_entity_read_before_cannot_be_put(ann: ndb.Key, waiter: Waiter) -> None:
     with userlock.global_lock("ann", priority="batch") as lock:
         learner = ann.get()
-        person.comes()
-        person.is_in_line()
+        waiter.arrives()
+        waiter.is_queued()
         assert lock.yield_to_waiters() is not lock
-        person.is_served()
+        waiter.is_served()
         learner.points += 100
         with pytest.raises(userlock.ReadUnderEarlierTenure) as caught:
             learner.put()
@@ -84,11 +84,11 @@ def test_what_was_read_before_cannot_be_put(ann: ndb.Key, person: Person) -> Non
     assert stored_points() == 6
 
 
-def test_what_is_read_again_can(ann: ndb.Key, person: Person) -> None:
+def test_an_entity_read_again_can(ann: ndb.Key, waiter: Waiter) -> None:
     with userlock.global_lock("ann", priority="batch") as lock:
         ann.get()
-        person.comes()
-        person.is_in_line()
+        waiter.arrives()
+        waiter.is_queued()
         lock.yield_to_waiters()
         learner = ann.get()
         assert learner.points == 6, "not from ndb's context cache"
@@ -97,7 +97,7 @@ def test_what_is_read_again_can(ann: ndb.Key, person: Person) -> None:
     assert stored_points() == 106
 
 
-def test_if_nobody_waits_nothing_is_outdated(ann: ndb.Key) -> None:
+def test_without_a_waiter_nothing_is_outdated(ann: ndb.Key) -> None:
     with userlock.global_lock("ann", priority="batch") as lock:
         learner = ann.get()
         lock.yield_to_waiters()
@@ -106,14 +106,14 @@ def test_if_nobody_waits_nothing_is_outdated(ann: ndb.Key) -> None:
     assert stored_points() == 101
 
 
-def test_behind_the_check_stands_the_fence(ann: ndb.Key, person: Person) -> None:
+def test_behind_the_check_stands_the_fence(ann: ndb.Key, waiter: Waiter) -> None:
     """The control: without the check the write is sent, and refused by Datastore."""
     with userlock.global_lock("ann", priority="batch") as lock:
         learner = ann.get()
-        person.comes()
-        person.is_in_line()
+        waiter.arrives()
+        waiter.is_queued()
         lock.yield_to_waiters()
-        person.is_served()
+        waiter.is_served()
         learner.points += 100
         with (
             userlock.suppress("to see what else there is"),
@@ -123,23 +123,23 @@ def test_behind_the_check_stands_the_fence(ann: ndb.Key, person: Person) -> None
     assert stored_points() == 6
 
 
-def test_writes_that_were_begun_have_landed_before_the_person_reads(
-    ann: ndb.Key, person: Person
+def test_writes_that_were_begun_have_landed_before_the_waiter_reads(
+    ann: ndb.Key, waiter: Waiter
 ) -> None:
     with userlock.global_lock("ann", priority="batch") as lock:
         learner = ann.get()
         learner.points = 50
         begun = learner.put_async()
-        person.comes()
-        person.is_in_line()
+        waiter.arrives()
+        waiter.is_queued()
         lock.yield_to_waiters()
         assert begun.done()
-        person.is_served()
+        waiter.is_served()
     assert stored_points() == 55
 
 
 def test_a_write_that_fails_keeps_the_lock(ann: ndb.Key, elsewhere: Elsewhere) -> None:
-    """The batch learns of it at the checkpoint, before anybody builds on it."""
+    """The batch gets the error at the checkpoint, before another request builds on it."""
     with userlock.global_lock("ann", priority="batch") as lock:
         learner = ann.get()
         elsewhere(behind_the_lock)
@@ -160,12 +160,12 @@ def behind_the_lock() -> None:
         other.put()
 
 
-def test_in_nested_blocks(ann: ndb.Key, person: Person) -> None:
+def test_in_nested_blocks(ann: ndb.Key, waiter: Waiter) -> None:
     with userlock.global_lock("ann") as outer:
         with userlock.global_lock("ann") as inner:
             learner = ann.get()
-            person.comes()
-            person.is_in_line()
+            waiter.arrives()
+            waiter.is_queued()
             inner.yield_to_waiters()
             with pytest.raises(userlock.ReadUnderEarlierTenure):
                 learner.put()
@@ -178,37 +178,39 @@ def test_in_nested_blocks(ann: ndb.Key, person: Person) -> None:
         again.put()
 
 
-def test_in_a_transaction_the_person_waits_to_its_end(ann: ndb.Key, person: Person) -> None:
+def test_in_a_transaction_the_waiter_waits_to_its_end(ann: ndb.Key, waiter: Waiter) -> None:
     def in_transaction() -> None:
         with userlock.global_lock("ann", priority="batch") as lock:
             learner = ann.get()
-            person.comes()
-            person.is_in_line()
+            waiter.arrives()
+            waiter.is_queued()
             assert lock.yield_to_waiters() is lock
             learner.points += 100
             learner.put()
 
     ndb.transaction(in_transaction)
-    person.is_served()
+    waiter.is_served()
     assert stored_points() == 106
 
 
-def test_steps_of_a_batch_among_people_lose_nothing(ann: ndb.Key, ndb_client: ndb.Client) -> None:
+def test_steps_of_a_batch_among_interactive_requests_lose_nothing(
+    ann: ndb.Key, ndb_client: ndb.Client
+) -> None:
     steps = 10
-    people = [Person(ndb_client) for _ in range(3)]
+    waiters = [Waiter(ndb_client) for _ in range(3)]
     passed = 0
     with userlock.global_lock("ann", priority="batch") as lock:
         for number in range(steps):
             learner = ann.get()
             learner.points += 1
             learner.put()
-            if number < len(people):
-                people[number].comes()
-                people[number].is_in_line()
+            if number < len(waiters):
+                waiters[number].arrives()
+                waiters[number].is_queued()
             new = lock.yield_to_waiters()
             passed += new is not lock
             lock = new
-    for person in people:
-        person.is_served()
-    assert passed == len(people)
-    assert stored_points() == 1 + steps + 5 * len(people)
+    for waiter in waiters:
+        waiter.is_served()
+    assert passed == len(waiters)
+    assert stored_points() == 1 + steps + 5 * len(waiters)

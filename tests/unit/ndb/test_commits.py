@@ -64,7 +64,7 @@ def request(*mutations: Any, transaction: bytes = b"") -> Any:
 
 
 def committed(*versions: int | None, key_of: str | None = None) -> Any:
-    """An answer; a version that is None is a conflict with version 99."""
+    """Return an answer; a version that is None is a conflict with version 99."""
     results = [
         {"conflict_detected": True, "version": 99} if each is None else {"version": each}
         for each in versions
@@ -77,7 +77,7 @@ def committed(*versions: int | None, key_of: str | None = None) -> Any:
 def found(
     *entities: tuple[str, int, dict[str, int]], missing: Sequence[tuple[str, int]] = ()
 ) -> Any:
-    """The answer to a look-up: name, version and properties; name and version."""
+    """Return the answer to a look-up: name, version and properties; name and version."""
     response = _messages.LookupResponse(
         found=[
             {
@@ -126,7 +126,7 @@ def operations(call: Call) -> list[str]:
 
 
 class TestOutsideOfTransactions:
-    def test_a_change_carries_what_it_builds_on(self) -> None:
+    def test_a_change_carries_its_base_version(self) -> None:
         plan = PlainCommit(request(upsert("ann")), [Write(base_version=7)])
         result, (call,) = play(plan, committed(8))
         assert call.request.mutations[0].base_version == 7
@@ -134,7 +134,7 @@ class TestOutsideOfTransactions:
         assert result.outcomes == {0: Landed(8)}
         assert result.error is None
 
-    def test_what_is_not_watched_is_sent_as_it_is(self) -> None:
+    def test_other_mutations_are_sent_unchanged(self) -> None:
         plan = PlainCommit(request(upsert("ann"), upsert("bob")), [Write(base_version=7), None])
         result, (call,) = play(plan, committed(8, 9))
         assert not call.request.mutations[1].HasField("base_version")
@@ -162,7 +162,7 @@ class TestOutsideOfTransactions:
         assert [each.version for each in result.response.mutation_results] == [9, 8, 10]
 
 
-class TestWhatExists:
+class TestExistingEntities:
     def both(self, **facts: Any) -> PlainCommit:
         return PlainCommit(
             request(upsert("ann"), upsert("bob")),
@@ -176,7 +176,7 @@ class TestWhatExists:
         assert [len(call.request.mutations) for call in calls] == [2, 1, 1]
         assert result.outcomes == {0: Refused(0), 1: Landed(8)}
 
-    def test_it_is_overwritten_where_that_is_only_told_of(self) -> None:
+    def test_it_is_overwritten_where_that_only_causes_a_warning(self) -> None:
         answers = self.exists, self.exists, committed(8), committed(9)
         result, calls = play(self.both(may_overwrite=True), *answers)
         assert [operations(call) for call in calls][1:] == [["insert"], ["insert"], ["upsert"]]
@@ -209,7 +209,7 @@ class TestLostReplies:
         second, _ = play(plan, committed(8))
         assert second.outcomes == {0: Landed(8)}
 
-    def test_what_is_settled_is_not_sent_again(self) -> None:
+    def test_a_settled_mutation_is_not_sent_again(self) -> None:
         plan = PlainCommit(
             request(upsert("old"), upsert("new")), [Write(base_version=7), Write(must_be_new=True)]
         )
@@ -220,7 +220,7 @@ class TestLostReplies:
         assert second.outcomes == {0: Landed(8), 1: Landed(9)}
         assert [each.version for each in second.response.mutation_results] == [8, 9]
 
-    def test_its_mark_tells_that_it_has_met_itself(self) -> None:
+    def test_its_write_id_tells_that_it_has_met_itself(self) -> None:
         write = Write(base_version=7, write_id=("write_id", 5))
         plan = PlainCommit(request(upsert("ann")), [write])
         play(plan, LOST)
@@ -228,7 +228,7 @@ class TestLostReplies:
         assert calls[0].request.mutations[0].upsert.properties["write_id"].integer_value == 5
         assert result.outcomes == {0: Landed(8)}
 
-    def test_a_mark_that_somebody_else_has_kept_tells_no_version(self) -> None:
+    def test_a_write_id_in_a_changed_entity_tells_no_version(self) -> None:
         plan = PlainCommit(
             request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
         )
@@ -237,7 +237,7 @@ class TestLostReplies:
         result, _ = play(plan, committed(None), changed)
         assert result.outcomes == {0: Landed(0)}
 
-    def test_another_mark_is_somebody_else(self) -> None:
+    def test_another_write_id_is_another_write(self) -> None:
         plan = PlainCommit(
             request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
         )
@@ -245,7 +245,7 @@ class TestLostReplies:
         result, _ = play(plan, committed(None), found(("ann", 8, {"write_id": 6})))
         assert result.outcomes == {0: Refused(99, may_have_landed=True)}
 
-    def test_without_doubt_nobody_looks(self) -> None:
+    def test_without_doubt_nothing_is_looked_up(self) -> None:
         plan = PlainCommit(
             request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
         )
@@ -253,7 +253,7 @@ class TestLostReplies:
         result, _ = play(plan, committed(None))
         assert result.outcomes == {0: Refused(99)}
 
-    def test_what_was_to_be_deleted_and_is_gone_counts_as_deleted(self) -> None:
+    def test_a_delete_of_an_entity_that_is_gone_counts_as_done(self) -> None:
         plan = PlainCommit(request(delete("ann")), [Write(base_version=7)])
         result, _ = play(plan, committed(None), found(missing=[("ann", 12)]))
         assert result.outcomes == {0: Landed(12)}
@@ -280,7 +280,7 @@ class TestLostReplies:
         result, _ = play(plan, exists, found(("a", 8, {"points": 0, "write_id": 5})))
         assert result.outcomes == {0: Landed(8)}
 
-    def test_where_even_looking_fails_nobody_can_tell(self) -> None:
+    def test_where_the_look_up_fails_it_is_in_doubt(self) -> None:
         plan = PlainCommit(
             request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
         )
@@ -295,13 +295,13 @@ def transaction(*mutations: Any, writes: Sequence[Write | None]) -> TransactionC
 
 
 class TestTransactions:
-    def test_what_was_read_in_it_is_sent_at_once(self) -> None:
+    def test_an_entity_read_in_it_is_sent_at_once(self) -> None:
         plan = transaction(upsert("ann"), writes=[Write(read_version=7)])
         result, (call,) = play(plan, committed(8))
         assert (call.rpc, call.request.transaction) == ("commit", b"t")
         assert result.outcomes == {0: Landed(8)}
 
-    def test_what_was_read_before_is_looked_up_in_it(self) -> None:
+    def test_an_entity_read_before_is_looked_up_in_it(self) -> None:
         plan = transaction(upsert("ann"), writes=[Write(base_version=7, read_version=7)])
         result, calls = play(plan, found(("ann", 7, {})), committed(8))
         assert [call.rpc for call in calls] == ["lookup", "commit"]
@@ -313,31 +313,31 @@ class TestTransactions:
         [(found(("ann", 8, {})), 8), (found(missing=[("ann", 9)]), 9)],
         ids=["changed", "deleted"],
     )
-    def test_what_has_changed_since_is_not_committed(self, stored: Any, version: int) -> None:
+    def test_a_stale_write_is_not_committed(self, stored: Any, version: int) -> None:
         plan = transaction(upsert("ann"), writes=[Write(base_version=7)])
         result, calls = play(plan, stored)
         assert [call.rpc for call in calls] == ["lookup"]
         assert result.outcomes == {0: Refused(version)}
 
-    def test_gone_is_gone(self) -> None:
+    def test_a_delete_of_a_missing_entity_is_committed(self) -> None:
         plan = transaction(delete("ann"), writes=[Write(base_version=7)])
         result, _ = play(plan, found(missing=[("ann", 9)]), committed(10))
         assert result.outcomes == {0: Landed(10)}
 
-    def test_only_the_first_mutation_of_an_entity_builds_on_what_is_stored(self) -> None:
+    def test_only_the_first_mutation_of_an_entity_builds_on_the_stored_one(self) -> None:
         new = Write(must_be_new=True)
         plan = transaction(upsert("ann", 1), upsert("ann", 2), writes=[new, Write()])
         _, (call,) = play(plan, committed(8, 8))
         assert operations(call) == ["insert", "upsert"]
 
-    def test_which_of_several_exists_is_looked_up(self) -> None:
+    def test_the_existing_one_of_several_is_looked_up(self) -> None:
         new = Write(must_be_new=True)
         plan = transaction(upsert("ann"), upsert("bob"), writes=[new, new])
         exists = errors.AlreadyExists("entity already exists")
         result, _ = play(plan, exists, found(("bob", 3, {}), missing=[("ann", 9)]))
         assert result.outcomes == {1: Refused(0)}
 
-    def test_a_lost_reply_is_asked_for_again(self) -> None:
+    def test_after_a_lost_reply_it_commits_again(self) -> None:
         plan = transaction(upsert("ann"), writes=[Write()])
         result, calls = play(plan, LOST, LOST, committed(8))
         assert [call.rpc for call in calls] == ["commit"] * 3
@@ -345,7 +345,7 @@ class TestTransactions:
 
     over = errors.InvalidArgument("The referenced transaction has expired")
 
-    def test_the_mark_of_one_write_proves_them_all(self) -> None:
+    def test_the_write_id_of_one_write_proves_them_all(self) -> None:
         plan = transaction(
             upsert("ann"), upsert("bob"), writes=[Write(write_id=("write_id", 5)), Write()]
         )
@@ -354,7 +354,7 @@ class TestTransactions:
         assert result.outcomes == {0: Landed(8), 1: Landed(8)}
         assert result.error is None
 
-    def test_an_entity_that_is_as_it_was_proves_that_it_was_not(self) -> None:
+    def test_an_unchanged_entity_proves_that_it_was_not_applied(self) -> None:
         plan = transaction(upsert("ann", 5), writes=[Write(read_version=7)])
         result, _ = play(plan, LOST, self.over, found(("ann", 7, {"points": 0})))
         assert (result.error, result.outcomes) == (LOST, {})
@@ -364,7 +364,7 @@ class TestTransactions:
         [found(("ann", 7, {"points": 5})), found(("ann", 8, {"points": 0}))],
         ids=["put as it was", "changed by somebody"],
     )
-    def test_otherwise_nobody_can_tell(self, stored: Any) -> None:
+    def test_otherwise_it_is_in_doubt(self, stored: Any) -> None:
         plan = transaction(upsert("ann", 5), writes=[Write(read_version=7)])
         result, _ = play(plan, LOST, self.over, stored)
         assert result.outcomes == {0: InDoubt(LOST)}
@@ -375,8 +375,8 @@ class TestTransactions:
         result, _ = play(plan, LOST, self.over, found(("a1", 8, {"points": points})))
         assert result.outcomes == {0: Landed(version)}
 
-    def test_what_is_missing_proves_nothing_of_others(self) -> None:
-        """Of a plain model, of an id that is not allocated, or of what was never read."""
+    def test_a_missing_entity_proves_nothing_of_others(self) -> None:
+        """It may be of a plain model, of an id not allocated, or of an entity never read."""
         for other in (upsert("plain"), upsert(None)):
             write = Write(read_version=7)
             plan = transaction(delete("ann"), other, writes=[write, None])
@@ -386,7 +386,7 @@ class TestTransactions:
         result, _ = play(plan, LOST, self.over, found(missing=[("ann", 9)]))
         assert result.outcomes == {0: InDoubt(LOST)}
 
-    def test_a_later_mutation_of_an_entity_builds_on_what_was_read_too(self) -> None:
+    def test_a_later_mutation_of_an_entity_builds_on_its_read_too(self) -> None:
         plan = transaction(delete("ann"), upsert("ann"), writes=[Write(), Write(base_version=7)])
         result, _ = play(plan, found(("ann", 8, {})))
         assert result.outcomes == {1: Refused(8)}
@@ -398,7 +398,7 @@ class TestTransactions:
 
 
 class TestControls:
-    """With a rule off, a stale write would be sent as if it were none."""
+    """Without a rule, a stale write would be sent like any other."""
 
     @pytest.mark.parametrize(
         ("off", "write", "is_fenced"),
@@ -431,7 +431,7 @@ class TestControls:
 
 
 def test_it_does_not_import_ndb() -> None:
-    """In a process of its own, as this one has."""
+    """In a process of its own, as this one has imported it."""
     code = (
         "import sys, importlib.util\n"
         f"spec = importlib.util.spec_from_file_location('commits', {commits.__file__!r})\n"

@@ -23,7 +23,7 @@ _TOGETHER = 200
 
 @contextlib.contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """Gives a function that tells how many bytes are in use more than at the beginning."""
+    """Yield a function that returns the number of bytes in use since the beginning."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -49,7 +49,7 @@ class Reader:
             self.wire = [message(model, f"entity-{number}") for number in range(_TOGETHER)]
 
     def prepare(self) -> None:
-        """Datastore answers the next query, and nothing is cached."""
+        """Prepare the answer to the next query, and empty the cache."""
         self._datastore.queries.append(instant.queried(self.wire))
         ndb.get_context().cache.clear()
 
@@ -62,7 +62,7 @@ class Reader:
 
 @contextlib.contextmanager
 def reading(model: Any) -> Iterator[Reader]:
-    """A request, the lock held."""
+    """Yield a reader in a request that holds the lock."""
     reader = Reader(model)
     userlock.configure(service=userlock.LockService(MemoryStore()))
     with reader.client.context(), userlock.scope(), userlock.global_lock(LOCK_ID):
@@ -77,12 +77,12 @@ def bytes_of_each(model: Any) -> float:
         del entities
         ndb.get_context().cache.clear()
         left = more()
-    assert left < 20 * _TOGETHER, "what is remembered of an entity is released with it"
+    assert left < 20 * _TOGETHER, "the stamp of an entity is released with it"
     return bytes_of_all / _TOGETHER
 
 
 def test_an_entity_takes_at_most_150_bytes_more() -> None:
-    """Rather none: its attributes lie where ndb's do, and its result is lighter than ndb's."""
+    """In fact none: its attributes share ndb's storage, and its result is lighter than ndb's."""
     tracked, plain = bytes_of_each(LockedLearner), bytes_of_each(PlainLearner)
     assert plain > 1_000
     assert tracked - plain <= 150
@@ -97,13 +97,13 @@ def growth(reads: int) -> int:
         return more()
 
 
-def test_nothing_is_left_of_what_was_read() -> None:
+def test_nothing_is_left_of_reads() -> None:
     assert growth(3) < 10_000
 
 
 @pytest.mark.slow
 def test_nothing_is_left_of_100_000_loads_in_one_scope() -> None:
-    """The inmost step alone: all the rest would take minutes while memory is traced."""
+    """Only the inmost step: all of it would take minutes while memory is traced."""
     with reading(LockedLearner) as reader:
         messages = [result.entity for result in instant.results(reader.wire)]
         with traced() as more:

@@ -1,4 +1,4 @@
-"""docs/models.md: its examples run, and its tables have everything there is."""
+"""The examples and tables of docs/models.md: they run, and are complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WARNINGS = PAGE.take("python", "userlock.configure")
 
 
 def first_column(after: str) -> set[str]:
-    """The code in the first column of the table below a heading."""
+    """Return the code in the first column of the table below a heading."""
     table = PAGE.text.split(after, 1)[1].split("\n\n|", 1)[1].split("\n\n", 1)[0]
     cells = [
         line.split("|")[0 if index == 0 else 1] for index, line in enumerate(table.split("\n"))
@@ -74,11 +74,11 @@ def test_each_setting_of_a_reaction_is_described_with_its_default() -> None:
         assert f'`"{default}"`' in section
 
 
-def test_the_settings_are_set_as_it_says() -> None:
+def test_the_settings_can_be_set_as_described() -> None:
     WARNINGS.run({"userlock": userlock})
 
 
-def test_the_test_holds_a_code_base_to_having_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_s_test_requires_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
     app, models = types.ModuleType("app"), types.ModuleType("app.models")

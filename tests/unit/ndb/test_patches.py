@@ -47,7 +47,7 @@ def test_the_installed_release_has_them_all() -> None:
 
 # --- one that is missing ----------------------------------------------------------------------
 
-#: What objects have, and their classes do not.
+#: Attributes of objects that their classes do not have.
 _OF_OBJECTS = {"key:Key._key"}
 
 
@@ -63,7 +63,7 @@ def test_each_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{name} is gone" in missing_points()
 
 
-#: Code that makes another ndb of the one that is installed, and what is said of it then.
+#: Code that changes the installed ndb, and the message about it.
 CHANGES = {
     "a function": (
         "del _datastore_api._process_commit",
@@ -108,7 +108,7 @@ def imported(change: str, name: str = "global_lock") -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_the_import_fails_and_says_which(what: str) -> None:
+def test_the_import_fails_and_names_them(what: str) -> None:
     change, says = CHANGES[what]
     process = imported(change)
     last = process.stderr.strip().splitlines()[-1]
@@ -125,13 +125,13 @@ def test_any_name_of_userlock_fails(name: str) -> None:
     assert "_datastore_api:stub is gone" in process.stderr
 
 
-def test_unchanged_it_does_not() -> None:
+def test_an_unchanged_ndb_is_imported() -> None:
     """The negative control."""
     process = imported("")
     assert (process.returncode, process.stderr) == (0, "")
 
 
-# --- an ndb that somebody else has wrapped ----------------------------------------------------
+# --- an ndb that a tracer has wrapped ---------------------------------------------------------
 
 _TRACED = """
 import google.cloud.ndb
@@ -156,7 +156,7 @@ for owner, name in (
 model.Model._get_or_insert_async = classmethod(traced(model.Model._get_or_insert_async.__func__))
 """
 
-#: Writes go out with what they build on, through all those functions.
+#: Writes go out with their base versions, through all those functions.
 _WRITING = """
 from benchmarks import instant
 from benchmarks.models import LOCK_ID, LockedLearner, message
@@ -188,7 +188,7 @@ assert {"stub", "put", "delete", "ContextCache.get_and_validate",
 
 
 def test_a_tracer_is_not_taken_for_another_release() -> None:
-    """It has no names, parameters or `__wrapped__` to be judged by; it calls ndb's own."""
+    """It has other names and parameters, and no `__wrapped__`; it calls ndb's own function."""
     process = imported(_TRACED)
     assert (process.returncode, process.stderr) == (0, "")
 
@@ -199,7 +199,7 @@ def test_with_a_tracer_writes_are_fenced() -> None:
 
 
 def test_an_object_that_can_be_called_is_a_function() -> None:
-    """As wrapt's, or one of functools'."""
+    """For instance one of wrapt's, or of functools'."""
     names = ("stub", "put", "delete", "_process_commit")
     change = "\n".join(
         f"_datastore_api.{name} = functools.partial(_datastore_api.{name})" for name in names
@@ -238,7 +238,7 @@ def _names_of_ndb() -> frozenset[str]:
 
 
 def _modules(tree: ast.Module) -> dict[str, str]:
-    """Return what a file calls ndb's modules: its name to "" (the package itself) or theirs."""
+    """Return a file's names for ndb's modules: its name to "" (the package itself) or theirs."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "google.cloud.ndb":
@@ -257,7 +257,7 @@ def _modules(tree: ast.Module) -> dict[str, str]:
 
 
 def _imported_names(tree: ast.Module) -> Iterator[str]:
-    """Give what a file imports out of ndb's modules by name: "module:name"."""
+    """Give the names that a file imports from ndb's modules: "module:name"."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("google.cloud.ndb."):
             module = str(node.module).removeprefix("google.cloud.ndb.")
@@ -361,7 +361,7 @@ def _overridden(tree: ast.Module, module: Any) -> Iterator[str]:
 
 @functools.cache
 def used() -> tuple[str, ...]:
-    """Return all that userlock uses of ndb that is not public."""
+    """Return all private names of ndb that userlock uses."""
     found: set[str] = set()
     for path in OURS.glob("*.py"):
         tree = ast.parse(path.read_text())
@@ -383,7 +383,7 @@ def is_listed(name: str) -> bool:
     )
 
 
-#: What ndb's documentation of its classes tells application code to use, and what class.
+#: Private names that ndb's documentation tells applications to use, with their class.
 PUBLISHED = {"_get_kind": google.cloud.ndb.Model, "_name": google.cloud.ndb.Property}
 
 
@@ -392,25 +392,25 @@ _ARGUMENT = "_options"
 
 
 @pytest.mark.parametrize("name", [name for name in used() if name != _ARGUMENT])
-def test_all_that_is_used_is_on_the_list(name: str) -> None:
+def test_each_used_name_is_on_the_list(name: str) -> None:
     if name in PUBLISHED:
         assert name in str(PUBLISHED[name].__doc__)
     else:
         assert is_listed(name)
 
 
-def test_what_is_published_is_used() -> None:
+def test_each_published_name_is_used() -> None:
     assert {*PUBLISHED} <= {*used()}
 
 
-def test_all_that_is_on_the_list_is_used() -> None:
+def test_each_name_on_the_list_is_used() -> None:
     """A point that nothing uses any more would refuse a release for nothing."""
     names = {*used()}
     last = {re.split(r"[:.]", name)[-1] for name in names}
     assert [name for name in _NAMES if name not in names and name.split(".")[-1] not in last] == []
 
 
-#: What a file might do, and the private name that it then uses.
+#: Code of a file, and the private name that it uses.
 USES = {
     "from google.cloud.ndb import _retry\n_retry.is_transient_error(error)": (
         "_retry:is_transient_error"
@@ -450,6 +450,6 @@ def test_a_use_is_seen(code: str) -> None:
         "entity._userlock_version",
     ],
 )
-def test_what_is_public_or_ours_is_not(code: str) -> None:
+def test_public_names_and_our_own_are_not_seen(code: str) -> None:
     tree = ast.parse(code)
     assert {*_in_modules(tree), *_imported_names(tree), *_of_objects(tree)} <= {"_userlock_version"}

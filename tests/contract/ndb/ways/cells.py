@@ -1,4 +1,4 @@
-"""Cells of the table: played, and compared with the rule."""
+"""Cells of the table: run, and compared with the rule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PlayedCell:
             entity.points += _ADDED
         ready(self.way_out.write(entity))
 
-    # --- what it should do, and what it does ------------------------------------------------
+    # --- the rule, and the outcome ----------------------------------------------------------
 
     @property
     def expected(self) -> type[userlock.UserLockError] | None:
@@ -52,7 +52,7 @@ class PlayedCell:
 
     @property
     def expected_points(self) -> int | None:
-        """Of the stored entity afterwards; None where there is none."""
+        """Return the points of the stored entity afterwards; None if it is missing."""
         if self.expected is None:
             return None if self.way_out.deletes else _ADDED
         if self.situation.changed:

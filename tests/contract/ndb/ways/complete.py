@@ -1,4 +1,4 @@
-"""The complete lists: whoever takes them from here has imported everything that is on them."""
+"""The complete lists. Their import from here imports everything that is on them."""
 
 from __future__ import annotations
 

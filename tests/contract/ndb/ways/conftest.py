@@ -12,7 +12,7 @@ import emulator
 
 @pytest.fixture(scope="session")
 def datastore() -> Iterator[emulator.Emulator]:
-    """Ways in and ways out do not depend on how Datastore keeps transactions apart."""
+    """Provide one emulator: ways in and out do not depend on the concurrency mode."""
     with emulator.start(concurrency_mode="optimistic") as server:
         yield server
 

@@ -66,7 +66,7 @@ def tables() -> Mapping[str, str]:
 
 
 def _grouped(pairs: Iterable[tuple[_Fact, str]]) -> Iterable[tuple[_Fact, list[str]]]:
-    """Group names with equal facts, in the order of the first name of each group."""
+    """Return the names in groups of equal facts, in the order of their first names."""
     groups: dict[_Fact, list[str]] = {}
     for fact, name in pairs:
         groups.setdefault(fact, []).append(name)

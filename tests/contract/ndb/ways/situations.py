@@ -14,12 +14,12 @@ import userlock
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut, by_somebody_else, ready
 
-#: The points that somebody else leaves.
+#: The points that another request stores.
 BY_SOMEBODY_ELSE = 1000
 
 
 class Held(enum.Enum):
-    """Of the entity's lock, as it is at the write."""
+    """The state of the entity's lock at the write."""
 
     NOTHING = "nothing"
     EARLIER = "an earlier tenure"
@@ -34,7 +34,7 @@ class Cell(Protocol):
 
     @property
     def key(self) -> Any:
-        """The entity's."""
+        """Return the entity's key."""
         ...
 
     def ask(self) -> Any:
@@ -58,7 +58,7 @@ class Situation:
         play: reads and writes.
         read: the lock of the reader, as it is at the write.
         written: the lock of the writer.
-        changed: whether somebody else changes the entity in between.
+        changed: whether another request changes the entity in between.
         applies: the ways that it applies to.
     """
 
@@ -73,7 +73,7 @@ class Situation:
 def expected(
     way_in: WayIn, way_out: WayOut, situation: Situation
 ) -> type[userlock.UserLockError] | None:
-    """The rule: which error a cell ends with. None: none, and the write lands."""
+    """Return the error of a cell by the rule; None if the write lands."""
     read, written = situation.read, situation.written
     if way_in.gives is Gives.CREATED and read is Held.NOTHING:
         return userlock.CreatedWithoutLock  # by the way in
@@ -101,7 +101,7 @@ VIOLATIONS: dict[tuple[Held, Held], type[userlock.WriteViolation] | None] = {
     (Held.EARLIER, Held.NOTHING): userlock.PutAfterRelease,
     (Held.EARLIER, Held.NOW): userlock.ReadUnderEarlierTenure,
     (Held.NOW, Held.NOW): None,
-    # The lock is held, but not by who writes.
+    # The lock is held, but not by the writer.
     (Held.NOW, Held.NOTHING): userlock.PutWithoutLock,
 }
 
@@ -162,14 +162,14 @@ def read_in_an_inner_block(cell: Cell) -> None:
 
 
 def read_on_both_sides(cell: Cell) -> None:
-    """A handler looks at the entity, takes the lock, and reads it again."""
+    """Read the entity, take the lock, and read it again."""
     cell.read()
     with userlock.global_lock(cell.user):
         cell.write(cell.read())
 
 
 def changed_by_somebody_else(cell: Cell) -> None:
-    """The lock has failed: somebody else has changed the entity since it was read."""
+    """Let the lock fail: another request changes the entity after the read."""
     with userlock.global_lock(cell.user):
         entity = cell.read()
         by_somebody_else(lambda: _change(cell.key))
@@ -210,7 +210,7 @@ def in_a_transaction_that_is_tried_twice(cell: Cell) -> None:
 
 
 def asked_and_answered_before_the_lock(cell: Cell) -> None:
-    """The answer is there, but nobody has looked at it before the lock is taken."""
+    """Send the look-up and get its answer before the lock; take the result under it."""
     first = ndb.Key(Person, f"not {cell.user}").get_async()
     asked = cell.ask()
     first.get_result()  # goes with the same look-up

@@ -38,7 +38,7 @@ def with_a_global_cache() -> AbstractContextManager[object]:
 
 
 def read_into_the_global_cache(user: str) -> None:
-    """The entity is put after that, by somebody who does not know of this cache."""
+    """Read it into the cache; then put it as a request that does not use this cache."""
     person = key_of(user).get(use_cache=False)
     assert ndb.get_context().global_cache.cache
     by_somebody_else(person.put)

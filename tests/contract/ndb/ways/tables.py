@@ -52,17 +52,17 @@ class WayIn:
 
     Attributes:
         read: gives the object of a user, or a future of it, or a list with either.
-        gives: what comes out.
-        hook: what of userlock sees to it.
+        gives: the kind of its result.
+        hook: the part of userlock that it needs.
         model: its class.
         covers: the public names of ndb that it tries out.
-        arrange: the entities that are there before.
-        prepare: what happens to the user before, without any lock.
-        is_async: whether `read` gives a future.
-        sent_at_once: whether the question is on its way to Datastore when `read` returns, and
-            not when somebody waits for an answer.
+        arrange: stores the entities before.
+        prepare: changes the user's entities before, without any lock.
+        is_async: whether `read` returns a future.
+        sent_at_once: whether the RPC is on its way to Datastore when `read` returns, and
+            not when the code waits for an answer.
         outside: whether it reads outside of the transaction it is called in.
-        around: what it is all done in.
+        around: a context manager around all of it.
     """
 
     name: str
@@ -86,7 +86,7 @@ class WayOut:
     Attributes:
         write: writes it; may give a future, or a list with one, that is to be waited for.
         deletes: whether it deletes the entity.
-        holds_nothing: whether it writes from where the lock is not held, whoever calls it.
+        holds_nothing: whether it always writes without the lock.
         covers: the public names of ndb that it tries out.
         outside: whether it writes outside of the transaction it is called in.
     """
@@ -124,7 +124,7 @@ def way_out(name: str, *covers: str, **kind: Any) -> Callable[[_Function], _Func
 
 
 def ready(asked: Any) -> Any:
-    """The object itself, of a future, or of a list with one."""
+    """Return the object itself, of a future, or of a list with one."""
     if isinstance(asked, ndb.Future):
         asked = asked.get_result()
     if isinstance(asked, (list, tuple)):
@@ -158,7 +158,7 @@ def in_thread(action: Callable[[], _T], *, with_our_context: bool = False) -> _T
 
 
 def by_somebody_else(action: Callable[[], object]) -> None:
-    """Another request does it, by mistake without the lock."""
+    """Do it as another request, by mistake without the lock."""
 
     def unchecked() -> None:
         with userlock.suppress("somebody else's mistake"):

@@ -1,4 +1,4 @@
-"""ndb's public names: each is tried out by a way in or out, or is known to be neither.
+"""ndb's public names: each is tested by a way in or out, or is known to be neither.
 
 A release of ndb that brings a new one fails here: put it on the table, or on
 the list below.
@@ -15,7 +15,7 @@ from google.cloud import ndb
 
 from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
 
-#: What gives no entity and writes none.
+#: Names that return no entity and write none.
 NEITHER = """
 Client.context Client.stub
 Context.call_on_commit Context.call_on_transaction_complete Context.in_transaction
@@ -37,7 +37,7 @@ ndb.get_context ndb.get_toplevel_context ndb.in_transaction
 ndb.sleep ndb.wait_all ndb.wait_any
 """
 
-#: What is there and not implemented: from App Engine's first ndb.
+#: Names from App Engine's first ndb that exist and are not implemented.
 NOT_IMPLEMENTED = """
 Context.memcache_add Context.memcache_cas Context.memcache_decr Context.memcache_delete
 Context.memcache_get Context.memcache_gets Context.memcache_incr Context.memcache_replace
@@ -57,7 +57,7 @@ RedisCache ReducingFuture RepeatedStructuredPropertyPredicate SerialQueueFuture 
 User
 """
 
-#: `metadata` and `stats` have models of Datastore's own kinds, which nobody puts.
+#: `metadata` and `stats` have models of Datastore's own kinds, which are not put.
 MODULES = """
 blobstore client context django_middleware exceptions global_cache key metadata model msgprop
 polymodel query stats tasklets utils version

@@ -1,7 +1,7 @@
 """The negative controls: with a protection off, cells of the table that were right are wrong.
 
-All ways meet at three RPCs: Lookup and RunQuery, where what comes in gets its
-stamp, and Commit, where what goes out needs its ticket. So a few rows and
+All ways meet at three RPCs: Lookup and RunQuery, where entities get their
+stamps, and Commit, where writes need their tickets. So a few rows and
 columns for each protection show that the table would notice.
 """
 
@@ -39,24 +39,24 @@ Off = Callable[[Patch], None]
 
 
 def gate_off(patch: Patch) -> None:
-    """Commits pass as they are."""
+    """Let commits pass unchanged."""
     patch.setitem(stub._GATED, "commit", stub._Method)
 
 
 def tickets_off(patch: Patch) -> None:
-    """Writes go to the commit without theirs; not those by which a cell is arranged."""
+    """Take the tickets of writes away, except for the preparation of a cell."""
     patch.setattr(
         hooks, "ticketed_key", lambda key: writing.ticketed_key(key) if suppressed() else key
     )
 
 
 def inserts_off(patch: Patch) -> None:
-    """New entities are sent as ndb sends them, and overwrite existing ones."""
+    """Send new entities as ndb does, so that they overwrite existing ones."""
     _change_tickets(patch, fencing.PutTicket, must_be_new=False, may_overwrite=False)
 
 
 def versions_off(patch: Patch) -> None:
-    """Writes do not say which version they build on."""
+    """Take the versions of writes away."""
     _change_tickets(patch, fencing.Ticket, base_version=0)
 
 
@@ -71,82 +71,82 @@ def _change_tickets(patch: Patch, kind: Any, **facts: object) -> None:
 
 
 def lookup_stamps_off(patch: Patch) -> None:
-    """Looked-up entities have no stamp."""
+    """Do not stamp the results of look-ups."""
     patch.setitem(stub._GATED, "lookup", stub._Method)
 
 
 def query_stamps_off(patch: Patch) -> None:
-    """Entities that a query finds have no stamp."""
+    """Do not stamp the results of queries."""
     patch.setitem(stub._GATED, "run_query", stub._Method)
 
 
 def stamps_off(patch: Patch) -> None:
-    """Nothing that is made of a message is stamped."""
+    """Do not stamp entities that are made of messages."""
     patch.setattr(hooks, "stamp_read", lambda *args: None)
 
 
 def stamps_of_puts_off(patch: Patch) -> None:
-    """An object does not know the version that it landed as."""
+    """Do not stamp the objects of puts."""
     patch.setattr(fencing, "restamp", lambda *args, **kwargs: None)
 
 
 def context_cache_check_off(patch: Patch) -> None:
-    """The context cache answers with all that it has."""
+    """Let the context cache answer with all that it has."""
     patch.setattr(hooks, "_is_good", lambda key, entity: True)
 
 
 def global_cache_check_off(patch: Patch) -> None:
-    """The global cache answers also under a lock."""
+    """Let the global cache answer under a lock, too."""
     patch.setattr(hooks, "bypass_global_cache", lambda: False)
 
 
 def stamps_in_the_global_cache_off(patch: Patch) -> None:
-    """Entities in the global cache have no version."""
+    """Store entities in the global cache without their versions."""
     patch.setattr(stub, "put_number", lambda message, number: None)
 
 
-def second_look_off(patch: Patch) -> None:
-    """Entities without a version in the global cache are taken as they are."""
+def second_look_up_off(patch: Patch) -> None:
+    """Take entities without a version from the global cache."""
     patch.setattr(hooks, "_get_with_version", lambda key, get, kwargs: get(**kwargs))
 
 
 def copies_off(patch: Patch) -> None:
-    """Copies are made as Python makes them."""
+    """Make copies as Python does."""
     for name in ("__copy__", "__deepcopy__"):
         patch.delattr(_MODEL, name)
 
 
 def pickles_off(patch: Patch) -> None:
-    """Pickles are made as ndb makes them."""
+    """Make pickles as ndb does."""
     for name in ("__getstate__", "__setstate__"):
         patch.delattr(_MODEL, name)
 
 
 def place_of_creation_off(patch: Patch) -> None:
-    """`get_or_insert` is ndb's."""
+    """Use ndb's `get_or_insert`."""
     patch.delattr(_MODEL, "get_or_insert_async")
 
 
 def put_check_off(patch: Patch) -> None:
-    """A put is not held against what was read."""
+    """Do not check puts."""
     patch.setattr(model, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
 
 
 def delete_check_off(patch: Patch) -> None:
-    """A delete is not held against what is held."""
+    """Do not check deletes."""
     patch.setattr(hooks, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
 
 
 def base_class_off(patch: Patch) -> None:
-    """`ndb.Model.put_async` is ndb's."""
+    """Use ndb's `ndb.Model.put_async`."""
     put_async = ndb_model.Model._put_async.__wrapped__
     for name in ("_put_async", "put_async"):
         patch.setattr(ndb_model.Model, name, put_async)
 
 
-# --- what each row needs ----------------------------------------------------------------------
+# --- the protection of each row ---------------------------------------------------------------
 
-#: What of userlock's a way in needs, by the name that the way in gives it.
+#: The part of userlock that a way in needs, by its name in the way in.
 NEEDS: dict[Hook, Off] = {
     Hook.LOOKUP: lookup_stamps_off,
     Hook.QUERY: query_stamps_off,
@@ -161,7 +161,7 @@ NEEDS: dict[Hook, Off] = {
 
 @pytest.mark.parametrize("way_in", WAYS_IN, ids=lambda way: way.name)
 def test_each_row_needs_its_protection(way_in: WayIn, monkeypatch: Patch) -> None:
-    # What was read under no lock is what an object without a stamp counts as.
+    # An object without a stamp counts as read under no lock.
     off = stamps_off if way_in.read is surroundings.thread else NEEDS[way_in.hook]
     off(monkeypatch)
     assert differences(way_in, [_way_out(writes.put)], BASIC) != []
@@ -177,7 +177,7 @@ def test_each_column_needs_its_check(way_out: WayOut, monkeypatch: Patch) -> Non
     "way_out", [way for way in WAYS_OUT if not way.holds_nothing], ids=lambda way: way.name
 )
 def test_each_column_needs_its_ticket(way_out: WayOut, monkeypatch: Patch) -> None:
-    """Whatever way it is written: what has none does not land."""
+    """A write without a ticket does not land, whatever its way."""
     tickets_off(monkeypatch)
     found = differences(_way_in(lookups.get), [way_out], [_situation("under the lock")])
     assert any("nothing expected, WriteNotFenced" in line for line in found), found
@@ -185,19 +185,19 @@ def test_each_column_needs_its_ticket(way_out: WayOut, monkeypatch: Patch) -> No
     assert any(left in line for line in found), found
 
 
-# --- what each protection is for --------------------------------------------------------------
+# --- the purpose of each protection -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Control:
-    """A protection, cells that need it, and what is wrong with one of them without it.
+    """A protection, a cell that needs it, and the failure of the cell without it.
 
     Attributes:
         off: takes it away.
         read: the way in.
         write: the way out.
         situation: the situation of the cell.
-        says: what is found then.
+        says: the failure.
     """
 
     off: Off
@@ -214,7 +214,7 @@ _CHANGED = "changed by another request in between"
 _LOST_UPDATE = "points are stored, not 1000"
 
 CONTROLS = [
-    # Without the gate, what somebody else has written in between is overwritten.
+    # Without the gate, the change of another request in between is overwritten.
     Control(gate_off, lookups.get, writes.put, _CHANGED, _LOST_UPDATE),
     Control(gate_off, queries.fetch, writes.put_multi, _CHANGED, _LOST_UPDATE),
     Control(gate_off, lookups.get, writes.put_in_a_transaction, _CHANGED, _LOST_UPDATE),
@@ -222,7 +222,7 @@ CONTROLS = [
         *(gate_off, copies.constructed, writes.put, "under the lock"),
         "EntityExistsError expected, None was raised",
     ),
-    # So it is where the gate does not write down what a put builds on.
+    # So it is if the gate does not send the version that a put builds on.
     Control(versions_off, lookups.get, writes.put, _CHANGED, _LOST_UPDATE),
     Control(versions_off, queries.fetch, writes.put_async, _CHANGED, _LOST_UPDATE),
     Control(versions_off, copies.deep_copy, writes.put, _CHANGED, _LOST_UPDATE),
@@ -239,7 +239,7 @@ CONTROLS = [
         *(tickets_off, lookups.get_or_insert_created, writes.put, "under the lock"),
         "nothing expected, WriteNotFenced",
     ),
-    # A new object overwrites what is there.
+    # A new object overwrites an existing entity.
     Control(
         *(inserts_off, copies.constructed, writes.put, "under the lock"),
         "EntityExistsError expected, None was raised",
@@ -252,7 +252,7 @@ CONTROLS = [
         *(inserts_off, copies.constructed, writes.put_in_a_transaction, "under the lock"),
         "EntityExistsError expected, None was raised",
     ),
-    # What was read counts as read by nobody, or as new.
+    # An entity that was read counts as read under no lock, or as new.
     Control(
         *(lookup_stamps_off, lookups.get, writes.put, "under the lock"),
         "nothing expected, ReadWithoutLock",
@@ -269,12 +269,12 @@ CONTROLS = [
         *(stamps_off, queries.fetch, writes.put, "without the lock"),
         "PutWithoutLock expected, CreatedWithoutLock",
     ),
-    # What it landed as is not known: the next put meets its own.
+    # The version that it landed as is not known: the next put meets its own write.
     Control(
         *(stamps_of_puts_off, lookups.get_or_insert_created, writes.put, "under the lock"),
         "nothing expected, EntityExistsError",
     ),
-    # Under the lock a cache answers with what was read before it.
+    # Under the lock a cache answers with a read from before it.
     Control(
         *(context_cache_check_off, surroundings.context_cache, writes.put, "under the lock"),
         "nothing expected, ReadWithoutLock",
@@ -305,7 +305,7 @@ CONTROLS = [
         *(place_of_creation_off, lookups.get_or_insert_async_created, writes.put),
         *("without the lock", "put at"),
     ),
-    # What is not allowed is done.
+    # Forbidden writes are sent.
     Control(
         *(put_check_off, lookups.get, writes.put, "without the lock"),
         "PutWithoutLock expected, None was raised",
@@ -352,14 +352,14 @@ def test_a_protection_is_missed(control: Control) -> None:
 
 
 class TestStampsInTheGlobalCache:
-    """Entities from there are fenced as those from Datastore."""
+    """Entities from there are fenced like those from Datastore."""
 
     @pytest.fixture
     def wire(self, context: Any, ndb_client: ndb.Client) -> Wire:
         return Wire(ndb_client)
 
     def rpcs_of_a_get(self, wire: Wire) -> list[str]:
-        """Get what the cache has, which somebody has changed who does not know of it, and put it.
+        """Get an entity from the cache, which another request has changed past it, and put it.
 
         Returns:
             The RPCs of the look-up.
@@ -385,7 +385,7 @@ class TestStampsInTheGlobalCache:
             person.put(use_global_cache=False)
         return asked
 
-    def test_nobody_is_asked_and_what_is_stale_is_refused(self, wire: Wire) -> None:
+    def test_datastore_is_not_asked_and_a_stale_write_is_refused(self, wire: Wire) -> None:
         with pytest.raises(userlock.StaleWriteError):
             self.rpcs_of_a_get(wire)
         assert wire.names == ["commit"]
@@ -395,9 +395,9 @@ class TestStampsInTheGlobalCache:
         assert self.rpcs_of_a_get(wire) == ["lookup"]
         assert wire.names == ["lookup", "commit"]
 
-    def test_and_if_it_were_not_no_put_would_do(self, wire: Wire, monkeypatch: Patch) -> None:
+    def test_if_it_were_not_the_put_would_be_refused(self, wire: Wire, monkeypatch: Patch) -> None:
         stamps_in_the_global_cache_off(monkeypatch)
-        second_look_off(monkeypatch)
+        second_look_up_off(monkeypatch)
         with pytest.raises(userlock.WriteNotFenced, match="read without its version"):
             self.rpcs_of_a_get(wire)
         assert wire.names == []

@@ -1,4 +1,4 @@
-"""docs/provenance.md has the tables that the tests go through."""
+"""The tables in docs/provenance.md are those of the tests."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 @pytest.fixture(autouse=True)
 def _others_may_be_written() -> None:
-    """The fence refuses here, not the check of held locks."""
+    """Switch the checks of locks off: the fence refuses here."""
     userlock.configure(enforcement="off")
 
 
@@ -89,7 +89,7 @@ class TestASecondAttempt:
 def test_an_entity_is_renamed_in_a_second_attempt(
     key: Any, datastore: emulator.Emulator, elsewhere: Elsewhere
 ) -> None:
-    """The object has another key by then."""
+    """The object has another key in the second attempt."""
     learner = key.get()
     attempts: list[int] = []
 
@@ -107,7 +107,7 @@ def test_an_entity_is_renamed_in_a_second_attempt(
     assert stored(key) == (5, None)
 
 
-def test_what_was_put_after_a_rolled_back_delete_is_deleted(key: Any) -> None:
+def test_a_put_after_a_rolled_back_delete_is_deleted(key: Any) -> None:
     def delete_in_vain() -> None:
         key.delete()
         raise ZeroDivisionError
@@ -123,7 +123,7 @@ def test_what_was_put_after_a_rolled_back_delete_is_deleted(key: Any) -> None:
         assert stored(key) is None
 
 
-def test_what_was_put_past_the_cache_is_deleted_in_a_second_attempt(
+def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(
     key: Any, datastore: emulator.Emulator
 ) -> None:
     with userlock.global_lock("ann"):
@@ -136,9 +136,7 @@ def test_what_was_put_past_the_cache_is_deleted_in_a_second_attempt(
         assert stored(key) is None
 
 
-def test_after_a_delete_that_was_rolled_back_it_is_refused_still(
-    key: Any, elsewhere: Elsewhere
-) -> None:
+def test_after_a_rolled_back_delete_it_is_still_refused(key: Any, elsewhere: Elsewhere) -> None:
     def delete_in_vain() -> None:
         key.delete()
         raise ZeroDivisionError

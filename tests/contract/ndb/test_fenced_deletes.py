@@ -1,4 +1,4 @@
-"""A delete is fenced by what was read, wherever the object is by now."""
+"""A delete is fenced by the version of the read, wherever the object is by now."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(locked: bool, act: Callable[[], object]) -> None:
 
 
 def meanwhile(key: Any, store: MemoryStore, elsewhere: Elsewhere) -> None:
-    """The lock fails, and another request changes the entity."""
+    """Let the lock fail, and change the entity as another request."""
     store.evict("ann")
     elsewhere(lambda: change(key, 1_000))
 
