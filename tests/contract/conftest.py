@@ -13,7 +13,11 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
-@pytest.fixture(scope="session", params=["optimistic", "pessimistic"])
+#: `make test` runs the mode of new databases, `make test-all` the other one as well.
+_MODES = ("pessimistic", pytest.param("optimistic", marks=pytest.mark.slow))
+
+
+@pytest.fixture(scope="session", params=_MODES)
 def concurrency_mode(request: pytest.FixtureRequest) -> str:
     """Provide Datastore's concurrency modes: of older databases, and of new ones."""
     mode: str = request.param
