@@ -12,7 +12,6 @@ from emulator.datastore.server import CONCURRENCY_MODES
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-
 #: `make test` runs the mode of new databases, `make test-all` the other one as well.
 _MODES = ("pessimistic", pytest.param("optimistic", marks=pytest.mark.slow))
 
