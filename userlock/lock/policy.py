@@ -42,7 +42,7 @@ class PriorityPolicy:
         heartbeat: whether leases are short and renewed in the background, so that a process that
             dies frees its locks within `LockPolicy.heartbeat_lock_timeout`.
         ages_after: batch that has waited so long, in seconds, ranks with interactive requests, so
-            that a stream of people cannot keep it waiting for ever. None: never.
+            that a stream of interactive requests cannot keep it waiting for ever. None: never.
     """
 
     lock_timeout: float = 60.0
