@@ -103,7 +103,7 @@ def blind() -> None:
     def nothing(*_: object) -> Sequence[userlock.Lease]:
         return ()
 
-    mock.patch.object(LockScope, "_holding", nothing).start()
+    mock.patch("userlock.lock.scope._Holding", nothing).start()
     say(blind=True)
 
 
