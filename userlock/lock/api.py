@@ -41,9 +41,9 @@ class _Block(Generic[_T]):
         # Each thread and task changes its own list only.
         self._inside: dict[tuple[int, int], list[_T]] = {}
 
-    def _push(self, entry: _T) -> None:
-        """Note that this thread and task has entered."""
-        self._inside.setdefault(running_code(), []).append(entry)
+    def _push(self, me: tuple[int, int], entry: _T) -> None:
+        """Note that a thread and task (`running_code()`) has entered."""
+        self._inside.setdefault(me, []).append(entry)
 
     def _pop(self) -> _T:
         """Return the latest entry of this thread and task, or of the one a generator came from."""
@@ -178,7 +178,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
                 leave_scope(opened)
             raise
         scope.blocks += 1
-        self._push((scope, tenure))
+        self._push(tenure.owner, (scope, tenure))
         return tenure
 
     def __exit__(
@@ -268,7 +268,7 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
                 raise LockTimeout(
                     lock_id=error.lock_id, waited_seconds=waited, holder=error.holder
                 ) from None
-            self._push(stack.pop_all())
+            self._push(running_code(), stack.pop_all())
         return tenures
 
     def __exit__(

@@ -40,6 +40,18 @@ class Attempt:
         joined: whether the claim may be in the queue.
     """
 
+    __slots__ = (
+        "_clock",
+        "attempts",
+        "blocked_by",
+        "claim",
+        "holder",
+        "joined",
+        "listeners",
+        "started",
+        "wait_seconds",
+    )
+
     def __init__(
         self, claim: Claim, wait_seconds: float, clock: Clock, listeners: Listeners
     ) -> None:
