@@ -136,7 +136,7 @@ class WatchedService(LockService):
     @property
     def has_pending_releases(self) -> bool:
         """Return whether there are pending releases."""
-        return bool(self.client.pending)
+        return self.client.pending.any
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Contended) and self._present.id:

@@ -49,9 +49,9 @@ class Kind(Protocol):
 def kind_of(store: LeaseStore) -> Kind | None:
     """Return the module for a store; None for a third party's."""
     for parent in type(store).__mro__:
-        _, ours, rest = parent.__module__.partition("userlock.stores.")
-        if ours:
-            return cast(Kind, importlib.import_module(f"userlock.admin.{rest.split('.')[0]}"))
+        if parent.__module__.startswith("userlock.stores."):
+            name = parent.__module__.split(".")[2]
+            return cast(Kind, importlib.import_module(f"userlock.admin.{name}"))
     return None
 
 

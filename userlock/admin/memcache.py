@@ -76,8 +76,8 @@ def _list_one(store: MemcacheStore, limit: int) -> Listing:
     def exchange(connection: Connection) -> tuple[list[bytes], str]:
         return _dump(connection, space, limit)
 
-    keys, note = store.connections.ask(exchange, apart=True)
-    items = store.connections.ask(lambda connection: _read(connection, keys), apart=True)
+    keys, note = store.connections.ask_apart(exchange)
+    items = store.connections.ask_apart(lambda connection: _read(connection, keys))
     locks: list[Listed] = []
     for key, item in zip(keys, items, strict=True):
         record = store.stored(item, key)
@@ -212,10 +212,10 @@ def observe(connections: Connections, key: bytes) -> Observed:
             counts_us=_counts_us(stats, others[-1]),
             among_locks=among_locks,
             life=life,
-            lists=connections.ask(_begins_to_list, apart=True),
+            lists=connections.ask_apart(_begins_to_list),
         )
 
-    return connections.ask(exchange, apart=True)
+    return connections.ask_apart(exchange)
 
 
 def _statistics(connections: Connections, command: bytes) -> dict[str, str]:
@@ -235,7 +235,7 @@ def _statistics(connections: Connections, command: bytes) -> dict[str, str]:
             return {}  # some proxies end the connection at an unknown command
         return answers
 
-    return connections.ask(exchange, apart=True)
+    return connections.ask_apart(exchange)
 
 
 def _counts_us(before: dict[str, str], after: dict[str, str]) -> bool | None:

@@ -46,7 +46,7 @@ def list_locks(store: RedisStore, limit: int) -> Listing:
                     locks.append(Listed(_lock_id(key[len(begin) :]), False, record))
         return Listing(locks, note)
 
-    return store.connections.ask(exchange, apart=True)
+    return store.connections.ask_apart(exchange)
 
 
 def _scan(connection: Connection, begin: bytes, limit: int) -> tuple[list[bytes], str]:
@@ -86,7 +86,7 @@ def examine(store: RedisStore) -> list[Finding]:
         judge(found, info, _info(connection), connected, life)
 
     try:
-        store.connections.ask(exchange, apart=True)
+        store.connections.ask_apart(exchange)
     except StoreUnavailable as trouble:
         found.clear()
         advice = (

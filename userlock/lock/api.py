@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import inspect
@@ -34,12 +35,11 @@ _R = TypeVar("_R")
 _T = TypeVar("_T")
 
 
-class _Block(Generic[_T]):
+class _Block(abc.ABC, Generic[_T]):
     """A context manager that can be entered many times, by many threads and tasks; a decorator."""
 
-    def __init__(self) -> None:
-        # Each thread and task changes its own list only.
-        self._inside: dict[tuple[int, int], list[_T]] = {}
+    #: Each thread and task changes its own list only.
+    _inside: dict[tuple[int, int], list[_T]]
 
     def _push(self, me: tuple[int, int], entry: _T) -> None:
         """Note that a thread and task (`running_code()`) has entered."""
@@ -56,16 +56,16 @@ class _Block(Generic[_T]):
             del self._inside[me]
         return entry
 
-    def __enter__(self) -> object:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def __enter__(self) -> object: ...
 
+    @abc.abstractmethod
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return `function`, each call of it inside the block.
@@ -150,7 +150,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
     ) -> None:
-        super().__init__()
+        self._inside = {}
         self.lock_id = check_lock_id(lock_id)
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
@@ -233,7 +233,7 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
                 f"global_locks takes lock ids, as a list or the like, not one "
                 f"{type(lock_ids).__name__}: {lock_ids!r:.100}"
             )
-        super().__init__()
+        self._inside = {}
         #: In canonical order.
         self.lock_ids = tuple(sorted({check_lock_id(lock_id) for lock_id in lock_ids}))
         if not self.lock_ids:

@@ -221,7 +221,7 @@ class LockScope:
             self._leave(tenure, failing=failing)
 
     def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
-        if self.in_child:
+        if self._generation is not _generation:  # in a forked child
             self._release_now(tenure)
             return
         try:
@@ -253,7 +253,8 @@ class LockScope:
 
     def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
         tenure.end()
-        if self.in_child:
+        in_child = self._generation is not _generation
+        if in_child:
             self._mutex = threading.Lock()  # another thread may have held it at the fork
         with self._mutex:
             held = self._change()
@@ -261,7 +262,7 @@ class LockScope:
                 del held[tenure.lock_id]
         if self.implicit and not self._held and ending:
             leave_scope(self)
-        if not self.in_child:
+        if not in_child:
             tenure.give_back()
 
     def finish_writes(self) -> None:

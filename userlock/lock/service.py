@@ -91,6 +91,8 @@ class LockService:
             raise TypeError(
                 f"for a URL use LockService.from_url(…), not LockService({store!r:.80})"
             )
+        if not isinstance(store, LeaseStore):
+            raise TypeError(f"store must be a LeaseStore, not {store!r:.80}")
         if not isinstance(policy, LockPolicy | None):
             raise TypeError(f"policy must be a LockPolicy, not {policy!r:.80}")
         if fallback is not None:
@@ -202,11 +204,12 @@ class LockService:
                 attempt.unavailable(trouble.reason)
                 raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
             self.listeners.emit(Degraded(lock_id, trouble.reason))
-        try:
-            attempt.acquired(degraded=lease.degraded)
-        except BaseException:  # the thread is being stopped
-            self.give_back(lease)
-            raise
+        if attempt.blocked_by or self.listeners.watched():
+            try:
+                attempt.acquired(degraded=lease.degraded)
+            except BaseException:  # the thread is being stopped
+                self.give_back(lease)
+                raise
         return lease
 
     def _lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
@@ -282,13 +285,14 @@ class LockService:
         match self.give_back(lease):
             case Lost() as lost if not lease.degraded:
                 self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
-                return
             case Unavailable():
-                outcome = "left (not confirmed)"
-            case _:  # a degraded one was never confirmed, so nothing was lost
+                self._released(lease, held_seconds, "left (not confirmed)")
+            case _ if self.listeners.watched():
+                # A degraded one was never confirmed, so nothing was lost.
                 outcome = "released (degraded)" if lease.degraded else "released"
-                if not self.listeners.watched():
-                    return
+                self._released(lease, held_seconds, outcome)
+
+    def _released(self, lease: Lease, held_seconds: float, outcome: str) -> None:
         self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
 
     def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:

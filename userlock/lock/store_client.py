@@ -67,6 +67,9 @@ class PendingReleases:
     Args:
         release: sends one.
         clock: for the time.
+
+    Attributes:
+        any: whether there may be any: cheap to ask at each request.
     """
 
     def __init__(self, release: Release, clock: Clock) -> None:
@@ -77,12 +80,8 @@ class PendingReleases:
 
     def _forget(self) -> None:
         """Drop all. In a forked child: the parent sends them."""
-        self._any = False
+        self.any = False
         self._queues: dict[Hashable, collections.deque[_Pending]] = {}
-
-    def __bool__(self) -> bool:
-        """Return whether there may be any: cheap to ask at each request."""
-        return self._any
 
     def __len__(self) -> int:
         return sum(map(len, list(self._queues.values())))
@@ -91,7 +90,7 @@ class PendingReleases:
         """Release this lease when its server answers again. Return whether it is the first one."""
         queue = self._queues.setdefault(server, collections.deque(maxlen=_MOST))
         queue.append(_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS))
-        first, self._any = not self._any, True  # read afterwards, as `send` counts afterwards
+        first, self.any = not self.any, True  # read afterwards, as `send` counts afterwards
         return first
 
     def send(
@@ -114,9 +113,9 @@ class PendingReleases:
         try:
             return self._send(self._queues.get(server, collections.deque()), most, may_ask)
         finally:
-            self._any = False
+            self.any = False
             if len(self):  # counted afterwards: another thread may have added one just now
-                self._any = True
+                self.any = True
 
     def _send(
         self, queue: collections.deque[_Pending], most: int, may_ask: Callable[[], bool]
@@ -194,7 +193,7 @@ class StoreClient:
         Raises:
             StoreUnavailable: it did not answer; the breaker knows.
         """
-        breaker = self.breaker_of(lock_id)
+        breaker = self._of_shard[self._shard_of(lock_id)]
         if not breaker.closed and not breaker.allows():
             raise StoreUnavailable(breaker.reason, sent=False)
         asked_at = self._clock.now()
@@ -203,7 +202,8 @@ class StoreClient:
         except StoreUnavailable as trouble:
             self.failed(breaker, asked_at, trouble.reason)
             raise
-        self.answered(breaker)
+        if self.pending.any or not breaker.closed:
+            self.answered(breaker)
         return answer
 
     def failed(self, breaker: CircuitBreaker, asked_at: float, reason: str) -> None:
@@ -214,7 +214,7 @@ class StoreClient:
         """Note that a server answered, and send it some pending releases."""
         if not breaker.closed:
             breaker.succeeded()
-        if self.pending:
+        if self.pending.any:
             asked_at = self._clock.now()
             try:
                 self.pending.send(breaker)
@@ -256,6 +256,6 @@ class StoreClient:
             if asked:
                 breaker.succeeded()
             more = more or asked == _MOST_PER_RUN
-        if not self.pending:
+        if not self.pending.any:
             return None
         return now if more else self._clock.now() + _RETRY_SECONDS  # other due tasks run first

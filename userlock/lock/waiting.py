@@ -109,18 +109,8 @@ class Attempt:
 
     def acquired(self, *, degraded: bool) -> None:
         """Report the lease."""
-        if self.blocked_by or self.listeners.watched():
-            claim = self.claim
-            self.listeners.emit(
-                Acquired(
-                    claim.lock_id,
-                    claim.priority.value,
-                    self.elapsed,
-                    self.attempts,
-                    self.blocked_by,
-                    degraded,
-                )
-            )
+        facts = self.claim.lock_id, self.claim.priority.value, self.elapsed
+        self.listeners.emit(Acquired(*facts, self.attempts, self.blocked_by, degraded))
 
     def contended(self) -> None:
         """Report the begin of the wait."""

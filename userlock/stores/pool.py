@@ -82,14 +82,10 @@ class Pool(abc.ABC, Generic[_C]):
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         """Return the lock service's error for one of `trouble`."""
 
+    # --- exchanges --------------------------------------------------------------------------
+
     def ask(
-        self,
-        exchange: Callable[[_C], _Answer],
-        *,
-        take: Callable[[], _C] | None = None,
-        again: bool = False,
-        apart: bool = False,
-        hurry: bool = False,
+        self, exchange: Callable[[_C], _Answer], take: Callable[[], _C] | None = None
     ) -> _Answer:
         """Return the result of an exchange on a connection.
 
@@ -100,51 +96,75 @@ class Pool(abc.ABC, Generic[_C]):
         Args:
             exchange: sends commands, and reads all their replies.
             take: gives the connection; by default `self.take`.
-            again: the exchange may be repeated on another connection if the first one breaks.
-            apart: use a new connection, and close it afterwards.
-            hurry: as `apart`, with `HURRY_TIMEOUT` for a reply.
         """
-        apart = apart or hurry
-        sent = False  # at any time: the first of two may yet have been carried out
-        while True:
-            connection = None
-            try:
-                if apart:
-                    connection = self.make(HURRY_TIMEOUT if hurry else None)
-                else:
-                    connection = self.take() if take is None else take()
-                sent = True
-                answer = exchange(connection)
-            except BaseException as error:
-                if connection is not None:
-                    self.close(connection)
-                if not isinstance(error, self.trouble):
-                    raise
-                self.drop_idle()  # likely broken too
-                if not again or connection is None or not self.is_a_break(error):
-                    raise self.unavailable(error, sent=sent) from error
-                again = False
-            else:
-                if apart:
-                    self.close(connection)
-                else:
-                    self.give_back(connection)
-                return answer
+        connection = None
+        try:
+            connection = self.take() if take is None else take()
+            answer = exchange(connection)
+        except BaseException as error:
+            self._failed(connection, error)
+            raise
+        self.give_back(connection)
+        return answer
+
+    def ask_to_read(self, exchange: Callable[[_C], _Answer], *, hurry: bool = False) -> _Answer:
+        """Return the result of an exchange that changes nothing, and so may be repeated.
+
+        Args:
+            exchange: is repeated on another connection if the first one breaks.
+            hurry: ask once, on a new connection, with `HURRY_TIMEOUT` for a reply.
+        """
+        if hurry:
+            return self.ask_apart(exchange, HURRY_TIMEOUT)
+        try:
+            return self.ask(exchange, self.take_unchecked)
+        except StoreUnavailable as trouble:
+            cause = trouble.__cause__
+            if not trouble.sent or cause is None or not self.is_a_break(cause):
+                raise
+        return self.ask(exchange)
+
+    def ask_apart(self, exchange: Callable[[_C], _Answer], timeout: float | None = None) -> _Answer:
+        """Return the result of an exchange on a new connection, which is closed afterwards."""
+        connection = None
+        try:
+            connection = self.make(timeout)
+            answer = exchange(connection)
+        except BaseException as error:
+            self._failed(connection, error)
+            raise
+        self.close(connection)
+        return answer
+
+    def _failed(self, connection: _C | None, error: BaseException) -> None:
+        """Close the connection of an exchange that failed; raise trouble with the server."""
+        if connection is not None:
+            self.close(connection)
+        if isinstance(error, self.trouble):
+            self.drop_idle()  # likely broken too
+            raise self.unavailable(error, sent=connection is not None) from error
 
     # --- connections ------------------------------------------------------------------------
 
     def take(self) -> _C:
-        """Return a connection for one exchange, to be given back or closed."""
-        try:
-            connection = self.idle.pop()  # atomic; the latest used is the likeliest alive
-        except IndexError:
-            given = self._places.take(self._patience)
-            return self._made(given) if isinstance(given, Place) else given
+        """Return a connection for one exchange, to be given back or closed.
+
+        An idle one that has ended is replaced, before anything is sent and in doubt.
+        """
+        connection = self.take_unchecked()
         if not connection.stale:
             return connection
         self.close(connection)
         self.drop_idle()
         return self.make()
+
+    def take_unchecked(self) -> _C:
+        """Return a connection that may have ended while it was idle. Saves a system call."""
+        try:
+            return self.idle.pop()  # atomic; the latest used is the likeliest alive
+        except IndexError:
+            given = self._places.take(self._patience)
+            return self._made(given) if isinstance(given, Place) else given
 
     def make(self, timeout: float | None = None) -> _C:
         """Return a new connection. Where there may be no more, an idle one is closed for it."""
@@ -169,7 +189,8 @@ class Pool(abc.ABC, Generic[_C]):
     def give_back(self, connection: _C) -> None:
         """Keep it for the next exchange."""
         self.idle.append(connection)
-        self._places.hand_on()
+        if self._places.waiters:
+            self._places.hand_on()
 
     def close(self, connection: _C) -> None:
         """Close it. Another thread may make one."""

@@ -120,6 +120,13 @@ def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> N
         assert clock.now() - started == pytest.approx(wait)
 
 
+def test_a_service_needs_a_store() -> None:
+    with pytest.raises(TypeError, match=r"use LockService\.from_url"):
+        LockService("memory://")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="store must be a LeaseStore, not 42"):
+        LockService(42)  # type: ignore[arg-type]
+
+
 def test_the_length_of_leases_can_be_set_for_both_priorities(store: MemoryStore) -> None:
     policy = LockPolicy().with_lock_timeout(7)
     service = LockService(store, clock=store.clock, policy=policy)

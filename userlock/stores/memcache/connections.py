@@ -104,7 +104,14 @@ class Connections(Pool[Connection]):
 
     def take_in_time(self) -> Connection:
         """Return a connection for a command that stores something: it knows the server's time."""
-        connection = self.take()
+        return self._in_time(self.take())
+
+    def take_in_time_unchecked(self) -> Connection:
+        """Return one that knows the server's time, and may have ended while it was idle."""
+        return self._in_time(self.take_unchecked())
+
+    def _in_time(self, connection: Connection) -> Connection:
+        """Return the connection if it knows the server's time, or another one that does."""
         there = connection.time
         there.moment = moment = there.now()
         if moment < there.good_until:

@@ -123,15 +123,14 @@ class MemcacheStore(LeaseStore):
             until = connection.until(ttl_seconds)
             return connection.dialect.create(connection, key, record, until)
 
-        cas = self._ask_in_time(exchange)
+        # A create is read back after a break, so a dead connection does no harm.
+        cas = self.connections.ask(exchange, self.connections.take_in_time_unchecked)
         return None if cas is None else self._version(cas, record, key)
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.keys.lock(lock_id)
-        (item,) = self.connections.ask(
-            lambda connection: connection.dialect.read(connection, [key]),
-            again=not hurry,
-            hurry=hurry,
+        (item,) = self.connections.ask_to_read(
+            lambda connection: connection.dialect.read(connection, [key]), hurry=hurry
         )
         return self.stored(item, key)
 
@@ -141,7 +140,7 @@ class MemcacheStore(LeaseStore):
         own, key = _own(version), self.keys.lock(lock_id)
 
         def exchange(connection: Connection) -> int | None:
-            (cas,) = self._numbers(connection, [own])
+            cas = self._number(connection, own)
             if cas is None:
                 return None
             change = Change(key, cas, record, connection.until(ttl_seconds))
@@ -200,7 +199,7 @@ class MemcacheStore(LeaseStore):
         own = _own(version)
 
         def exchange(connection: Connection) -> bool:
-            (cas,) = self._numbers(connection, [own])
+            cas = self._number(connection, own)
             return cas is not None and connection.dialect.remove(connection, own.key, cas)
 
         return self.connections.ask(exchange)
@@ -223,7 +222,7 @@ class MemcacheStore(LeaseStore):
 
     def _ask_in_time(self, exchange: Callable[[Connection], _Answer]) -> _Answer:
         """Return the result of an exchange that stores something, for a time to live."""
-        return self.connections.ask(exchange, take=self.connections.take_in_time)
+        return self.connections.ask(exchange, self.connections.take_in_time)
 
     # --- versions ---------------------------------------------------------------------------
 
@@ -243,6 +242,12 @@ class MemcacheStore(LeaseStore):
     def _trusts(self, connection: Connection, version: _Version) -> bool:
         """Return whether the version's CAS number is still valid on this connection."""
         return connection.made < version.got and version.cas > 0 and not self.via_proxy
+
+    def _number(self, connection: Connection, version: _Version) -> int | None:
+        if self._trusts(connection, version):
+            return version.cas
+        (cas,) = self._numbers(connection, [version])
+        return cas
 
     def _numbers(self, connection: Connection, versions: Sequence[_Version]) -> list[int | None]:
         """Return the CAS numbers to use for versions; None where the record is of another.

@@ -9,8 +9,10 @@ step with its commands from then on.
 
 from __future__ import annotations
 
+import os
 import re
 import select
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +23,10 @@ TROUBLE = (OSError, MemcacheError)
 #: Python's and the kernel's errors for a reply that did not come in time.
 SLOW = (TimeoutError, BlockingIOError)
 _MOST_LINE_BYTES = 2048
+#: Nearly all replies of one line; Python has such small buffers at hand.
+_LINE_BYTES = 256
 _CHUNK = 4096
+_ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
 
 
 class Refused(Exception):
@@ -41,6 +46,10 @@ class Wire:
         spoken = speaks_meta(client.version())
         self.meta = spoken if protocol is None else protocol == "meta"
         self._sock = client.sock
+        # With a time-out a plain socket does not block. Its own `send` waits for room first, which
+        # is a system call more; nearly always there is room.
+        plain = type(self._sock) is socket.socket and self._sock.gettimeout() and os.name == "posix"
+        self._file = self._sock.fileno() if plain else None
         self._buffer = b""
         self._poll: Callable[[int], object] | None = None
 
@@ -55,6 +64,7 @@ class Wire:
 
     def close(self) -> None:
         """Close it. It cannot be used again."""
+        self._file = None  # another file may get its number
         self.client.close()
 
     # --- exchanges --------------------------------------------------------------------------
@@ -67,22 +77,33 @@ class Wire:
             Refused: the server answered with an error.
         """
         self.send(wire)
-        reply = self.read_line()
-        check(reply)
-        self.finish()
+        reply: bytes
+        reply, end, self._buffer = self._sock.recv(_LINE_BYTES).partition(b"\r\n")
+        if not end:  # or the connection has ended, which the next read finds out
+            self._buffer = reply
+            reply = self.read_line()
+        if reply.startswith(_ERRORS):
+            check(reply)
+        if self._buffer:
+            self.finish()
         return reply
 
     def send(self, wire: bytes) -> None:
         """Send commands; `read_line` and `read_data` give their replies."""
-        self._sock.sendall(wire)
+        try:
+            sent = 0 if self._file is None else os.write(self._file, wire)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(wire):
+            self._sock.sendall(wire[sent:])
 
     def read_line(self) -> bytes:
         """Return the next line, without its end."""
-        while (end := self._buffer.find(b"\r\n")) < 0:
+        while b"\r\n" not in self._buffer:
             if len(self._buffer) > _MOST_LINE_BYTES:
                 raise Refused(f"memcached answered {self._buffer[:80]!r}…")
             self._fill()
-        line, self._buffer = self._buffer[:end], self._buffer[end + 2 :]
+        line, _, self._buffer = self._buffer.partition(b"\r\n")
         return line
 
     def read_data(self, size: int) -> bytes:
@@ -118,7 +139,7 @@ def is_a_break(error: BaseException) -> bool:
 
 def check(line: bytes) -> None:
     """Raise if this is one of memcached's error lines."""
-    if line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")):
+    if line.startswith(_ERRORS):
         raise Refused(f"memcached answered {line[:120].decode('latin-1').strip()!r}")
 
 

@@ -140,8 +140,8 @@ class RedisStore(LeaseStore):
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.key(lock_id)
-        return self.connections.ask(
-            lambda connection: stored(_run(connection, _READ, key)), again=not hurry, hurry=hurry
+        return self.connections.ask_to_read(
+            lambda connection: stored(_run(connection, _READ, key)), hurry=hurry
         )
 
     def swap(
