@@ -122,7 +122,11 @@ class Pool(abc.ABC, Generic[_C]):
             cause = trouble.__cause__
             if not trouble.sent or cause is None or not self.is_a_break(cause):
                 raise
-        return self.ask(exchange)
+        try:
+            return self.ask(exchange)
+        except StoreUnavailable as later:
+            later.sent = True  # the first one was
+            raise
 
     def ask_apart(self, exchange: Callable[[_C], _Answer], timeout: float | None = None) -> _Answer:
         """Return the result of an exchange on a new connection, which is closed afterwards."""
