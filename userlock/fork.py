@@ -7,10 +7,13 @@ with such state registers a method that resets it.
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Callable
 from types import MethodType
+
+log = logging.getLogger(__name__)
 
 _owners: weakref.WeakKeyDictionary[object, list[str]] = weakref.WeakKeyDictionary()
 _functions: list[Callable[[], object]] = []
@@ -29,11 +32,12 @@ def reset_in_child(reset: Callable[[], object]) -> None:
 
 
 def _run_in_child() -> None:
-    for owner, names in list(_owners.items()):
-        for name in names:
-            getattr(owner, name)()
-    for function in _functions:
-        function()
+    of_objects = [getattr(owner, name) for owner, names in list(_owners.items()) for name in names]
+    for reset in of_objects + _functions:
+        try:
+            reset()
+        except Exception:  # the others' mutexes may be locked
+            log.exception("the child of a fork could not reset %r", reset)
 
 
 os.register_at_fork(after_in_child=_run_in_child)

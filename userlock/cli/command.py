@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         if match is not None:
-            known = re.findall(r"'([^']*)'", match[2])
+            known = [each.strip(" '") for each in match[2].split(",")]  # Python 3.14 quotes none
             near = difflib.get_close_matches(match[1], known, 1)
             meant = f"; did you mean {near[0]}?" if near else "."
             message = f"there is no {match[1]!r}{meant} Choose from: {', '.join(known)}"

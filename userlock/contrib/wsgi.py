@@ -55,14 +55,17 @@ class UserLockMiddleware:
             lambda header: f"HTTP_{header.upper().replace('-', '_')}" in environ,
         )
         start = _Start(start_response)
+        chunks: Iterable[bytes] = ()
         try:
             chunks = self._app(environ, start)
             stale = finish_writes(start.status)
             if stale is not None:
-                _close_all(chunks)
                 raise stale
         except BaseException as error:
-            close(stack, error, path)
+            try:
+                _close_all(chunks)
+            finally:
+                close(stack, error, path)
             if isinstance(error, ANSWERED) and not start.has_gone_out:
                 return self._answer(start_response, path, error)
             raise
@@ -116,7 +119,7 @@ class _Start:
         self._server_write(data)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Response:
     """The app's answer, with the stack to close after it."""
 

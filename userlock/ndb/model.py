@@ -33,6 +33,42 @@ from userlock.ndb.transactions import wait_for_key, watch_over
 from userlock.ndb.writing import Writing, writing
 
 
+class WriteIdProperty(ndb.IntegerProperty):
+    """A random number that is new in each put of an entity.
+
+        class Learner(userlock.UserModel):
+            _lock_id_from_key = userlock.key_id
+            write_id = userlock.WriteIdProperty()
+
+    It tells whether a write has landed when the reply to its commit was lost.
+    The content alone does not: two requests may write the same. With this
+    number, a put that has landed is reported as landed, and a transaction that
+    was applied is not run again. A new entity under an automatic id, put
+    outside of transactions, remains `CommitInDoubt`: its key is not known.
+
+    The put sets the value. The property is not indexed, and costs its name and
+    eight bytes in each entity.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name, indexed=False)
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._attribute = name
+
+    def renew(self, entity: Any) -> tuple[str, int]:
+        """Set a new value. Returns the stored name of the property, and the value."""
+        value = secrets.randbits(62)  # an integer in Datastore has 63 bits, and a sign
+        setattr(entity, self._attribute, value)
+        return self._name, value
+
+
+def _write_id_of(cls: type) -> WriteIdProperty | None:
+    """Return the write id of a model, which may come from a mixin."""
+    values = (value for each in cls.__mro__ for value in vars(each).values())
+    return next((value for value in values if isinstance(value, WriteIdProperty)), None)
+
+
 class Model(Stamped, ndb.Model):
     """A model with one write policy, which says when its entities may be written.
 
@@ -73,6 +109,9 @@ class Model(Stamped, ndb.Model):
         cls._write_policy = policy
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
+        write_id = _write_id_of(cls)
+        if write_id is not None:
+            cls._userlock_new_write_id = write_id.renew
         name_early(cls, ATTRIBUTES)
         if cls.__module__ != __name__:  # the base classes of this module have no kind
             watch(cls._get_kind(), _root_of(cls))
@@ -284,37 +323,6 @@ class UserModel(Model):
 
     _write_policy = WritePolicy.ABSTRACT
     _userlock_default_policy = WritePolicy.USER_LOCK
-
-
-class WriteIdProperty(ndb.IntegerProperty):
-    """A random number that is new in each put of an entity.
-
-        class Learner(userlock.UserModel):
-            _lock_id_from_key = userlock.key_id
-            write_id = userlock.WriteIdProperty()
-
-    It tells whether a write has landed when the reply to its commit was lost.
-    The content alone does not: two requests may write the same. With this
-    number, a put that has landed is reported as landed, and a transaction that
-    was applied is not run again. A new entity under an automatic id, put
-    outside of transactions, remains `CommitInDoubt`: its key is not known.
-
-    The put sets the value. The property is not indexed, and costs its name and
-    eight bytes in each entity.
-    """
-
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name, indexed=False)
-
-    def __set_name__(self, owner: Any, name: str) -> None:
-        owner._userlock_new_write_id = self.renew
-        self._attribute = name
-
-    def renew(self, entity: Any) -> tuple[str, int]:
-        """Set a new value. Returns the stored name of the property, and the value."""
-        value = secrets.randbits(62)  # an integer in Datastore has 63 bits, and a sign
-        setattr(entity, self._attribute, value)
-        return self._name, value
 
 
 def models_without_policy(package: str) -> list[type]:

@@ -175,10 +175,11 @@ def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
     def noted(frame: Any) -> Any:
         if frame.f_code is step:
             return getattr(frame.f_locals["self"], "_userlock_begun", ())
+        if frame.f_code.co_name != "run0":
+            return None
         current = ndb_package.context.get_context(False)
         loop = None if current is None else type(current.eventloop)
-        runs_loop = frame.f_code.co_name == "run0" and type(frame.f_locals.get("self")) is loop
-        return () if runs_loop else None
+        return () if type(frame.f_locals.get("self")) is loop else None
 
     kind.__init__ = begin_noting
     return noted

@@ -116,6 +116,7 @@ class TransactionCommit:
         outcomes: dict[int, Outcome] = {
             each.position: Landed(int(results[each.position].version), each.position in overwrites)
             for each in self._watched
+            if each.position in results
         }
         return Result(put_together([response], results, self._count), outcomes, {}, None)
 

@@ -243,7 +243,7 @@ def wait_for_all(context: Any) -> None:
 
 
 class DatastoreParticipant:
-    """The model layer's part in the release of locks. Implements `held_lock.Participant`."""
+    """The model layer's part in the release of locks. Implements `scope.Participant`."""
 
     def leaving(self, tenure: HeldLock) -> None:
         """Wait for the writes that were begun under the lock.

@@ -1,4 +1,4 @@
-"""Provide the plugin's fixtures. Their imports happen when one is used."""
+"""Provide the plugin's fixtures. The imports that a fixture needs happen when it is used."""
 
 from __future__ import annotations
 

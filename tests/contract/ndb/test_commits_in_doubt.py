@@ -44,6 +44,23 @@ def key() -> Any:
     return new(Marked)
 
 
+def test_a_mixin_may_give_the_write_id() -> None:
+    class Recognised:
+        write_id = userlock.WriteIdProperty()
+
+    class First(Recognised, userlock.UserModel):
+        _lock_id_from_key = userlock.key_id
+
+    class Last(userlock.UserModel, Recognised):
+        _lock_id_from_key = userlock.key_id
+
+    for model in First, Last:
+        with userlock.global_lock("ann"):
+            entity = model(id="ann")
+            entity.put()
+        assert entity.write_id is not None
+
+
 class TestPuts:
     def test_a_put_that_met_itself_has_landed(self, key: Any, datastore: emulator.Emulator) -> None:
         with userlock.global_lock("ann"):

@@ -192,6 +192,21 @@ def test_any_other_error_is_the_servers_and_the_lock_is_released(
     assert userlock.current_scope() is None
 
 
+def test_a_response_is_closed_if_a_write_has_failed(
+    wrapped: Wrapped, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("userlock.contrib.wsgi.finish_writes", fail)
+    app = Stream(service)
+    with pytest.raises(ZeroDivisionError):
+        Client(wrapped(app)).get("/")
+    assert app.closed
+    assert app.held == []
+    assert service.holder("ann") is None
+
+
 def test_the_status_for_contention_can_be_chosen(
     ndb_client: ndb.Client, service: userlock.LockService
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import userlock
 from tests.unit.cli.terminal import Terminal
-from userlock.cli.command import without_password
+from userlock.cli.command import Parser, without_password
 from userlock.cli.console import Console
 from userlock.cli.entry import COMMANDS, main
 
@@ -39,6 +39,15 @@ def test_a_mistyped_command_line(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert says in complaint(capsys, *arguments)
+
+
+@pytest.mark.parametrize("quote", ["'", ""])  # Python 3.14 quotes no choices
+def test_a_mistyped_command_on_any_python(quote: str, capsys: pytest.CaptureFixture[str]) -> None:
+    choices = ", ".join(f"{quote}{name}{quote}" for name in ("holder", "break"))
+    with pytest.raises(SystemExit):
+        Parser(prog="userlock").error(f"invalid choice: 'holdr' (choose from {choices})")
+    said = "there is no 'holdr'; did you mean holder? Choose from: holder, break"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "baseline"])

@@ -16,13 +16,13 @@ Its three parts can be subclassed apart, so that those that wait for real time
 to pass (`TimeContract`: about ten seconds with a real server, nothing with a
 manual clock) can be marked and left for later:
 
-    VerbContract   what each of the five primitives does, alone
-    RaceContract   that they are atomic: threads against one another
+    VerbContract   each of the five verbs alone
+    RaceContract   atomicity: threads that race
     TimeContract   times to live, and the grace that follows
 
-Three are not part of the whole. `ForkContract`: see there for the reason; a store
-that keeps connections should be subjected to it as well. `BatchContract`: for a
-store that says `batches`. `RewriteContract`: for one that can `rewrite`.
+Three contracts are separate: `ForkContract` (for stores with connections; it needs
+a process that survives a fork), `BatchContract` (for stores with `batches = True`)
+and `RewriteContract` (for stores that implement `rewrite`).
 """
 
 from __future__ import annotations

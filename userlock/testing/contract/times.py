@@ -142,7 +142,7 @@ class TimeContract(StoreContract):
         return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
 
     def _rewritten(self, store: LeaseStore) -> _Watched:
-        """Others rewrite it all the time, where the store can do that."""
+        """Rewrite it at each look. A store without `rewrite` leaves it as it is."""
         began = self.now(store)
         version = created(store.create("rewritten", b"first", 1))
 
