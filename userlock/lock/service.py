@@ -40,7 +40,7 @@ from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
 from userlock.lock.record import Record, Waiter
 from userlock.lock.renewal import SYSTEM_RENEWALS, RenewalThread
-from userlock.lock.store import LeaseStore, RecordBusy, StoreUnavailable
+from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.lock.store_client import StoreClient
 from userlock.lock.waiting import Attempt, Waiting
 
@@ -222,10 +222,12 @@ class LockService:
         try:
             try:
                 lease = self.client.call(claim.lock_id, self.protocol.take, claim)
-            except RecordBusy:
+            except StoreUnavailable as trouble:
+                if not trouble.of_demand:
+                    raise
                 lease = None  # others want it too
-            except StoreUnavailable:
-                raise
+                if trouble.sent:
+                    self.client.release_later(attempt.lease_without_store(unsettled=True))
             except BaseException:  # the thread is being stopped; it may have been granted
                 self.client.give_back(attempt.lease_without_store(unsettled=True))
                 raise

@@ -50,6 +50,11 @@ class StoreUnavailable(Exception):
         self.slow = slow
         self.serves_others = serves_others
 
+    @property
+    def of_demand(self) -> bool:
+        """Return whether others ask for this record so much that the server is late with it."""
+        return self.serves_others and self.slow
+
 
 class RecordRefused(StoreUnavailable):
     """The server answered that it cannot do this with this record. It serves other records.
@@ -64,6 +69,8 @@ class RecordRefused(StoreUnavailable):
 
 class RecordBusy(RecordRefused):
     """Others change the record all the time."""
+
+    of_demand = True
 
 
 class NoConnection(StoreUnavailable):

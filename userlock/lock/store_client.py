@@ -216,11 +216,15 @@ class StoreClient:
         try:
             answer = verb(*args, **kwargs)
         except StoreUnavailable as trouble:
+            if breaker.answered_one_of > asked_at:
+                trouble.serves_others = True
             if trouble.serves_others:
                 self.answered(breaker)
             else:
                 self.failed(breaker, asked_at, trouble)
             raise
+        if asked_at > breaker.answered_one_of:
+            breaker.answered_one_of = asked_at
         if self.pending.any or not breaker.closed:
             self.answered(breaker)
         return answer

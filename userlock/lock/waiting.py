@@ -17,7 +17,7 @@ from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn, delay
 from userlock.lock.record import Record, aged
-from userlock.lock.store import RecordBusy, StoreUnavailable
+from userlock.lock.store import StoreUnavailable
 from userlock.lock.store_client import StoreClient
 
 #: Longest pause before a change that others have prevented is tried again.
@@ -253,17 +253,19 @@ class _Wait:
         try:
             answer = self._ask(verb, *args, **kwargs)
         except StoreUnavailable as trouble:
-            if not isinstance(trouble, RecordBusy):
-                if not (trouble.serves_others and trouble.slow):
-                    raise
-                self._attempt.joined = True
-            self._prevented += 1
-            # Not all at once, and less often the longer it lasts.
-            most = self._policy.polling.most_seconds * 2 ** min(self._prevented, 10)
-            self._pause(min(most, _MOST_PAUSE_SECONDS) * self._parts.random.uniform(0.5, 1.0))
+            if not trouble.of_demand:
+                raise
+            self._attempt.joined = self._attempt.joined or trouble.sent
+            self._stand_back()
             return None
         self._prevented = 0
         return answer
+
+    def _stand_back(self) -> None:
+        """Pause: not for as long as others, and longer each time."""
+        self._prevented += 1
+        most = self._policy.polling.most_seconds * 2 ** min(self._prevented, 10)
+        self._pause(min(most, _MOST_PAUSE_SECONDS) * self._parts.random.uniform(0.5, 1.0))
 
     def _read(self, lock_id: str) -> Record | None:
         return self._parts.client.call(lock_id, self._protocol.look, lock_id)
@@ -352,7 +354,13 @@ class _Wait:
 
     def _look(self) -> Record | None:
         self._about_to_read()
-        record = self._ask(self._protocol.look, self._claim.lock_id, seen=self._seen)
+        try:
+            record = self._ask(self._protocol.look, self._claim.lock_id, seen=self._seen)
+        except StoreUnavailable as trouble:
+            if not trouble.of_demand:
+                raise
+            self._stand_back()
+            return self._seen
         self._see(record)
         return record
 
