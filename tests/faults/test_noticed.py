@@ -18,7 +18,7 @@ from tests.waiting import assert_within, wait_until
 from userlock.events import LeaseLost
 from userlock.stores import ShardedMemcacheStore
 
-FORGOTTEN = "the store forgot it (evicted, flushed or restarted)"
+FORGOTTEN = "its record is gone from the store (evicted, flushed, restarted or broken)"
 #: Short, so that a third of it soon passes.
 LEASE = 1.5
 

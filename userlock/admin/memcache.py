@@ -61,6 +61,12 @@ def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int) -> Listi
             notes.append(trouble.reason)
             continue
         locks += listing.locks
+        strange = sum(_belongs_elsewhere(store, server, each) for each in listing.locks)
+        if strange:
+            notes.append(
+                f"memcached at {server.address}: {strange:,} locks that this process looks for on "
+                "another server (are the servers named alike in all processes?)"
+            )
         if listing.note:
             notes.append(f"memcached at {server.address}: {listing.note}")
         if len(locks) >= limit:
@@ -68,6 +74,11 @@ def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int) -> Listi
     if len(down) == len(store.servers):
         raise down[-1]
     return Listing(locks, "; ".join(notes))
+
+
+def _belongs_elsewhere(store: ShardedMemcacheStore, server: MemcacheStore, lock: Listed) -> bool:
+    """Return whether a lock is not on its server. The server of a hashed id is not known."""
+    return not lock.hashed and store.servers[store.shard_of(lock.name)] is not server
 
 
 def _list_one(store: MemcacheStore, limit: int) -> Listing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from userlock.admin.diagnostics import kind_of
@@ -64,8 +65,7 @@ def take(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
         StoreUnavailable: the store did not answer.
     """
     if lock_ids:
-        named = [LockState(each, _read(service, each)) for each in dict.fromkeys(lock_ids)]
-        return Snapshot(wall, named, "")
+        return _take_named(service, dict.fromkeys(lock_ids), wall)
     kind = kind_of(service.store)
     if kind is None:
         return Snapshot(wall, [], "this kind of store does not list its locks")
@@ -76,11 +76,20 @@ def take(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
     return Snapshot(wall, locks, note)
 
 
-def _read(service: LockService, lock_id: str) -> Record | None:
-    try:
-        return service.look(lock_id)
-    except LockServiceUnavailable as error:
-        raise StoreUnavailable(error.reason) from error
+def _take_named(service: LockService, lock_ids: Iterable[str], wall: float) -> Snapshot:
+    """Take a snapshot without the locks of servers that are down; the note names those locks."""
+    locks: list[LockState] = []
+    missing: dict[str, LockServiceUnavailable] = {}
+    for lock_id in lock_ids:
+        try:
+            locks.append(LockState(lock_id, service.look(lock_id)))
+        except LockServiceUnavailable as error:
+            missing[lock_id] = error
+    if missing and not locks:
+        first = next(iter(missing.values()))
+        raise StoreUnavailable(first.reason) from first
+    notes = [f"{lock_id!r:.100}: {each.reason}" for lock_id, each in missing.items()]
+    return Snapshot(wall, locks, "; ".join(notes))
 
 
 def is_foreign(record: Record) -> bool:

@@ -10,6 +10,7 @@ without the store until the probe has its answer.
 
 from __future__ import annotations
 
+import math
 import threading
 
 from userlock.clock import Clock
@@ -34,6 +35,8 @@ class CircuitBreaker:
         self._lock = threading.Lock()
         #: The common case, to be read without the lock.
         self.closed = True
+        #: When the latest request was sent that has been answered.
+        self.answered_one_of = -math.inf
         self._open_until: float | None = None
         self._reason = ""
         reset_in_child(self._new_lock)

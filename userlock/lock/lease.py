@@ -294,7 +294,7 @@ def describe_loss(lost: Lost, lease: Lease) -> str:
         case "broken":
             how = f"it was broken by {lost.by}"
         case _:  # "forgotten" or "taken": either way it was gone before its time
-            how = "the store forgot it (evicted, flushed or restarted)"
+            how = "its record is gone from the store (evicted, flushed, restarted or broken)"
     return how if lost.holder is None else f"{how}; it is now held by {lost.holder.describe()}"
 
 

@@ -48,15 +48,9 @@ from userlock.lock.lease import (
     Lease,
     Lost,
     Released,
-    Unavailable,
 )
 from userlock.lock.record import Record, done, joining
-from userlock.lock.store import (
-    LeaseStore,
-    Stored,
-    StoreUnavailable,
-    Swap,
-)
+from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable, Swap
 
 #: How often a change is tried again while others change the record.
 MOST_SWAPS = 50
@@ -159,6 +153,7 @@ class LeaseProtocol:
                 raise
             lease = None if found is None else self.granted(claim, found, asked_at)
             if lease is None and trouble.slow:
+                trouble.serves_others = True
                 raise  # it may still be carried out
             return lease
         if version is None:
@@ -183,6 +178,7 @@ class LeaseProtocol:
                 raise
             lease = self._take_after(trouble, claim, claim.record, asked_at)
             if lease is None and trouble.slow:
+                trouble.serves_others = True
                 raise  # it may still be carried out
             return lease
         if version is None:
@@ -252,12 +248,20 @@ class LeaseProtocol:
             return self.store.append(lock_id, entry)
         except StoreUnavailable as trouble:
             if trouble.slow or not trouble.sent:
+                self._try_others(trouble, lock_id)
                 raise
         try:
             return self.store.append(lock_id, entry)
         except StoreUnavailable as later:
             later.sent = True  # the first one was
             raise
+
+    def _try_others(self, trouble: StoreUnavailable, lock_id: str) -> None:
+        """Find out whether a server that was slow to change a record serves other requests."""
+        if trouble.slow:
+            with contextlib.suppress(StoreUnavailable):
+                self.store.read(lock_id, hurry=True)
+                trouble.serves_others = True
 
     def reserve(self, claim: Claim, record: Record, *, leaving: bool) -> bool:
         """Reserve a free lock for its queue, for a claim that is not served itself.
@@ -337,7 +341,7 @@ class LeaseProtocol:
             version = self.store.swap(lock_id, stored.version, short, _ENDED_SECONDS)
             if version is not None:
                 return Record(Stored(short, version, stored.lapsed))
-        raise StoreUnavailable("others changed the record all the time", sent=False)
+        raise RecordBusy(f"others changed the record of lock {lock_id!r:.100} all the time")
 
     def _ended(self, lease: Lease, record: Record) -> Released:
         """Remove a record that shows the release, if nobody waits."""
@@ -414,7 +418,11 @@ class LeaseProtocol:
             if asked_at >= lease.deadline:
                 return self._lost(lease, None)
             if version is not None:
-                new = self.store.swap(lease.lock_id, version, record, ttl_seconds)
+                try:
+                    new = self.store.swap(lease.lock_id, version, record, ttl_seconds)
+                except StoreUnavailable as trouble:
+                    self._try_others(trouble, lease.lock_id)
+                    raise
                 if new is not None:
                     return Granted(
                         lease._replace(
@@ -431,11 +439,11 @@ class LeaseProtocol:
                 return self._lost(lease, found)
             version, record = found.stored.version, found.compacted()
             contended = not found.empty
-        raise StoreUnavailable("others changed the record all the time", sent=False)
+        raise RecordBusy(f"others changed the record of lock {lease.lock_id!r:.100} all the time")
 
     def extend_many(
         self, wanted: Sequence[tuple[Lease, float]]
-    ) -> list[Granted | Unavailable | None]:
+    ) -> list[Granted | StoreUnavailable | None]:
         """Extend leases of different locks, together where the store can do that.
 
         Each is asked for once: None if the record has changed, because others
@@ -447,13 +455,11 @@ class LeaseProtocol:
         answers = self.store.swap_many(
             [Swap(lease.lock_id, lease.version, lease.record, ttl) for lease, ttl in wanted]
         )
-        outcomes: list[Granted | Unavailable | None] = []
+        outcomes: list[Granted | StoreUnavailable | None] = []
         for (lease, ttl), answer in zip(wanted, answers, strict=True):
             match answer:
-                case None:
-                    outcomes.append(None)
-                case StoreUnavailable():
-                    outcomes.append(Unavailable(answer.reason, answer.sent))
+                case None | StoreUnavailable():
+                    outcomes.append(answer)
                 case version:
                     new = lease._replace(deadline=asked_at + ttl, ttl_seconds=ttl, version=version)
                     outcomes.append(Granted(new))

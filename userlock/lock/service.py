@@ -222,8 +222,12 @@ class LockService:
         try:
             try:
                 lease = self.client.call(claim.lock_id, self.protocol.take, claim)
-            except StoreUnavailable:
-                raise
+            except StoreUnavailable as trouble:
+                if not trouble.of_demand:
+                    raise
+                lease = None  # others want it too
+                if trouble.sent:
+                    self.client.release_later(attempt.lease_without_store(unsettled=True))
             except BaseException:  # the thread is being stopped; it may have been granted
                 self.client.give_back(attempt.lease_without_store(unsettled=True))
                 raise
@@ -382,18 +386,25 @@ class LockService:
             return {lease.token: refused for lease, _ in wanted}
         asked_at = self.clock.now()
         answers = self.protocol.extend_many(wanted)
-        trouble = next((each for each in answers if isinstance(each, Unavailable)), None)
-        if trouble is None:
-            self.client.answered(breaker)
+        troubles = [
+            each
+            for each in answers
+            if isinstance(each, StoreUnavailable) and not each.serves_others
+        ]
+        if troubles:
+            self.client.failed(breaker, asked_at, troubles[0])
         else:
-            self.client.failed(breaker, asked_at, trouble.reason)
-        return {
-            # None: the record has changed. It is read and extended by itself.
-            lease.token: self.extend(lease._replace(version=None), seconds)
-            if answer is None
-            else answer
-            for (lease, seconds), answer in zip(wanted, answers, strict=True)
-        }
+            self.client.answered(breaker)
+        outcomes: dict[str, Granted | Lost | Unavailable] = {}
+        for (lease, seconds), answer in zip(wanted, answers, strict=True):
+            match answer:
+                case Granted():
+                    outcomes[lease.token] = answer
+                case StoreUnavailable():
+                    outcomes[lease.token] = Unavailable(answer.reason, answer.sent)
+                case None:  # the record has changed: it is read, and extended by itself
+                    outcomes[lease.token] = self.extend(lease._replace(version=None), seconds)
+        return outcomes
 
     def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
         """Ask for a lock that was taken while the store did not answer.

@@ -38,13 +38,46 @@ class StoreUnavailable(Exception):
         sent: whether the command may have reached the server. False only when that is certain.
         slow: the command may yet be carried out: the reply did not come in time, or a proxy goes
             on by itself. False when the connection to the server is known to have ended.
+        serves_others: the server is known to answer, so the trouble is with this record alone.
     """
 
-    def __init__(self, reason: str, *, sent: bool = True, slow: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, sent: bool = True, slow: bool = False, serves_others: bool = False
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.sent = sent
         self.slow = slow
+        self.serves_others = serves_others
+
+    @property
+    def of_demand(self) -> bool:
+        """Return whether others ask for this record so much that the server is late with it."""
+        return self.serves_others and self.slow
+
+
+class RecordRefused(StoreUnavailable):
+    """The server answered that it cannot do this with this record. It serves other records.
+
+    The record is of a type that the store does not use, cannot be read as a
+    record, or is too large. Nothing was done, so nothing has to be taken back.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, sent=False, serves_others=True)
+
+
+class RecordBusy(RecordRefused):
+    """Others change the record all the time."""
+
+    of_demand = True
+
+
+class NoConnection(StoreUnavailable):
+    """All connections of this process are in use. Nothing was sent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, sent=False)
 
 
 class Stored(NamedTuple):
@@ -88,10 +121,11 @@ class LeaseStore(abc.ABC):
     live never says lapsed, and lets it go soon after `ttl_seconds`.
 
     Every verb raises `StoreUnavailable`, and nothing else, for trouble with
-    the server. A verb that changes a record is sent once; the caller reads
-    the outcome back. `read` may be sent again; so may `append`, but only to
-    the record that it was sent to first (the line may then be there twice).
-    No verb may take much longer than the store's own time-outs.
+    the server; `RecordRefused` if the trouble is with this record alone. A
+    verb that changes a record is sent once; the caller reads the outcome
+    back. `read` may be sent again; so may `append`, but only to the record
+    that it was sent to first (the line may then be there twice). No verb may
+    take much longer than the store's own time-outs.
     """
 
     #: Only threads that serve a request can use the store: heartbeats are refused then.

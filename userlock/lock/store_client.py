@@ -30,7 +30,7 @@ from userlock.fork import reset_in_child
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import Lease, Lost, Released, Unavailable
 from userlock.lock.renewal import RenewalThread
-from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.lock.store import LeaseStore, NoConnection, StoreUnavailable
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -39,6 +39,8 @@ _R = TypeVar("_R")
 _MOST = 1000
 #: How long a command that was sent may still be carried out, in seconds.
 _ARRIVAL_SECONDS = 10.0
+#: How often a release is sent whose record the server refuses. The lease ends by itself.
+_MOST_REFUSALS = 5
 #: Pause before a lease that was not found is looked for again, and between two runs of the
 #: renewal thread, in seconds.
 _RETRY_SECONDS = 1.0
@@ -59,6 +61,15 @@ class _Pending:
     lease: Lease
     until: float
     next_try: float = 0.0
+    refusals: int = 0
+
+    def refused(self, now: float) -> _Pending | None:
+        """Return the next attempt after the server refused its record; None after the last one."""
+        refusals = self.refusals + 1
+        if refusals == _MOST_REFUSALS:
+            return None
+        pause = _RETRY_SECONDS * 2**self.refusals
+        return dataclasses.replace(self, next_try=now + pause, refusals=refusals)
 
 
 class PendingReleases:
@@ -140,9 +151,14 @@ class PendingReleases:
             later = dataclasses.replace(pending, next_try=now + _RETRY_SECONDS)
             try:
                 outcome = self._release(lease)
-            except StoreUnavailable:
-                queue.append(pending)
-                raise
+            except StoreUnavailable as trouble:
+                if not trouble.serves_others:
+                    queue.append(pending)
+                    raise
+                again = pending.refused(now)
+                if again is not None:
+                    queue.append(again)
+                continue
             except BaseException:
                 # The thread is being stopped. (Or it is an error of ours: not everybody's at once.)
                 queue.append(later)
@@ -200,15 +216,24 @@ class StoreClient:
         try:
             answer = verb(*args, **kwargs)
         except StoreUnavailable as trouble:
-            self.failed(breaker, asked_at, trouble.reason)
+            if breaker.answered_one_of > asked_at:
+                trouble.serves_others = True
+            if trouble.serves_others:
+                self.answered(breaker)
+            else:
+                self.failed(breaker, asked_at, trouble)
             raise
+        if asked_at > breaker.answered_one_of:
+            breaker.answered_one_of = asked_at
         if self.pending.any or not breaker.closed:
             self.answered(breaker)
         return answer
 
-    def failed(self, breaker: CircuitBreaker, asked_at: float, reason: str) -> None:
+    def failed(self, breaker: CircuitBreaker, asked_at: float, trouble: StoreUnavailable) -> None:
         """Note that a server did not answer."""
-        breaker.failed(cost_seconds=self._clock.now() - asked_at, reason=reason)
+        if not isinstance(trouble, NoConnection):  # which tells nothing of the server
+            cost_seconds = self._clock.now() - asked_at
+            breaker.failed(cost_seconds=cost_seconds, reason=trouble.reason)
 
     def answered(self, breaker: CircuitBreaker) -> None:
         """Note that a server answered, and send it some pending releases."""
@@ -219,7 +244,7 @@ class StoreClient:
             try:
                 self.pending.send(breaker)
             except StoreUnavailable as trouble:
-                self.failed(breaker, asked_at, trouble.reason)
+                self.failed(breaker, asked_at, trouble)
 
     def give_back(self, lease: Lease) -> Released | Lost | Unavailable:
         """Release a lease now, or later if the store does not answer."""
@@ -251,7 +276,7 @@ class StoreClient:
             try:
                 asked = self.pending.send(breaker, _MOST_PER_RUN, breaker.allows)
             except StoreUnavailable as trouble:
-                self.failed(breaker, asked_at, trouble.reason)
+                self.failed(breaker, asked_at, trouble)
                 continue
             if asked:
                 breaker.succeeded()

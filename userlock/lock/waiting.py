@@ -20,6 +20,9 @@ from userlock.lock.record import Record, aged
 from userlock.lock.store import StoreUnavailable
 from userlock.lock.store_client import StoreClient
 
+#: Longest pause before a change that others have prevented is tried again.
+_MOST_PAUSE_SECONDS = 0.25
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -181,6 +184,8 @@ class _Wait:
         #: The polls between which the present holder got the lock, if we saw it change.
         self._began: tuple[float, float] | None = None
         self._aged = False
+        #: Changes in a row that others have prevented.
+        self._prevented = 0
         self._deadlocks = (
             DeadlockWatch(claim, holding, self._read, self._append, parts.clock)
             if holding
@@ -237,6 +242,31 @@ class _Wait:
     def _ask(self, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
 
+    def _ask_among_others(
+        self, verb: Callable[_P, _R | None], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R | None:
+        """Ask for a change that others may prevent; None, after a pause, if they did.
+
+        None also if the change is in doubt. It shows in the record later, and
+        is taken back with the position in the queue.
+        """
+        try:
+            answer = self._ask(verb, *args, **kwargs)
+        except StoreUnavailable as trouble:
+            if not trouble.of_demand:
+                raise
+            self._attempt.joined = self._attempt.joined or trouble.sent
+            self._stand_back()
+            return None
+        self._prevented = 0
+        return answer
+
+    def _stand_back(self) -> None:
+        """Pause: not for as long as others, and longer each time."""
+        self._prevented += 1
+        most = self._policy.polling.most_seconds * 2 ** min(self._prevented, 10)
+        self._pause(min(most, _MOST_PAUSE_SECONDS) * self._parts.random.uniform(0.5, 1.0))
+
     def _read(self, lock_id: str) -> Record | None:
         return self._parts.client.call(lock_id, self._protocol.look, lock_id)
 
@@ -249,14 +279,14 @@ class _Wait:
         """Claim a free lock whose record is still there, if nobody else is queued."""
         record = self._read(self._claim.lock_id)
         if record is None:
-            return self._ask(self._protocol.take, self._claim)
+            return self._ask_among_others(self._protocol.take, self._claim)
         self._attempt.met(record)
         self._seen = record
         return self._claimed(record) if record.is_turn_of(self._claim.token) else None
 
     def _claimed(self, record: Record, *, passing: bool = True) -> Lease | None:
         """Claim a free lock as it was read; None if others were faster."""
-        return self._ask(self._protocol.claim, self._claim, record, passing=passing)
+        return self._ask_among_others(self._protocol.claim, self._claim, record, passing=passing)
 
     def _queue_up(self) -> Lease | None:
         try:
@@ -282,7 +312,7 @@ class _Wait:
                     # A queue that was read long ago is not restored: its waiters have queued
                     # again, or have gone, and would keep later ones from the lock.
                     seen = self._seen if now - self._seen_at < MEMORY_SECONDS else None
-                    lease = self._ask(self._protocol.begin, claim, seen)
+                    lease = self._ask_among_others(self._protocol.begin, claim, seen)
                 case Decision.REJOIN:
                     assert record is not None
                     # It may be ours: a late command of before the poll has arrived.
@@ -294,7 +324,9 @@ class _Wait:
                         # The record takes no entry: another program's, or no room.
                         if record.is_turn_of(claim.token):
                             lease = self._claimed(record)
-                        elif not self._reserved(record, leaving=False) and not self._pause():
+                        elif not self._reserved(record, leaving=False) and not self._pause(
+                            self._policy.polling.most_seconds
+                        ):
                             return None
                 case Decision.WAIT:
                     left = self._attempt.wait_seconds - (now - self._attempt.started)
@@ -313,10 +345,22 @@ class _Wait:
         """Read the record; let a batch claim age first, if it is time."""
         self._attempt.attempts += 1
         if self._ages_now():
-            self._aged = True
-            self._append(self._claim.lock_id, aged(self._claim.token))
+            entry = aged(self._claim.token)
+            self._aged = (
+                self._ask_among_others(self._protocol.append, self._claim.lock_id, entry)
+                is not None
+            )
+        return self._look()
+
+    def _look(self) -> Record | None:
         self._about_to_read()
-        record = self._ask(self._protocol.look, self._claim.lock_id, seen=self._seen)
+        try:
+            record = self._ask(self._protocol.look, self._claim.lock_id, seen=self._seen)
+        except StoreUnavailable as trouble:
+            if not trouble.of_demand:
+                raise
+            self._stand_back()
+            return self._seen
         self._see(record)
         return record
 
@@ -326,7 +370,9 @@ class _Wait:
         attempt.attempts += 1
         self._aged = False  # it was noted in the record that is lost
         self._about_to_read()
-        record = self._ask(self._protocol.join, self._claim, again=attempt.joined)
+        record = self._ask_among_others(self._protocol.join, self._claim, again=attempt.joined)
+        if record is None:  # it is gone, or was so much in demand that this entry did not get in
+            record = self._look()
         if record is not None:
             if not attempt.blocked_by:
                 attempt.met(record)
@@ -349,12 +395,12 @@ class _Wait:
             self._began = (self._polled_before, self._clock.now())
         self._seen, self._seen_at = record, self._polled_at
 
-    def _pause(self) -> bool:
-        """Sleep without a position in the queue; return whether there is time left."""
+    def _pause(self, seconds: float) -> bool:
+        """Sleep without a position in the queue; return whether there was time left."""
         left = self._attempt.left
         if left <= 0:
             return False
-        self._clock.sleep(min(self._policy.polling.most_seconds, left))
+        self._clock.sleep(min(seconds, left))
         return True
 
     def _sleep(self, turn: Turn, record: Record | None, now: float, left: float) -> None:

@@ -8,6 +8,9 @@
 
 Handed on in order. If connections were put back where any thread finds them,
 running threads would take them again and again before the waiting ones wake.
+
+If the server fails one thread, the waiting threads fail at once: one after
+another, each would wait for the server as long as the first did.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from __future__ import annotations
 import threading
 import weakref
 from typing import Generic, TypeVar
+
+from userlock.lock.store import NoConnection, StoreUnavailable
 
 _C = TypeVar("_C")
 
@@ -30,6 +35,7 @@ class _Waiter(Generic[_C]):
 
     def __init__(self) -> None:
         self.given: _C | Place | None = None
+        self.refused = ""  # why there will be none
         self.served = threading.Event()
 
 
@@ -55,7 +61,12 @@ class Places(Generic[_C]):
         self.waiters: dict[_Waiter[_C], None] = {}
 
     def take(self, seconds: float) -> _C | Place:
-        """Return an idle connection, or a place for one; `TimeoutError` after that time."""
+        """Return an idle connection, or a place for one.
+
+        Raises:
+            NoConnection: there was none within that time.
+            StoreUnavailable: the server failed another thread meanwhile.
+        """
         waiter = _Waiter[_C]()
         try:
             with self._lock:
@@ -65,9 +76,19 @@ class Places(Generic[_C]):
         finally:
             with self._lock:
                 self.waiters.pop(waiter, None)
-        if waiter.given is None:
-            raise TimeoutError(f"all {self._most} connections are in use")
-        return waiter.given
+        if waiter.given is not None:
+            return waiter.given
+        if waiter.refused:
+            raise StoreUnavailable(waiter.refused, sent=False)
+        raise NoConnection(f"all {self._most} connections are in use")
+
+    def refuse(self, reason: str) -> None:
+        """Fail the waiting threads: the server does not answer."""
+        with self._lock:
+            waiters, self.waiters = self.waiters, {}
+        for waiter in waiters:
+            waiter.refused = reason
+            waiter.served.set()
 
     def free(self, place: Place) -> None:
         """Free a place whose connection could not be made."""

@@ -22,6 +22,9 @@ REPLY_TIMEOUT = 0.3
 #: For a reply when the server has just been slow, in seconds. A hanging server costs one request
 #: this and `REPLY_TIMEOUT` before the breaker opens.
 HURRY_TIMEOUT = 0.1
+#: For a connection while all are in use, in seconds. A burst of hundreds of threads takes its turns
+#: within it, to a server some 40 ms away.
+PATIENCE = 1.0
 
 
 class Connection(Protocol):
@@ -52,7 +55,6 @@ class Pool(abc.ABC, Generic[_C]):
 
     Args:
         most: how many there may be.
-        patience: how long to wait for one when all are in use, in seconds.
 
     Attributes:
         trouble: the errors whose cause is the server, or the way there.
@@ -61,10 +63,9 @@ class Pool(abc.ABC, Generic[_C]):
 
     trouble: tuple[type[BaseException], ...]
 
-    def __init__(self, *, most: int, patience: float) -> None:
+    def __init__(self, *, most: int) -> None:
         self.idle: list[_C] = []
         self._most = most
-        self._patience = patience
         self._places = Places(most, self.idle)
         # A store that is dropped leaves no open sockets behind.
         weakref.finalize(self, _close_all, self.idle)
@@ -142,11 +143,17 @@ class Pool(abc.ABC, Generic[_C]):
 
     def _failed(self, connection: _C | None, error: BaseException) -> None:
         """Close the connection of an exchange that failed; raise trouble with the server."""
+        trouble = None
+        if isinstance(error, self.trouble):
+            trouble = self.unavailable(error, sent=connection is not None)
+            if connection is None or trouble.slow:
+                self._places.refuse(trouble.reason)
         if connection is not None:
             self.close(connection)
-        if isinstance(error, self.trouble):
-            self.drop_idle()  # likely broken too
-            raise self.unavailable(error, sent=connection is not None) from error
+        if trouble is not None:
+            if not trouble.serves_others:
+                self.drop_idle()  # likely broken too
+            raise trouble from error
 
     # --- connections ------------------------------------------------------------------------
 
@@ -167,12 +174,12 @@ class Pool(abc.ABC, Generic[_C]):
         try:
             return self.idle.pop()  # atomic; the latest used is the likeliest alive
         except IndexError:
-            given = self._places.take(self._patience)
+            given = self._places.take(PATIENCE)
             return self._made(given) if isinstance(given, Place) else given
 
     def make(self, timeout: float | None = None) -> _C:
         """Return a new connection. Where there may be no more, an idle one is closed for it."""
-        given = self._places.take(self._patience)
+        given = self._places.take(PATIENCE)
         if isinstance(given, Place):
             return self._made(given, timeout)
         place = given.place

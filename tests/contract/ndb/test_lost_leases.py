@@ -55,7 +55,7 @@ def accident(request: pytest.FixtureRequest, store: MemoryStore) -> Callable[[],
 
 
 REASONS = {
-    "forget": "the store forgot it",
+    "forget": "its record is gone from the store",
     "break_": "it was broken by Jo",
     "stay_away": "the lease store did not answer (connection refused)",
 }
@@ -157,7 +157,7 @@ def test_an_extension_by_hand_finds_out_too(store: MemoryStore, clock: ManualClo
         store.evict("ann")
         with pytest.raises(userlock.LockNotHeld):
             lock.extend(60)
-        with pytest.raises(userlock.LeaseWasLost, match="the store forgot it"):
+        with pytest.raises(userlock.LeaseWasLost, match="its record is gone from the store"):
             learner.put()
 
 

@@ -32,6 +32,14 @@ def test_the_order_of_the_list_does_not_matter() -> None:
     assert homes(sharded("m1", "m2", "m3")) == homes(sharded("m3", "m1", "m2"))
 
 
+def test_localhost_is_its_address() -> None:
+    """Otherwise two processes look for a third of the locks on different servers, silently."""
+    by_name, by_number = sharded("localhost", "m2", "m3."), sharded("127.0.0.1:11211", "m2", "m3")
+    assert list(map(by_name.shard_of, LOCK_IDS)) == list(map(by_number.shard_of, LOCK_IDS))
+    with pytest.raises(ValueError, match="named once each"):
+        sharded("localhost", "127.0.0.1:11211")
+
+
 def test_the_usual_port_may_be_left_out() -> None:
     """Also where only one of two processes names it."""
     assert homes(sharded("m1", "[::1]", "m3")) == homes(sharded("m1:11211", "[::1]:11211", "m3"))

@@ -13,7 +13,7 @@ import redis
 
 import userlock
 from tests.servers import RedisServer
-from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable, Swap
+from userlock.lock.store import GRACE_SECONDS, RecordRefused, Stored, StoreUnavailable, Swap
 from userlock.stores.redis import RedisStore
 from userlock.testing import (
     BatchContract,
@@ -144,7 +144,7 @@ class TestForeignValues:
             lambda store, version: store.remove("ann", version),
         ],
     )
-    def test_a_value_of_another_type_is_an_outage(
+    def test_a_value_of_another_type_is_refused(
         self,
         store: RedisStore,
         client: Any,
@@ -155,7 +155,7 @@ class TestForeignValues:
         client.delete(f"{prefix}:lock=ann")
         client.hset(f"{prefix}:lock=ann", "a", "b")
         assert store.create("ann", b"second", 60) is None
-        with pytest.raises(StoreUnavailable, match="other than a string") as caught:
+        with pytest.raises(RecordRefused, match="other than a record") as caught:
             use(store, version)
         assert isinstance(caught.value.__cause__, redis.ResponseError)
         assert client.hgetall(f"{prefix}:lock=ann") == {b"a": b"b"}
@@ -168,8 +168,8 @@ class TestForeignValues:
         client.delete(f"{prefix}:lock=bob")
         client.hset(f"{prefix}:lock=bob", "a", "b")
         ann, bob, cem = store.swap_many(swaps)
-        assert isinstance(bob, StoreUnavailable)
-        assert "other than a string" in bob.reason
+        assert isinstance(bob, RecordRefused)
+        assert "other than a record" in bob.reason
         for lock_id, version in (("ann", ann), ("cem", cem)):
             assert found(store.read(lock_id)).record == b"next"
             assert store.remove(lock_id, version)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.cli.terminal import Terminal
 from userlock.admin.diagnostics import Listed, Listing
+from userlock.lock.store import Stored, StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -55,6 +56,31 @@ def test_in_a_pipe_nothing_is_cut(scene: Terminal) -> None:
     scene.hold("long", "GET /" + "y" * 150)
     scene.wait("long", "w", "GET /z")
     assert "y" * 150 in scene.run("watch", "--once").out
+
+
+def test_a_lock_whose_server_is_down_does_not_hide_the_others(
+    scene: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = scene.store.read
+
+    def fail(lock_id: str, *, hurry: bool = False) -> Stored | None:
+        if lock_id in down:
+            raise StoreUnavailable("memcached at h2:11211: timed out")
+        return read(lock_id, hurry=hurry)
+
+    monkeypatch.setattr(scene.store, "read", fail)
+    down: tuple[str, ...]
+    for down in ("ann", "bob"), ("carl",):
+        code, out, _ = scene.run("watch", "ann", "bob", "carl", "--once")
+        assert code == 0
+        assert "not complete" in out
+        assert "memcached at h2:11211: timed out" in out
+        for name in {"ann", "bob", "carl"}.difference(down):
+            assert f"POST /{name}" in out
+        document = json.loads(scene.run("watch", "ann", "bob", "carl", "--once", "--json").out)
+        assert (document["listed"], document["complete"]) == (3 - len(down), False)
+    down = "ann", "bob", "carl"
+    assert scene.run("watch", "ann", "bob", "carl", "--once").code != 0
 
 
 def test_all_and_named(scene: Terminal) -> None:

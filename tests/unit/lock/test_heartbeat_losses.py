@@ -38,7 +38,7 @@ def break_and_take(store: MemoryStore, service: LockService) -> None:
     service.acquire("ann", request="GET /theirs", wait_timeout=1)
 
 
-FORGOTTEN = "the store forgot it (evicted, flushed or restarted)"
+FORGOTTEN = "its record is gone from the store (evicted, flushed, restarted or broken)"
 ACCIDENTS = pytest.mark.parametrize(
     ("accident", "how"),
     [

@@ -56,7 +56,7 @@ class TestLosses:
         lease = taken(leases.take(make_claim()))
         store.evict("learner-1")
         assert leases.release(lease) == Lost("forgotten")
-        assert "forgot it" in describe_loss(Lost("forgotten"), lease)
+        assert "its record is gone" in describe_loss(Lost("forgotten"), lease)
 
     def test_the_store_forgot_it_and_another_took_it(
         self, leases: LeaseProtocol, store: MemoryStore

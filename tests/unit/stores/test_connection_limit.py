@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores.connection_limit import Place, Places
 
 Given = str | Place
@@ -38,7 +39,7 @@ def waiting_thread(places: Places[str], threads: ThreadPoolExecutor) -> Future[G
 def test_the_number_of_places_is_bounded(idle: list[str]) -> None:
     places = Places(2, idle)
     held = [places.take(0), places.take(0)]
-    with pytest.raises(TimeoutError, match="all 2 connections are in use"):
+    with pytest.raises(NoConnection, match="all 2 connections are in use"):
         places.take(0)
     assert len({id(each) for each in held}) == 2
 
@@ -62,6 +63,25 @@ def test_waiting_threads_are_served_in_order(idle: list[str], threads: ThreadPoo
     assert isinstance(second.result(10), Place)
 
 
+def test_the_failure_of_one_thread_fails_those_that_wait(
+    idle: list[str], threads: ThreadPoolExecutor
+) -> None:
+    """Otherwise each would find out by itself, one after another."""
+    places = Places(1, idle)
+    held = places.take(0)
+    waiting = [waiting_thread(places, threads) for _ in range(5)]
+    places.refuse("timed out")
+    for each in waiting:
+        with pytest.raises(StoreUnavailable, match="timed out") as caught:
+            each.result(10)
+        assert not caught.value.sent
+        assert not isinstance(caught.value, NoConnection)
+    with pytest.raises(NoConnection):  # later ones try
+        places.take(0)
+    del held
+    assert isinstance(places.take(0), Place)
+
+
 def test_a_connection_handed_on_is_not_there_for_others(
     idle: list[str], threads: ThreadPoolExecutor
 ) -> None:
@@ -72,7 +92,7 @@ def test_a_connection_handed_on_is_not_there_for_others(
     idle.append("connection")
     places.hand_on()
     assert idle == []
-    with pytest.raises(TimeoutError):
+    with pytest.raises(NoConnection):
         places.take(0)
     assert waiting.result(10) == "connection"
     assert held is not None

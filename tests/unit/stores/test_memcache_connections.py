@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from userlock.lock.store import StoreUnavailable
+from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connections
 
@@ -136,12 +136,13 @@ def test_a_failed_connection_takes_no_place() -> None:
         errors.append(caught)
 
 
-def test_a_closed_connection_takes_no_place() -> None:
+def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("userlock.stores.pool.PATIENCE", 0)
     pool = pool_of(lambda: Client(lambda: None), most=1, timeout=0)
     closed = pool.take()
     pool.close(closed)
     held = pool.take()
-    with pytest.raises(TimeoutError, match="all 1 connections are in use"):
+    with pytest.raises(NoConnection, match="all 1 connections are in use"):
         pool.take()
     pool.close(held)
 

@@ -29,7 +29,7 @@ import secrets
 from typing import Any, NamedTuple
 
 from userlock.datastore_rpc import Entity
-from userlock.lock.store import GRACE_SECONDS, Stored
+from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
 
 DEFAULT_KIND = "UserLockLease"
 MAX_NAME_BYTES = 1500
@@ -47,6 +47,8 @@ TTL = "ttl_microseconds"
 LEASED_AT = "leased_at"
 EXPIRE_AT = "expire_at"
 WRITE_ID = "write_id"
+
+_TYPES = {RECORD: "blob_value", TTL: "integer_value"}
 
 _SECOND = 1_000_000
 _GRACE = int(GRACE_SECONDS * _SECOND)
@@ -130,14 +132,17 @@ def read_row(result: Any, read_time: Any) -> Row:
     """Return the row in an `EntityResult` that was read at `read_time`.
 
     Raises:
-        ValueError: it is not one of ours, or the server reports no times.
+        ValueError: it is not one of ours.
+        StoreUnavailable: the server does not report times.
     """
     properties = result.entity.properties
-    if RECORD not in properties or TTL not in properties:
-        raise ValueError("something else stores entities of this kind, under this name")
+    for name, kind in _TYPES.items():
+        # A name that is missing is added to this copy, without a type.
+        if properties[name].WhichOneof("value_type") != kind:
+            raise ValueError("something else stores entities of this kind, under this name")
     now, changed = microseconds(read_time), microseconds(result.update_time)
     if not now or not changed:
-        raise ValueError("the server does not say when rows were written and read")
+        raise StoreUnavailable("datastore: the server does not say when rows are written and read")
     began = changed
     if LEASED_AT in properties:
         began = microseconds(properties[LEASED_AT].timestamp_value)

@@ -20,13 +20,14 @@ from google.cloud.datastore_v1.types import query as query_types
 from userlock.clock import Clock
 from userlock.datastore_rpc import Endpoint, Query
 from userlock.fork import reset_in_child
-from userlock.lock.store import StoreUnavailable
+from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.stores.datastore.rows import Row, read_row
 
-#: For one RPC, connecting included: Datastore has slow moments, and a first RPC needs a token.
-TIMEOUT = 2.0
-#: For the one RPC of a `read` in a hurry.
-HURRY_TIMEOUT = 0.5
+#: For one RPC, connecting included, in seconds. A hanging Datastore costs one request this and
+#: `HURRY_TIMEOUT` before the breaker opens. gRPC goes on to connect in the background.
+TIMEOUT = 0.4
+#: For the one RPC of a `read` in a hurry, in seconds.
+HURRY_TIMEOUT = 0.1
 
 _FIRST_DELAY = 0.02
 _MOST_DELAY = 0.5
@@ -40,7 +41,6 @@ _ADVICE = {
     grpc.StatusCode.UNAUTHENTICATED: "the credentials are not valid (any more)",
     grpc.StatusCode.NOT_FOUND: "there is no such database: check project and database id",
     grpc.StatusCode.FAILED_PRECONDITION: "the database must be in Datastore mode",
-    grpc.StatusCode.INVALID_ARGUMENT: "Datastore does not take the request as it is",
 }
 # No trouble, but a row that is not as the mutation expects.
 _DOES_NOT_FIT = {
@@ -62,10 +62,6 @@ _FOR_PARENTS_CONNECTION = ("wrong file descriptor generation", "closed on fork")
 
 class ConnectionBroken(StoreUnavailable):
     """UNAVAILABLE: the connection ended, or the server is going away. Worth another try."""
-
-
-class Aborted(StoreUnavailable):
-    """ABORTED: contention with another commit, and nothing was done. Worth another try."""
 
 
 class _Refused(StoreUnavailable):
@@ -157,7 +153,7 @@ class Calls:
         try:
             return read_row(reply.found[0], reply.read_time)
         except ValueError as error:
-            raise StoreUnavailable(f"{where}: {error}") from error
+            raise RecordRefused(f"{where}: {error}") from error
 
     def query(self, begin: str, end: str, most: int, cursor: bytes) -> Any:
         """Return the next batch of rows from one name to before another; a read for each row."""
@@ -183,7 +179,7 @@ class Calls:
             try:
                 result = self._call("commit", mutation)
                 return None if result.conflict_detected else result
-            except Aborted as trouble:
+            except RecordBusy as trouble:
                 self.wait_or_raise(trouble)
             except _Refused as trouble:
                 if (mutation.WhichOneof("operation"), trouble.code) in _DOES_NOT_FIT:
@@ -204,7 +200,7 @@ class Calls:
     def _again_if_broken(self, rpc: str, argument: Any) -> Any:
         try:
             return self._call(rpc, argument)
-        except (Aborted, ConnectionBroken) as trouble:
+        except (RecordBusy, ConnectionBroken) as trouble:
             self.wait_or_raise(trouble)
         return self._call(rpc, argument)
 
@@ -253,10 +249,12 @@ def _translated(error: Any, where: str, *, sent: bool) -> StoreUnavailable:
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return StoreUnavailable(reason, slow=True)
     if code is grpc.StatusCode.ABORTED:
-        return Aborted(reason)
+        return RecordBusy(reason)
     if code is grpc.StatusCode.UNAVAILABLE or _for_parents_connection(error):
         # Behind a front end, the end of a connection is not the end of the commit.
         return ConnectionBroken(reason, sent=sent, slow=not _stayed_here(error))
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return RecordRefused(reason)
     advice = _ADVICE.get(code)
     return _Refused(reason if advice is None else f"{reason} ({advice})", code)
 

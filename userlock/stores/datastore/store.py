@@ -77,13 +77,12 @@ from google.cloud import ndb
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.datastore_rpc import Mutation
-from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
+from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable
 from userlock.stores.datastore import rows
 from userlock.stores.datastore.rows import DEFAULT_KIND, Row, check_kind, check_prefix, row_name
 from userlock.stores.datastore.rpc import (
     HURRY_TIMEOUT,
     TIMEOUT,
-    Aborted,
     Calls,
     Channel,
     ConnectionBroken,
@@ -222,7 +221,7 @@ class DatastoreStore(LeaseStore):
             if result is not None:
                 return _as_appended(row, line, result)
             reason = f"datastore: others were faster to change the row {name!r:.100}"
-            calls.wait_or_raise(Aborted(reason))
+            calls.wait_or_raise(RecordBusy(reason))
 
     def close(self) -> None:
         self._channel.close()

@@ -90,7 +90,7 @@ class Connections(Pool[Connection]):
         clock: Clock = SYSTEM_CLOCK,
         most: int = 32,
     ) -> None:
-        super().__init__(most=most, patience=timeout)
+        super().__init__(most=most)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.tells_time = not via_proxy
         self.sequence = itertools.count()

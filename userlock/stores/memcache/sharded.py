@@ -19,20 +19,21 @@ from collections.abc import Sequence
 
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable, Swap
 from userlock.stores.memcache.store import MemcacheStore
-from userlock.stores.memcache.url import parse_url
+from userlock.stores.memcache.url import parse_url, shard_name
 
 
 class ShardedMemcacheStore(LeaseStore):
     """A lease store over several memcached servers. Thread-safe; survives fork.
 
     Args:
-        servers: a store for each; in any order, but the same in every process.
+        servers: a store for each, in any order. Each must have the same name in every process:
+            the names decide which locks it has. (`localhost` is 127.0.0.1.)
     """
 
     batches = True
 
     def __init__(self, servers: Sequence[MemcacheStore]) -> None:
-        addresses = [server.address for server in servers]
+        addresses = [shard_name(server.address) for server in servers]
         if not servers or len(set(addresses)) < len(addresses):
             raise ValueError(f"memcached servers must be named once each: {', '.join(addresses)}")
         self.servers = tuple(servers)

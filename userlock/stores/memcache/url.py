@@ -37,6 +37,13 @@ def parse_url(url: str) -> Named:
     return Named(addresses, options["prefix"], via_proxy, options["protocol"] or None)
 
 
+def shard_name(address: str) -> str:
+    """Return the name by which all processes spread locks over servers."""
+    host, port = split_address(address)
+    host = "127.0.0.1" if host == "localhost" else host.rstrip(".")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Return `host`, `host:port` or `[v6]:port` as a pair; `ValueError` if malformed.
 

@@ -15,15 +15,18 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from userlock.lock.store import StoreUnavailable
+from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.connection_limit import Place
-from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT, Pool
+from userlock.stores.pool import CONNECT_TIMEOUT, Pool
 
 #: redis-py's errors for a server that is in trouble, or is no Redis.
 TROUBLE = (redis.RedisError, OSError, ValueError, IndexError)
 #: The server's own answer that it does not carry a command out.
 ErrorReply = redis.ResponseError
+
+#: In the server's own answers to a command whose key holds something else, or too much.
+_OF_ONE_RECORD = ("WRONGTYPE", "string exceeds maximum allowed size")
 
 Command = Sequence[bytes | str | int]
 
@@ -87,7 +90,7 @@ class Connections(Pool[Connection]):
             "retry_on_timeout": False,
             "retry_on_error": [],
         }
-        super().__init__(most=most, patience=self._options.get("socket_timeout") or REPLY_TIMEOUT)
+        super().__init__(most=most)
         host = self._options.get("host")
         self._address = Address(host, int(self._options.get("port", 6379))) if host else None
         if self._address:
@@ -122,6 +125,10 @@ class Connections(Pool[Connection]):
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)
         what = str(error) or type(error).__name__
-        if what.startswith("WRONGTYPE"):
-            what = "something other than a string stands under our key; is the prefix ours alone?"
+        # Before Redis 7 a script's error has words of the script's before it.
+        if isinstance(error, ErrorReply) and any(each in what for each in _OF_ONE_RECORD):
+            return RecordRefused(
+                f"redis at {self.name}: something other than a record stands under the key "
+                f"({what:.100}); is the prefix ours alone?"
+            )
         return StoreUnavailable(f"redis at {self.name}: {what}", sent=sent, slow=slow)

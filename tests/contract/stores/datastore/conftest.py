@@ -26,6 +26,8 @@ class ServerClock:
 
 
 SERVER_CLOCK = ServerClock()
+#: For tests that are not about time-outs, on a busy machine; in seconds.
+PATIENT = 10.0
 
 
 class UserLockLease(ndb.Expando):
@@ -68,7 +70,7 @@ def faulty(client: ndb.Client) -> FaultyClient:
 
 @pytest.fixture
 def store(client: ndb.Client) -> DatastoreStore:
-    return DatastoreStore(client)
+    return DatastoreStore(client, timeout=PATIENT)
 
 
 @pytest.fixture

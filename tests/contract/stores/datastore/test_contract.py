@@ -9,7 +9,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.stores.datastore.conftest import SERVER_CLOCK
+from tests.contract.stores.datastore.conftest import PATIENT, SERVER_CLOCK
 from userlock.lock.store import LeaseStore
 from userlock.stores.datastore import DatastoreStore
 from userlock.testing import LeaseStoreContract, RewriteContract
@@ -22,7 +22,7 @@ class TestDatastore(LeaseStoreContract, RewriteContract):
 
     @pytest.fixture
     def store(self, client: ndb.Client) -> DatastoreStore:
-        return DatastoreStore(client, prefix=uuid.uuid4().hex)
+        return DatastoreStore(client, prefix=uuid.uuid4().hex, timeout=PATIENT)
 
     def now(self, store: LeaseStore) -> float:
         return time.monotonic() + SERVER_CLOCK.ahead

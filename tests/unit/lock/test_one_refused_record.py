@@ -1,0 +1,239 @@
+"""One record that the store refuses, and the locks beside it."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Callable, Collection
+from random import Random
+
+import pytest
+
+import userlock
+from tests.unit.lock.pulse import live
+from userlock import LockService
+from userlock.errors import LockServiceUnavailable
+from userlock.events import Listeners
+from userlock.lock.store import (
+    NoConnection,
+    RecordBusy,
+    RecordRefused,
+    Stored,
+    StoreUnavailable,
+    Swap,
+)
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+VERBS = ("create", "read", "swap", "remove", "append")
+BAD = "bad"
+#: Requests for the refused record in its lease of a minute: those of the caller itself, and of
+#: later releases.
+MOST_REQUESTS = 40
+
+Trouble = Callable[[], StoreUnavailable]
+
+
+class Refusing(MemoryStore):
+    """A store that fails some verbs for one record."""
+
+    batches = True
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock=clock)
+        self.refused: Collection[str] = ()
+        self.trouble: Trouble = lambda: RecordRefused("something else stands there")
+        self.requests: collections.Counter[str] = collections.Counter()
+
+    def _check(self, verb: str, lock_id: str) -> None:
+        self.requests[lock_id] += 1
+        if lock_id == BAD and verb in self.refused:
+            raise self.trouble()
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+        self._check("create", lock_id)
+        return super().create(lock_id, record, ttl_seconds)
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        self._check("read", lock_id)
+        return super().read(lock_id, hurry=hurry)
+
+    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
+        self._check("swap", lock_id)
+        return super().swap(lock_id, version, record, ttl_seconds)
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        self._check("remove", lock_id)
+        return super().remove(lock_id, version)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        self._check("append", lock_id)
+        return super().append(lock_id, line)
+
+    def swap_many(self, swaps: list[Swap]) -> list[object | StoreUnavailable | None]:  # type: ignore[override]
+        outcomes: list[object | StoreUnavailable | None] = []
+        for swap in swaps:
+            try:
+                outcomes.append(self.swap(*swap))
+            except StoreUnavailable as trouble:
+                outcomes.append(trouble)
+        return outcomes
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Refusing:
+    return Refusing(clock)
+
+
+def service_on(store: Refusing, clock: ManualClock, outage: str = "optimistic") -> LockService:
+    return LockService(store, clock=clock, random=Random(1), listeners=Listeners(), outage=outage)
+
+
+def degraded_neighbours(service: LockService, clock: ManualClock) -> int:
+    """Return how many locks of others are degraded or refused in the minute that follows."""
+    degraded = 0
+    for number in range(120):
+        try:
+            with userlock.scope(service), userlock.global_lock(f"learner-{number % 7}") as tenure:
+                degraded += tenure.degraded
+        except LockServiceUnavailable:
+            degraded += 1
+        live(service, clock, 0.5)
+    return degraded
+
+
+def use(service: LockService, clock: ManualClock, *, heartbeat: bool) -> None:
+    """Take the lock whose record is refused, hold it for a while, and leave it."""
+    try:
+        with (
+            userlock.scope(service),
+            userlock.global_lock(BAD, wait_timeout=0.5, heartbeat=heartbeat),
+        ):
+            live(service, clock, 15)
+    except userlock.errors.LockError:
+        pass
+
+
+some_verbs = pytest.mark.parametrize(
+    "refused",
+    [each for count in (1, 2, 5) for each in itertools.combinations(VERBS, count)],
+    ids="+".join,
+)
+heartbeats = pytest.mark.parametrize("heartbeat", [False, True], ids=["lease", "heartbeat"])
+troubles = pytest.mark.parametrize("trouble", [RecordRefused, RecordBusy])
+policies = pytest.mark.parametrize("outage", ["optimistic", "fail"])
+
+
+@some_verbs
+@heartbeats
+@troubles
+@policies
+def test_other_locks_do_not_notice(
+    store: Refusing,
+    clock: ManualClock,
+    refused: tuple[str, ...],
+    heartbeat: bool,
+    trouble: type[RecordRefused],
+    outage: str,
+) -> None:
+    store.refused, store.trouble = refused, lambda: trouble("refused")
+    service = service_on(store, clock, outage)
+    use(service, clock, heartbeat=heartbeat)
+    assert degraded_neighbours(service, clock) == 0
+    assert not service.client.pending.any
+
+
+@some_verbs
+@heartbeats
+def test_a_record_that_is_spoiled_while_its_lock_is_held(
+    store: Refusing, clock: ManualClock, refused: tuple[str, ...], heartbeat: bool
+) -> None:
+    service = service_on(store, clock)
+    with userlock.scope(service), userlock.global_lock(BAD, heartbeat=heartbeat):
+        store.refused = refused
+        store.requests.clear()
+        assert degraded_neighbours(service, clock) == 0
+    assert degraded_neighbours(service, clock) == 0
+    assert store.requests[BAD] <= (60 + MOST_REQUESTS if heartbeat else MOST_REQUESTS)
+    assert not service.client.pending.any
+
+
+def test_the_lock_itself_is_degraded_or_refused(store: Refusing, clock: ManualClock) -> None:
+    store.refused = VERBS
+    assert service_on(store, clock).acquire(BAD).degraded
+    with pytest.raises(LockServiceUnavailable, match="something else stands there"):
+        service_on(store, clock, "fail").acquire(BAD)
+
+
+def test_a_record_that_is_mended_is_released(store: Refusing, clock: ManualClock) -> None:
+    service = service_on(store, clock)
+    lease = service.acquire(BAD)
+    store.refused = VERBS
+    service.release(lease)
+    live(service, clock, 1)
+    store.refused = ()
+    live(service, clock, 5)
+    assert store.lock_ids() == []
+
+
+def test_a_server_that_does_not_answer_is_everybodys(store: Refusing, clock: ManualClock) -> None:
+    """Show that the tests above would notice."""
+
+    def time_out() -> StoreUnavailable:
+        clock.advance(0.3)
+        return StoreUnavailable("timed out", slow=True)
+
+    store.refused, store.trouble = VERBS, time_out
+    service = service_on(store, clock)
+    use(service, clock, heartbeat=False)
+    assert degraded_neighbours(service, clock) > 5
+
+
+def test_a_thread_without_a_connection_tells_nothing_of_the_server(
+    store: Refusing, clock: ManualClock
+) -> None:
+    store.refused, store.trouble = VERBS, lambda: NoConnection("all are in use")
+    service = service_on(store, clock)
+    assert service.acquire(BAD).degraded
+    assert degraded_neighbours(service, clock) == 0
+
+
+class TestBusyRecords:
+    """Others change the record all the time."""
+
+    def test_a_waiter_that_cannot_join_polls_without_a_position(
+        self, store: Refusing, clock: ManualClock
+    ) -> None:
+        service = service_on(store, clock)
+        lease = service.acquire(BAD)
+        store.refused, store.trouble = ["append"], lambda: RecordBusy("busy")
+        began = clock.now()
+        with pytest.raises(userlock.LockTimeout):
+            service.acquire(BAD, wait_timeout=5)
+        assert clock.now() - began == pytest.approx(5, abs=0.1)
+        assert store.requests[BAD] < 200
+        assert not lease.degraded
+
+    def test_and_takes_the_lock_when_it_is_free(self, store: Refusing, clock: ManualClock) -> None:
+        service, other = service_on(store, clock), service_on(store, clock)
+        lease = service.acquire(BAD, lock_timeout=3)
+        store.refused, store.trouble = ["append"], lambda: RecordBusy("busy")
+        waited = other.acquire(BAD, wait_timeout=20)
+        assert not waited.degraded
+        assert clock.now() >= lease.deadline
+
+    @pytest.mark.parametrize("verb", ["create", "swap"])
+    def test_a_claim_that_others_prevent_is_tried_again(
+        self, store: Refusing, clock: ManualClock, verb: str
+    ) -> None:
+        service = service_on(store, clock)
+        service.acquire(BAD, lock_timeout=1)
+        times = iter(range(3))
+
+        def busy() -> StoreUnavailable:
+            if next(times, None) is None:
+                store.refused = ()
+            return RecordBusy("busy")
+
+        store.refused, store.trouble = [verb], busy
+        assert not service.acquire(BAD, wait_timeout=30).degraded
