@@ -25,6 +25,7 @@ import contextlib
 import contextvars
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
@@ -33,6 +34,7 @@ from userlock.errors import LockNotHeld, NoScope, NoService
 from userlock.fork import reset_in_child
 from userlock.lock.held_lock import HeldLock, check_heartbeat, running_code
 from userlock.lock.lease import Lease, Priority, check_lock_id
+from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
 from userlock.settings import Enforcement, Reaction, Settings
@@ -84,7 +86,10 @@ class LockScope:
 
     Attributes:
         batch_work: whether it may write entities of batch-only models: as the priority says, but
-            for a request whose priority comes from a header that anybody can send.
+            for a request whose priority comes from a header that anybody can send. Such a request
+            ranks as batch, and has the wait and the lease of an interactive one.
+        max_waiting: the most callers of this process that wait for a lock, where neither the call
+            nor the policy says; None for no limit.
         blocks: the number of `with global_lock` blocks inside; an implicit scope ends with the
             last.
         outer: the scope around this one.
@@ -108,6 +113,7 @@ class LockScope:
         self.batch_work = priority is Priority.BATCH
         self.request = request
         self.implicit = implicit
+        self.max_waiting: int | None = None
         self.closed = False
         self.blocks = 0
         self.outer: LockScope | None = None
@@ -150,6 +156,7 @@ class LockScope:
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
+        max_waiting: int | None = None,
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
@@ -167,12 +174,21 @@ class LockScope:
             return tenure
         service = self.service
         priority = self.priority if priority is None else Priority.of(priority)
+        defaults = self.defaults_of(priority)
+        if wait_timeout is None:
+            wait_timeout = defaults.wait_timeout
+        if max_waiting is None:
+            max_waiting = defaults.max_waiting
+            if max_waiting is None:
+                max_waiting = self.max_waiting
         if heartbeat is None:
-            heartbeat = service.heartbeats and service.policy.of(priority).heartbeat
+            heartbeat = service.heartbeats and defaults.heartbeat
         if heartbeat:
             check_heartbeat(service)
             if lock_timeout is None:
                 lock_timeout = service.policy.heartbeat_lock_timeout
+        if lock_timeout is None:
+            lock_timeout = defaults.lock_timeout
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self._held or self.outer is not None)
         lease = service.acquire(
@@ -180,6 +196,7 @@ class LockScope:
             wait_timeout=wait_timeout,
             lock_timeout=lock_timeout,
             priority=priority,
+            max_waiting=max_waiting,
             request=self.request,
             holding=_Holding(self) if nested else (),
         )
@@ -189,6 +206,15 @@ class LockScope:
         if heartbeat or (lease.degraded and not service.requests_only):
             tenure.begin_renewal(heartbeat=heartbeat)
         return tenure
+
+    def defaults_of(self, priority: Priority) -> PriorityPolicy:
+        """Return the defaults of a lock of that priority in this scope.
+
+        Batch by a header that anybody can send has those of an interactive
+        request: it waits behind others, but neither waits nor holds longer.
+        """
+        forgeable = self.priority is Priority.BATCH and not self.batch_work
+        return self.service.policy.of(Priority.INTERACTIVE if forgeable else priority)
 
     # --- leaving ----------------------------------------------------------------------------
 
@@ -347,6 +373,8 @@ class LockScope:
             lock_timeout=tenure.lock_timeout,
             priority=tenure.lease.priority,
             heartbeat=tenure.heartbeat,
+            # It had the lock, and must get it back.
+            max_waiting=sys.maxsize,
         )
         tenure.succeeded_by(new)
         return new
