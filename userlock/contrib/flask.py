@@ -48,9 +48,10 @@ class UserLock:
 
     Errors become problem documents of RFC 9457 (`userlock.contrib.problems`):
     503 and Retry-After for `LockTimeout` and `LockServiceUnavailable`, 429 and
-    Retry-After for `TooManyWaiting`, 409 and Retry-After for `StaleWriteError`. If a write is in doubt (`CommitInDoubt`,
-    `StaleWriteError.may_have_landed`), the answer is 500 without Retry-After:
-    the request must not just be sent again. A `WriteViolation` is a bug. It is
+    Retry-After for `TooManyWaiting`, 409 and Retry-After for `StaleWriteError`.
+    If a write is in doubt (`CommitInDoubt`, `StaleWriteError.may_have_landed`),
+    the answer is 500 without Retry-After: the request must not just be sent
+    again. A `WriteViolation` is a bug. It is
     logged in full and answered with 500 without details; in debugging and
     testing it is raised. An app's own error handlers for these classes, in
     blueprints or registered later, come first.

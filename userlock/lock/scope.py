@@ -41,6 +41,8 @@ from userlock.settings import Enforcement, Reaction, Settings
 
 log = logging.getLogger(__name__)
 
+_NO_LIMIT = sys.maxsize
+
 
 class Participant(Protocol):
     """A participant in the release of locks. The model layer is one."""
@@ -374,7 +376,7 @@ class LockScope:
             priority=tenure.lease.priority,
             heartbeat=tenure.heartbeat,
             # It had the lock, and must get it back.
-            max_waiting=sys.maxsize,
+            max_waiting=_NO_LIMIT,
         )
         tenure.succeeded_by(new)
         return new

@@ -73,6 +73,7 @@ class LockService:
     Attributes:
         protocol: leases in this store.
         client: guarded access to this store.
+        admission: the callers of this process that wait.
         heartbeats: whether some leases are renewed by default.
         requests_only: whether the store can only be used by threads that serve a request.
     """
@@ -115,7 +116,7 @@ class LockService:
         self.client = StoreClient(
             store, self.protocol.release, clock, None if self.requests_only else renewals
         )
-        self._admission = Admission()
+        self.admission = Admission()
         self._hold_times = HoldTimes()
         self._waiting = Waiting(
             protocol=self.protocol,
@@ -202,7 +203,7 @@ class LockService:
         wall = self.clock.wall()
         holder = Holder(new_token(), priority.value, wall, ttl, process_label(), request)
         claim = Claim(lock_id, holder, ttl, priority)
-        attempt = Attempt(claim, wait, self.clock, self.listeners, self._admission, most)
+        attempt = Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
         try:
             lease = self._lease_for(attempt, holding)
         except StoreUnavailable as trouble:
