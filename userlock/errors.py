@@ -180,13 +180,15 @@ class TooManyWaiting(LockTimeout):
         holder: LockHolder | None,
         retry_after: int,
     ) -> None:
-        super().__init__(lock_id=lock_id, waited_seconds=waited_seconds, holder=holder)
         by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
         calls = "1 caller waits" if waiting == 1 else f"{waiting} callers wait"
-        self.args = (
+        super(LockTimeout, self).__init__(
             f"lock {lock_id!r} is not free, and {calls} for it in this process, which is as "
             f"many as may (max_waiting): {by}. Try again in {retry_after} s",
+            lock_id=lock_id,
         )
+        self.waited_seconds = waited_seconds
+        self.holder = holder
         self.waiting = waiting
         self.retry_after = retry_after
 

@@ -35,12 +35,12 @@ class Rejection(NamedTuple):
     Attributes:
         waiting: the number of callers that wait for the lock.
         holder: the holder that one of them met last.
-        count: the number of rejections while callers wait for the lock without a break.
+        times: the number of rejections while callers wait for the lock without a break.
     """
 
     waiting: int
     holder: Holder | None
-    count: int
+    times: int
 
 
 class _Crowd:

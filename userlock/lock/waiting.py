@@ -159,7 +159,7 @@ class Attempt:
         """
         self.holder = rejection.holder
         self.blocked_by = "a holder that is not known"
-        event = Rejected(*self._facts(), rejection.waiting, rejection.count)
+        event = Rejected(*self._facts(), rejection.waiting, rejection.times)
         self.listeners.emit(event)
         turns = rejection.waiting + 1  # the holder's, and theirs
         return TooManyWaiting(
