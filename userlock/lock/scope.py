@@ -176,21 +176,19 @@ class LockScope:
             return tenure
         service = self.service
         priority = self.priority if priority is None else Priority.of(priority)
-        defaults = self.defaults_of(priority)
-        if wait_timeout is None:
-            wait_timeout = defaults.wait_timeout
-        if max_waiting is None:
-            max_waiting = defaults.max_waiting
-            if max_waiting is None:
-                max_waiting = self.max_waiting
         if heartbeat is None:
-            heartbeat = service.heartbeats and defaults.heartbeat
+            heartbeat = service.heartbeats and self.defaults_of(priority).heartbeat
         if heartbeat:
             check_heartbeat(service)
             if lock_timeout is None:
                 lock_timeout = service.policy.heartbeat_lock_timeout
-        if lock_timeout is None:
-            lock_timeout = defaults.lock_timeout
+        if self._forgeable:  # else the service has the same defaults
+            defaults = self.defaults_of(priority)
+            wait_timeout = defaults.wait_timeout if wait_timeout is None else wait_timeout
+            lock_timeout = defaults.lock_timeout if lock_timeout is None else lock_timeout
+        if max_waiting is None and self.max_waiting is not None:
+            said = self.defaults_of(priority).max_waiting
+            max_waiting = self.max_waiting if said is None else said
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self._held or self.outer is not None)
         lease = service.acquire(
@@ -215,8 +213,12 @@ class LockScope:
         Batch by a header that anybody can send has those of an interactive
         request: it waits behind others, but neither waits nor holds longer.
         """
-        forgeable = self.priority is Priority.BATCH and not self.batch_work
-        return self.service.policy.of(Priority.INTERACTIVE if forgeable else priority)
+        return self.service.policy.of(Priority.INTERACTIVE if self._forgeable else priority)
+
+    @property
+    def _forgeable(self) -> bool:
+        """Return whether the priority comes from a header that anybody can send."""
+        return self.priority is Priority.BATCH and not self.batch_work
 
     # --- leaving ----------------------------------------------------------------------------
 
