@@ -91,7 +91,8 @@ class LockScope:
             for a request whose priority comes from a header that anybody can send. Such a request
             ranks as batch, and has the wait and the lease of an interactive one.
         max_waiting: the most callers of this process that wait for a lock, where neither the call
-            nor the policy says; None for no limit.
+            nor the policy says; None for no limit. A scope inside begins with that of the one
+            around it: it occupies the same thread.
         blocks: the number of `with global_lock` blocks inside; an implicit scope ends with the
             last.
         outer: the scope around this one.
@@ -454,6 +455,8 @@ def current_scope() -> LockScope | None:
 def enter_scope(scope: LockScope) -> None:
     """Make `scope` the current one."""
     scope.outer = current_scope()
+    if scope.outer is not None and scope.max_waiting is None:
+        scope.max_waiting = scope.outer.max_waiting
     current.set(scope)
 
 

@@ -135,6 +135,17 @@ def test_the_policy_of_the_service_comes_before_the_default(
         userlock.acquire_lock("ann")
 
 
+def test_a_scope_inside_a_request_has_its_bound(service: userlock.LockService) -> None:
+    service.acquire("ann")
+    scope = RequestScope(service=service, max_waiting=0)
+    rejected = pytest.raises(userlock.TooManyWaiting)
+    with scope.open("GET", "/", lambda name: False), userlock.scope(service), rejected:
+        userlock.acquire_lock("ann")
+    with userlock.scope(service), pytest.raises(userlock.LockTimeout) as caught:
+        userlock.acquire_lock("ann", wait_timeout=0.1)
+    assert type(caught.value) is userlock.LockTimeout, "the control: outside there is none"
+
+
 @pytest.mark.parametrize(("most", "of_batch"), [(5, 3), (2, 1), (1, 1), (0, 0), (None, None)])
 def test_batch_leaves_places_to_interactive_requests(
     service: userlock.LockService, most: int | None, of_batch: int | None
