@@ -56,6 +56,9 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         client=client,
         service=service,
         batch_prefixes=("/tasks/",),
+        # The lab sends crowds for one learner, and shows how they wait. A public site keeps the
+        # default, so that one user cannot occupy all threads.
+        max_waiting=None,
         enforcement=checks.enforcement,
         fencing=checks.fencing,
         inspector=_is_here if settings.inspector else None,

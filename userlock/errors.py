@@ -7,6 +7,7 @@
     │   └── LockIdError                 an entity without a lock id
     ├── LockError                       concerns one lock (lock_id)
     │   ├── LockTimeout                 not free in time; names the holder
+    │   │   └── TooManyWaiting          enough callers of the process wait already
     │   ├── LockServiceUnavailable      no answer, and outage="fail"
     │   ├── DeadlockDetected            the wait would complete a deadlock cycle
     │   └── LockNotHeld                 release or extension without the lock
@@ -152,6 +153,44 @@ class LockTimeout(LockError):
         )
         self.waited_seconds = waited_seconds
         self.holder = holder
+
+
+class TooManyWaiting(LockTimeout):
+    """The lock is held, and as many callers of this process wait for it as may (`max_waiting`).
+
+    Raised at once. A caller that handles `LockTimeout` handles this as well:
+    either way it has not got the lock. A caller that asks again at once gets
+    the same answer again.
+
+    Attributes:
+        lock_id: the lock concerned.
+        waiting: the number of callers of this process that wait for it.
+        waited_seconds: the time since the call.
+        holder: the holder that one of them met last; None if it is not known.
+        retry_after: the seconds after which to try again: by then these callers have been
+            served, if holds last as long as usual.
+    """
+
+    def __init__(
+        self,
+        *,
+        lock_id: str,
+        waiting: int,
+        waited_seconds: float,
+        holder: LockHolder | None,
+        retry_after: int,
+    ) -> None:
+        by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
+        calls = "1 caller waits" if waiting == 1 else f"{waiting} callers wait"
+        super(LockTimeout, self).__init__(
+            f"lock {lock_id!r} is not free, and {calls} for it in this process, which is as "
+            f"many as may (max_waiting): {by}. Try again in {retry_after} s",
+            lock_id=lock_id,
+        )
+        self.waited_seconds = waited_seconds
+        self.holder = holder
+        self.waiting = waiting
+        self.retry_after = retry_after
 
 
 class LockServiceUnavailable(LockError):

@@ -107,6 +107,35 @@ class TimedOut(Event):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Rejected(Event):
+    """The caller got `TooManyWaiting`: enough callers of this process wait for the lock.
+
+    Attributes:
+        waiting: the number of these callers.
+        count: the number of rejections since callers of this process wait for the lock without
+            a break.
+    """
+
+    priority: str
+    waited_seconds: float
+    blocked_by: str
+    waiting: int
+    count: int = 1
+
+    def log_line(self) -> LogLine:
+        """Return a WARNING for the first rejection, DEBUG for the others: there may be many."""
+        return (
+            logging.WARNING if self.count == 1 else logging.DEBUG,
+            "lock %r not acquired%s: %s for it in this process already (%s); blocked by: %s",
+            self.lock_id,
+            _times(self.count),
+            "1 caller waits" if self.waiting == 1 else f"{self.waiting:,} callers wait",
+            self.priority,
+            self.blocked_by,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Degraded(Event):
     """The store did not answer; the caller carries on without it.
 

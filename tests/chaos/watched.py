@@ -149,6 +149,7 @@ class WatchedService(LockService):
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
         priority: Priority | str = Priority.INTERACTIVE,
+        max_waiting: int | None = None,
         request: str = "",
         holding: Iterable[Lease] = (),
     ) -> Lease:
@@ -170,6 +171,7 @@ class WatchedService(LockService):
                 wait_timeout=wait_timeout,
                 lock_timeout=lock_timeout,
                 priority=priority,
+                max_waiting=max_waiting,
                 request=request or attempt,
                 holding=holding,
             )

@@ -26,6 +26,7 @@ from userlock.errors import (
     LockServiceUnavailable,
     LockTimeout,
     PutWithoutLock,
+    TooManyWaiting,
 )
 from userlock.events import (
     Acquired,
@@ -39,6 +40,7 @@ from userlock.events import (
     Extended,
     LeaseLost,
     Listeners,
+    Rejected,
     Released,
     StaleWrite,
     TimedOut,
@@ -56,6 +58,7 @@ FREE = Acquired("ann", "interactive", 0.0004, 1, "", degraded=False)
 WAITED = Acquired("ann", "batch", 0.25, 7, "POST /answers (interactive)", degraded=False)
 DEGRADED = Acquired("ann", "interactive", 0.3, 1, "", degraded=True)
 TIMED_OUT = TimedOut("ann", "interactive", 2.0, "POST /answers (interactive)")
+REJECTED = Rejected("ann", "interactive", 0.001, "POST /answers (interactive)", waiting=5)
 UNAVAILABLE = Unavailable("ann", "interactive", 0.4, "", "connection refused")
 DEADLOCK = Deadlock("ann", "batch", 0.03, "POST /answers (interactive)", "'ann' is held by …")
 
@@ -123,13 +126,14 @@ def violation() -> Violation:
 class TestMetrics:
     def test_acquisitions_are_counted_by_how_they_ended(self, backend: Backend) -> None:
         listener = backend.listener()
-        for event in (FREE, FREE, WAITED, DEGRADED, TIMED_OUT, UNAVAILABLE, DEADLOCK):
+        for event in (FREE, FREE, WAITED, DEGRADED, TIMED_OUT, REJECTED, UNAVAILABLE, DEADLOCK):
             listener(event)
         assert backend.counted("userlock.acquisitions") == {
             asked("acquired", "interactive", False): 2,
             asked("acquired", "batch", True): 1,
             asked("degraded", "interactive", False): 1,
             asked("timed_out", "interactive", True): 1,
+            asked("rejected", "interactive", True): 1,
             asked("unavailable", "interactive", False): 1,
             asked("deadlock", "batch", True): 1,
         }
@@ -226,6 +230,14 @@ class TestSpans:
         assert span.status.status_code is StatusCode.ERROR
         assert (span.attributes or {})["error.type"] == LockTimeout.__name__
         assert (span.attributes or {})["userlock.outcome"] == "timed_out"
+
+    def test_a_rejection_is_an_error_and_has_the_number(self, backend: Backend) -> None:
+        backend.listener()(REJECTED)
+        (span,) = backend.spans()
+        assert span.status.status_code is StatusCode.ERROR
+        attributes = span.attributes or {}
+        assert attributes["error.type"] == TooManyWaiting.__name__
+        assert attributes["userlock.waiting"] == 5
 
     def test_a_degraded_lock_says_so(self, backend: Backend) -> None:
         backend.listener()(DEGRADED)

@@ -58,6 +58,7 @@ PUBLIC = {
     "StoreUnavailable",
     "Stored",
     "StructuredModelWritten",
+    "TooManyWaiting",
     "HeldLock",
     "UserLockError",
     "UserModel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 
 from userlock.admin import snapshot
 from userlock.cli.command import (
@@ -132,4 +133,7 @@ def _queue_lines(record: Record, wall: float, columns: int) -> list[str]:
         for number, waiter in enumerate(waiters, 1)
     ]
     lines = table(_QUEUE, rows, columns - 2)
-    return [f"  waiting   {len(waiters)}", *(f"  {line}" for line in lines)]
+    process, most = collections.Counter(waiter.process for waiter in waiters).most_common(1)[0]
+    # `max_waiting` bounds the waiters of one process.
+    together = f"; {most} of them in {escaped(process)}" if most > 1 else ""
+    return [f"  waiting   {len(waiters)}{together}", *(f"  {line}" for line in lines)]

@@ -46,7 +46,12 @@ class UserLockMiddleware:
             raise ImproperlyConfigured(f"USERLOCK: {error}") from error
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        stack = self._scope.open(request.method or "", request.path, request.headers.__contains__)
+        stack = self._scope.open(
+            # Which Django routes by; unlike `request.path` without SCRIPT_NAME.
+            request.method or "",
+            request.path_info,
+            request.headers.__contains__,
+        )
         failed: BaseException | None = None
         try:
             response = self._get_response(request)

@@ -21,7 +21,13 @@ except ImportError as error:  # pragma: no cover
 
 from userlock.contrib.inspector.pages import Authorise, Inspector
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestOptions, RequestScope, close, finish_writes
+from userlock.contrib.request_scope import (
+    RequestOptions,
+    RequestScope,
+    close,
+    finish_writes,
+    path_of,
+)
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
@@ -41,10 +47,11 @@ class UserLock:
     needs. When the request ends, however it ends, its locks are released.
 
     Errors become problem documents of RFC 9457 (`userlock.contrib.problems`):
-    503 and Retry-After for `LockTimeout` and `LockServiceUnavailable`, 409 and
-    Retry-After for `StaleWriteError`. If a write is in doubt (`CommitInDoubt`,
-    `StaleWriteError.may_have_landed`), the answer is 500 without Retry-After:
-    the request must not just be sent again. A `WriteViolation` is a bug. It is
+    503 and Retry-After for `LockTimeout` and `LockServiceUnavailable`, 429 and
+    Retry-After for `TooManyWaiting`, 409 and Retry-After for `StaleWriteError`.
+    If a write is in doubt (`CommitInDoubt`, `StaleWriteError.may_have_landed`),
+    the answer is 500 without Retry-After: the request must not just be sent
+    again. A `WriteViolation` is a bug. It is
     logged in full and answered with 500 without details; in debugging and
     testing it is raised. An app's own error handlers for these classes, in
     blueprints or registered later, come first.
@@ -60,16 +67,22 @@ class UserLock:
       once in each process, on its first request: gRPC channels do not survive a fork).
       None: the app opens contexts itself.
     - `service`: the lock service; by default the configured one.
-    - `batch_prefixes`: URL paths that begin with one of these are batch work. So are, on App
-      Engine, requests of its task queues and cron. Other requests with their headers, or
-      with those of Cloud Tasks or Cloud Scheduler, have batch priority, but are no batch
-      work for `WritePolicy.BATCH_ONLY`: anybody can send these headers.
+    - `batch_prefixes`: URL paths that begin with one of these, in whole segments, are batch
+      work; without the place where the app is mounted (SCRIPT_NAME). So are, on App Engine,
+      requests of its task queues and cron. Other requests with their headers, or with those
+      of Cloud Tasks or Cloud Scheduler, have batch priority only: they wait and hold no
+      longer than interactive ones, and are no batch work for `WritePolicy.BATCH_ONLY`.
+      Anybody can send these headers.
     - `trusted_headers`: names of headers that make a request batch work, too, as
       "X-CloudTasks-QueueName" if only the queue can reach the service, or send it.
     - `enforcement`: `raise`, `log` or `off`; by default as configured.
     - `fencing`: whether Datastore refuses stale writes; by default as configured.
     - `context_options`: options for `client.context()`, for instance a global cache.
     - `contention_status`: the answer to `LockTimeout`: 503 or 409.
+    - `max_waiting`: the most requests of this process that wait for one lock, where the
+      service's policy does not say; of batch requests, half as many. One more is answered
+      with 429, so that one user cannot occupy all threads: with the holder's, they must be
+      fewer than the server's threads. None: no limit.
     """
 
     def __init__(
@@ -100,7 +113,7 @@ class UserLock:
     def _open(self) -> None:
         request = flask.request
         request.environ[_STACK] = self._scope.open(
-            request.method, request.path, request.headers.__contains__
+            request.method, path_of(request.environ), request.headers.__contains__
         )
 
     def _finish(self, response: flask.Response) -> flask.Response:
@@ -133,6 +146,7 @@ def user_lock(
     lock_timeout: float | None = None,
     priority: Priority | str | None = None,
     heartbeat: bool | None = None,
+    max_waiting: int | None = None,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Hold a user's lock while a view runs; for views of one user.
 
@@ -156,6 +170,7 @@ def user_lock(
         lock_timeout: the length of the lease.
         priority: the priority.
         heartbeat: whether the lease is renewed.
+        max_waiting: the most callers of this process that wait for the lock.
 
     Raises:
         TypeError: not exactly one source is given. Raised at once.
@@ -176,6 +191,7 @@ def user_lock(
             lock_timeout=lock_timeout,
             priority=priority,
             heartbeat=heartbeat,
+            max_waiting=max_waiting,
         )
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -12,6 +12,7 @@ Metrics (durations in seconds):
     userlock.wait.duration   histogram    from the call to its end: by outcome, priority, contended
     userlock.hold.duration   histogram    from the grant to the release: by outcome
     userlock.acquisitions    counter      "acquired", "degraded" (without the store), "timed_out",
+                                          "rejected" (enough callers of the process waited),
                                           "unavailable" (the store did not answer, and the policy
                                           is to fail) or "deadlock": by outcome, priority,
                                           contended
@@ -68,6 +69,7 @@ from userlock.events import (
     Event,
     LeaseLost,
     Listeners,
+    Rejected,
     Released,
     StaleWrite,
     TimedOut,
@@ -107,6 +109,7 @@ _RELEASES = {
 #: The outcomes of acquisitions without the lock: the error, and the status of the span.
 _FAILURES = {
     "timed_out": ("LockTimeout", "the lock was not free within the wait"),
+    "rejected": ("TooManyWaiting", "enough callers of the process waited for the lock"),
     "unavailable": ("LockServiceUnavailable", "the lease store did not answer"),
     "deadlock": ("DeadlockDetected", "waiting for the lock would never have ended"),
 }
@@ -212,6 +215,8 @@ class OpenTelemetryListener:
                 self._acquisition(event, outcome, {"userlock.attempts": event.attempts})
             case TimedOut():
                 self._acquisition(event, "timed_out", {})
+            case Rejected():
+                self._acquisition(event, "rejected", {"userlock.waiting": event.waiting})
             case Unavailable():
                 self._acquisition(event, "unavailable", {})
             case Deadlock():
@@ -237,7 +242,7 @@ class OpenTelemetryListener:
 
     def _acquisition(
         self,
-        event: Acquired | TimedOut | Unavailable | Deadlock,
+        event: Acquired | TimedOut | Rejected | Unavailable | Deadlock,
         outcome: str,
         details: _Attributes,
     ) -> None:

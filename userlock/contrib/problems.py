@@ -23,11 +23,13 @@ from userlock.errors import (
     LockServiceUnavailable,
     LockTimeout,
     StaleWriteError,
+    TooManyWaiting,
     UserLockError,
     WriteViolation,
 )
 
-#: The errors that become problem documents. Other errors of the library are left to the app.
+#: The errors that become problem documents, `TooManyWaiting` as a `LockTimeout`. Other errors of
+#: the library are left to the app.
 ANSWERED = (LockTimeout, LockServiceUnavailable, StaleWriteError, CommitInDoubt, WriteViolation)
 
 
@@ -86,6 +88,9 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
     """
     retry_after: int | None = None
     match error:
+        case TooManyWaiting():
+            status, retry_after = 429, error.retry_after
+            detail = "Too many requests for the same user are waiting. Try again in a moment."
         case LockTimeout():
             status, retry_after = contention_status, 1
             detail = "Another request for the same user is still running. Try again in a moment."
@@ -107,6 +112,8 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
     facts: dict[str, Any] = {"lock_id": error.lock_id}
     if isinstance(error, LockTimeout):
         facts["waited_seconds"] = round(error.waited_seconds, 3)
+    if isinstance(error, TooManyWaiting):
+        facts["waiting"] = error.waiting
     return Problem(
         status=status,
         detail=detail,

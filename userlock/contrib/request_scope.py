@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, TypedDict
 
@@ -13,7 +13,7 @@ from google.cloud.ndb.context import get_context
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError
-from userlock.lock.lease import Priority
+from userlock.lock.lease import Priority, check_max_waiting
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
@@ -24,9 +24,13 @@ log = logging.getLogger(__name__)
 #: App Engine removes these from foreign requests. On other platforms anybody can send them.
 APP_ENGINE_HEADERS = ("X-AppEngine-QueueName", "X-AppEngine-Cron")
 
-#: Set by Google's task queues and schedulers. A forged one only makes its request wait longer,
-#: behind all others. A public service loses at most a worker's time, and may trust them.
+#: Set by Google's task queues and schedulers. A forged one only makes its request wait behind all
+#: others, for as long as an interactive one (`LockScope.defaults_of`).
 BATCH_HEADERS = (*APP_ENGINE_HEADERS, "X-CloudTasks-QueueName", "X-CloudScheduler")
+
+#: The most requests of a process that wait for one lock, by default: with the holder they are as
+#: many as a browser sends to a site at once by HTTP/1.1.
+MAX_WAITING = 5
 
 
 class RequestOptions(TypedDict, total=False):
@@ -40,6 +44,63 @@ class RequestOptions(TypedDict, total=False):
     fencing: bool | None
     context_options: dict[str, Any] | None
     contention_status: int
+    max_waiting: int | None
+
+
+def path_of(environ: Mapping[str, Any]) -> str:
+    """Return the path of a WSGI environment that an app routes by: PATH_INFO as text."""
+    raw: str = environ.get("PATH_INFO") or "/"
+    return raw.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+class BatchPaths:
+    """The paths of batch work, the same in all integrations.
+
+    A path is proof of batch work, so it has to be the one that the app routes
+    by, whatever the app is: one path that frameworks, servers and apps read
+    alike. A path with an empty or dot segment, a backslash, a percent sign that
+    is left after decoding, bytes that are no UTF-8, or a control character is
+    no batch work. Upper and lower case differ.
+
+    Args:
+        prefixes: the beginnings of the paths, in whole segments: "/tasks" is "/tasks" itself
+            and all below, "/tasks/" all below.
+    """
+
+    def __init__(self, prefixes: Iterable[str]) -> None:
+        if isinstance(prefixes, str):
+            raise TypeError("batch_prefixes must be a list of paths, not one string")
+        self._prefixes = tuple(prefixes)
+        for each in self._prefixes:
+            if not isinstance(each, str):
+                raise TypeError(f"batch_prefixes must be a list of paths, not of {each!r:.99}")
+            if not _is_plain(each):
+                raise ValueError(
+                    f"no path begins with the batch prefix {each!r:.99}: it must begin with a "
+                    f"slash, and have no empty or dot segments, `%`, `\\` or control characters"
+                )
+        #: The same, each the end of a segment.
+        self._below = tuple(each.rstrip("/") + "/" for each in self._prefixes)
+
+    def __contains__(self, path: str) -> bool:
+        return (path.startswith(self._below) or path in self._prefixes) and _is_plain(path)
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether all readers of a decoded path agree about it."""
+    first, *segments = path.split("/")
+    return (
+        not first
+        and bool(segments)
+        and all(segments[:-1])
+        and not {".", ".."}.intersection(segments)
+        and not _NOT_PLAIN.intersection(path)
+        and path.isprintable()
+    )
+
+
+#: Characters of which some readers make others, and the replacement of what was no UTF-8.
+_NOT_PLAIN = frozenset("%\\\ufffd")
 
 
 class RequestScope:
@@ -62,9 +123,8 @@ class RequestScope:
         fencing: bool | None = None,
         context_options: dict[str, Any] | None = None,
         contention_status: int = 503,
+        max_waiting: int | None = MAX_WAITING,
     ) -> None:
-        if isinstance(batch_prefixes, str):
-            raise TypeError("batch_prefixes must be a list of paths, not one string")
         if isinstance(trusted_headers, str):
             raise TypeError("trusted_headers must be a list of names, not one string")
         if contention_status not in (503, 409):
@@ -72,7 +132,7 @@ class RequestScope:
         self._client = client
         self._made: tuple[int, Any] = (0, None)
         self.service = None if service is None else check_service(service)
-        self._batch_prefixes = tuple(batch_prefixes)
+        self._batch_paths = BatchPaths(batch_prefixes)
         self._trusted_headers = tuple(trusted_headers)
         if any(os.environ.get(name) for name in ("GAE_APPLICATION", "GAE_ENV")):  # on App Engine
             self._trusted_headers += APP_ENGINE_HEADERS
@@ -80,19 +140,30 @@ class RequestScope:
         defaults.settings.changed(**self._settings)  # refuses unknown modes at once
         self._context_options = context_options or {}
         self._contention_status = contention_status
+        self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> Priority:
-        """Return a request's priority. Any client may send the headers: batch only waits longer."""
+        """Return a request's rank. Any client may send the headers: they only let others pass."""
         if self.is_batch_work(path, has_header) or any(map(has_header, BATCH_HEADERS)):
             return Priority.BATCH
         return Priority.INTERACTIVE
 
     def is_batch_work(self, path: str, has_header: Callable[[str], bool]) -> bool:
-        """Return whether a request may write batch-only models. Needs a trusted header."""
-        return path.startswith(self._batch_prefixes) or any(map(has_header, self._trusted_headers))
+        """Return whether a request is proven to be batch work: by its path, or a trusted header.
+
+        It may write batch-only models, and has the wait and the lease of batch.
+        """
+        return path in self._batch_paths or any(map(has_header, self._trusted_headers))
 
     def open(self, method: str, path: str, has_header: Callable[[str], bool]) -> ExitStack:
-        """Open the context and the scope. Closing the returned stack releases all locks."""
+        """Open the context and the scope. Closing the returned stack releases all locks.
+
+        Args:
+            method: the method of the request.
+            path: the path that the app routes by: `path_of` an environment, without the place
+                where a server or a client says that the app is mounted (SCRIPT_NAME).
+            has_header: returns whether the request has a header.
+        """
         with ExitStack() as stack:
             client = self._client_of_this_process()
             # Inside an open context (of a test, or an outer request) ndb would refuse another.
@@ -107,6 +178,10 @@ class RequestScope:
                 )
             )
             opened.batch_work = self.is_batch_work(path, has_header)
+            opened.max_waiting = self._max_waiting
+            if self._max_waiting is not None and opened.priority is Priority.BATCH:
+                # Batch leaves places to interactive requests.
+                opened.max_waiting = (self._max_waiting + 1) // 2
             return stack.pop_all()
 
     def _client_of_this_process(self) -> Any:

@@ -20,6 +20,7 @@ from userlock.contrib.request_scope import (
     close,
     finish_writes,
     log,
+    path_of,
 )
 from userlock.errors import UserLockError, WriteViolation
 
@@ -48,7 +49,7 @@ class UserLockMiddleware:
         self._scope = RequestScope(**options)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        path = path_of(environ)
         stack = self._scope.open(
             environ["REQUEST_METHOD"],
             path,

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar
 
-from userlock.errors import LockNotHeld, LockTimeout, NoScope
+from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
 from userlock.lock.held_lock import HeldLock, running_code
 from userlock.lock.lease import (
     Holder,
     Priority,
     check_lock_id,
     check_lock_timeout,
+    check_max_waiting,
     check_wait_timeout,
 )
 from userlock.lock.record import Waiter
@@ -125,6 +126,9 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         priority: `interactive` or `batch`; by default the scope's.
         heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
             renewed in the background for as long as the lock is held. By default as configured.
+        max_waiting: the most callers of this process that wait for the lock, this one included;
+            0: nobody waits. By default as the policy says, and in a web request 5. Entering a
+            lock again, and trying once, do not count.
 
     Where the lock is held already, `lock_timeout` changes nothing, and
     `heartbeat=True` begins one.
@@ -136,6 +140,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
 
     Raises:
         LockTimeout: on entry, if the lock is not free in time.
+        TooManyWaiting: on entry, if enough callers of this process wait for the lock.
         DeadlockDetected: on entry, if the wait would complete a deadlock cycle.
         LockServiceUnavailable: on entry, if the store is down and the policy is to fail.
         TypeError, ValueError: at once, for invalid arguments.
@@ -149,6 +154,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
+        max_waiting: int | None = None,
     ) -> None:
         self._inside = {}
         self.lock_id = check_lock_id(lock_id)
@@ -158,6 +164,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         if heartbeat is not None and not isinstance(heartbeat, bool):
             raise TypeError(f"heartbeat must be True, False or None, not {heartbeat!r:.100}")
         self.heartbeat = heartbeat
+        self.max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
     def __enter__(self) -> HeldLock:
         scope = current_scope()
@@ -172,6 +179,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
                 lock_timeout=self.lock_timeout,
                 priority=self.priority,
                 heartbeat=self.heartbeat,
+                max_waiting=self.max_waiting,
             )
         except BaseException:
             if opened is not None:
@@ -212,9 +220,11 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
         lock_timeout: as in `global_lock`, for each.
         priority: as there.
         heartbeat: as there.
+        max_waiting: as there, for each.
 
     Raises:
         LockTimeout: on entry, if one of them is not free in time; none is held then.
+        TooManyWaiting: on entry, if enough callers of this process wait for one of them; as above.
         DeadlockDetected: on entry, if the caller holds other locks already, out of order.
         LockServiceUnavailable, TypeError, ValueError: as in `global_lock`.
     """
@@ -227,6 +237,7 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
+        max_waiting: int | None = None,
     ) -> None:
         if isinstance(lock_ids, str | bytes | int) or not isinstance(lock_ids, Iterable):
             raise TypeError(
@@ -240,17 +251,25 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
             raise ValueError("global_locks needs at least one lock id")
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
         self._one = functools.partial(
-            global_lock, lock_timeout=lock_timeout, priority=priority, heartbeat=heartbeat
+            global_lock,
+            lock_timeout=lock_timeout,
+            priority=priority,
+            heartbeat=heartbeat,
+            max_waiting=max_waiting,
         )
         self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
 
     def __enter__(self) -> tuple[HeldLock, ...]:
         scope = current_scope()
         service = default_service() if scope is None else scope.service
-        priority = self.priority or (Priority.INTERACTIVE if scope is None else scope.priority)
         wait = self.wait_timeout
         if wait is None:
-            wait = service.policy.of(priority).wait_timeout
+            defaults = (
+                service.policy.of(self.priority or Priority.INTERACTIVE)
+                if scope is None
+                else scope.defaults_of(self.priority or scope.priority)
+            )
+            wait = defaults.wait_timeout
         started = service.clock.now()
         with contextlib.ExitStack() as stack:
             try:
@@ -263,6 +282,8 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
                     )
                     for lock_id in self.lock_ids
                 )
+            except TooManyWaiting:
+                raise  # it has not waited for this one
             except LockTimeout as error:
                 waited = service.clock.now() - started  # for this lock and those before it
                 raise LockTimeout(
@@ -309,6 +330,7 @@ def acquire_lock(
     lock_timeout: float | None = None,
     priority: Priority | str | None = None,
     heartbeat: bool | None = None,
+    max_waiting: int | None = None,
 ) -> _AcquiredLock:
     """Take the lock until `release_lock`, or until the scope ends.
 
@@ -332,6 +354,7 @@ def acquire_lock(
         lock_timeout=lock_timeout,
         priority=priority,
         heartbeat=heartbeat,
+        max_waiting=max_waiting,
     )
     return _AcquiredLock(tenure)
 
@@ -356,6 +379,7 @@ def with_extension(
     lock_timeout: float,
     wait_timeout: float | None = None,
     priority: Priority | str | None = None,
+    max_waiting: int | None = None,
 ) -> _R:
     """Call `operator(extend)` under a short lease that it extends between its steps.
 
@@ -369,12 +393,17 @@ def with_extension(
         lock_timeout: length of the lease until the first extension, in seconds.
         wait_timeout: as in `global_lock`.
         priority: as there.
+        max_waiting: as there.
 
     Returns:
         The result of `operator`.
     """
     with global_lock(
-        lock_id, lock_timeout=lock_timeout, wait_timeout=wait_timeout, priority=priority
+        lock_id,
+        lock_timeout=lock_timeout,
+        wait_timeout=wait_timeout,
+        priority=priority,
+        max_waiting=max_waiting,
     ) as tenure:
         return operator(tenure.extend)
 

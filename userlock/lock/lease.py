@@ -87,6 +87,15 @@ def check_wait_timeout(value: object) -> float:
     return check_seconds("wait_timeout", value, least=0, most=MAX_WAIT_SECONDS)
 
 
+def check_max_waiting(value: object) -> int:
+    """Return a usable number of waiters (0: nobody waits), or a clear error."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"max_waiting must be a number of callers, not {type(value).__name__}")
+    if value < 0:
+        raise ValueError(f"max_waiting must be at least 0, not {value}")
+    return value
+
+
 class Holder(NamedTuple):
     """The holder (or claimant) of a lock, as a store's record names it.
 

@@ -10,6 +10,7 @@ from userlock.lock.lease import (
     MAX_WAIT_SECONDS,
     Priority,
     check_lock_timeout,
+    check_max_waiting,
     check_seconds,
     check_wait_timeout,
 )
@@ -41,6 +42,9 @@ class PriorityPolicy:
         polling: how often a waiter looks.
         heartbeat: whether leases are short and renewed in the background, so that a process that
             dies frees its locks within `LockPolicy.heartbeat_lock_timeout`.
+        max_waiting: the most callers of this process that wait for one lock. One more gets
+            `TooManyWaiting`. None: as the scope says, which in a web request is the integration's
+            `max_waiting`, and otherwise no limit.
         ages_after: batch that has waited so long, in seconds, ranks with interactive requests, so
             that a stream of interactive requests cannot keep it waiting for ever. None: never.
     """
@@ -49,11 +53,14 @@ class PriorityPolicy:
     wait_timeout: float = 10.0
     polling: Polling = Polling()
     heartbeat: bool = False
+    max_waiting: int | None = None
     ages_after: float | None = 30.0
 
     def __post_init__(self) -> None:
         check_lock_timeout(self.lock_timeout)
         check_wait_timeout(self.wait_timeout)
+        if self.max_waiting is not None:
+            check_max_waiting(self.max_waiting)
         if self.ages_after is not None:
             check_seconds("ages_after", self.ages_after, least=0, most=MAX_WAIT_SECONDS)
 

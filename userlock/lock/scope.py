@@ -25,6 +25,7 @@ import contextlib
 import contextvars
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
@@ -33,11 +34,14 @@ from userlock.errors import LockNotHeld, NoScope, NoService
 from userlock.fork import reset_in_child
 from userlock.lock.held_lock import HeldLock, check_heartbeat, running_code
 from userlock.lock.lease import Lease, Priority, check_lock_id
+from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
 from userlock.settings import Enforcement, Reaction, Settings
 
 log = logging.getLogger(__name__)
+
+_NO_LIMIT = sys.maxsize
 
 
 class Participant(Protocol):
@@ -84,7 +88,11 @@ class LockScope:
 
     Attributes:
         batch_work: whether it may write entities of batch-only models: as the priority says, but
-            for a request whose priority comes from a header that anybody can send.
+            for a request whose priority comes from a header that anybody can send. Such a request
+            ranks as batch, and has the wait and the lease of an interactive one.
+        max_waiting: the most callers of this process that wait for a lock, where neither the call
+            nor the policy says; None for no limit. A scope inside begins with that of the one
+            around it: it occupies the same thread.
         blocks: the number of `with global_lock` blocks inside; an implicit scope ends with the
             last.
         outer: the scope around this one.
@@ -108,6 +116,7 @@ class LockScope:
         self.batch_work = priority is Priority.BATCH
         self.request = request
         self.implicit = implicit
+        self.max_waiting: int | None = None
         self.closed = False
         self.blocks = 0
         self.outer: LockScope | None = None
@@ -150,6 +159,7 @@ class LockScope:
         lock_timeout: float | None = None,
         priority: Priority | str | None = None,
         heartbeat: bool | None = None,
+        max_waiting: int | None = None,
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
@@ -168,11 +178,18 @@ class LockScope:
         service = self.service
         priority = self.priority if priority is None else Priority.of(priority)
         if heartbeat is None:
-            heartbeat = service.heartbeats and service.policy.of(priority).heartbeat
+            heartbeat = service.heartbeats and self.defaults_of(priority).heartbeat
         if heartbeat:
             check_heartbeat(service)
             if lock_timeout is None:
                 lock_timeout = service.policy.heartbeat_lock_timeout
+        if self._forgeable:  # else the service has the same defaults
+            defaults = self.defaults_of(priority)
+            wait_timeout = defaults.wait_timeout if wait_timeout is None else wait_timeout
+            lock_timeout = defaults.lock_timeout if lock_timeout is None else lock_timeout
+        if max_waiting is None and self.max_waiting is not None:
+            said = self.defaults_of(priority).max_waiting
+            max_waiting = self.max_waiting if said is None else said
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self._held or self.outer is not None)
         lease = service.acquire(
@@ -180,6 +197,7 @@ class LockScope:
             wait_timeout=wait_timeout,
             lock_timeout=lock_timeout,
             priority=priority,
+            max_waiting=max_waiting,
             request=self.request,
             holding=_Holding(self) if nested else (),
         )
@@ -189,6 +207,19 @@ class LockScope:
         if heartbeat or (lease.degraded and not service.requests_only):
             tenure.begin_renewal(heartbeat=heartbeat)
         return tenure
+
+    def defaults_of(self, priority: Priority) -> PriorityPolicy:
+        """Return the defaults of a lock of that priority in this scope.
+
+        Batch by a header that anybody can send has those of an interactive
+        request: it waits behind others, but neither waits nor holds longer.
+        """
+        return self.service.policy.of(Priority.INTERACTIVE if self._forgeable else priority)
+
+    @property
+    def _forgeable(self) -> bool:
+        """Return whether the priority comes from a header that anybody can send."""
+        return self.priority is Priority.BATCH and not self.batch_work
 
     # --- leaving ----------------------------------------------------------------------------
 
@@ -347,6 +378,8 @@ class LockScope:
             lock_timeout=tenure.lock_timeout,
             priority=tenure.lease.priority,
             heartbeat=tenure.heartbeat,
+            # It had the lock, and must get it back.
+            max_waiting=_NO_LIMIT,
         )
         tenure.succeeded_by(new)
         return new
@@ -422,6 +455,8 @@ def current_scope() -> LockScope | None:
 def enter_scope(scope: LockScope) -> None:
     """Make `scope` the current one."""
     scope.outer = current_scope()
+    if scope.outer is not None and scope.max_waiting is None:
+        scope.max_waiting = scope.outer.max_waiting
     current.set(scope)
 
 

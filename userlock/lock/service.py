@@ -17,6 +17,7 @@ from random import Random, SystemRandom
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
+from userlock.lock.admission import Admission
 from userlock.lock.lease import (
     Claim,
     Granted,
@@ -28,6 +29,7 @@ from userlock.lock.lease import (
     Unavailable,
     check_lock_id,
     check_lock_timeout,
+    check_max_waiting,
     check_wait_timeout,
     describe_loss,
     new_token,
@@ -71,6 +73,7 @@ class LockService:
     Attributes:
         protocol: leases in this store.
         client: guarded access to this store.
+        admission: the callers of this process that wait.
         heartbeats: whether some leases are renewed by default.
         requests_only: whether the store can only be used by threads that serve a request.
     """
@@ -113,6 +116,7 @@ class LockService:
         self.client = StoreClient(
             store, self.protocol.release, clock, None if self.requests_only else renewals
         )
+        self.admission = Admission()
         self._hold_times = HoldTimes()
         self._waiting = Waiting(
             protocol=self.protocol,
@@ -163,6 +167,7 @@ class LockService:
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
         priority: Priority | str = Priority.INTERACTIVE,
+        max_waiting: int | None = None,
         request: str = "",
         holding: Iterable[Lease] = (),
     ) -> Lease:
@@ -173,6 +178,9 @@ class LockService:
             wait_timeout: longest wait in seconds; 0 tries once. Default by priority.
             lock_timeout: length of the lease in seconds. Default by priority.
             priority: `interactive` or `batch`.
+            max_waiting: the most callers of this process that wait for the lock, this one
+                included; 0: nobody waits. Default by priority, where it is no limit unless the
+                policy has one. Callers that try once do not count.
             request: the caller's task, for the messages of others that have to wait.
             holding: leases that the caller has already, so that a deadlock is detected.
 
@@ -181,6 +189,7 @@ class LockService:
 
         Raises:
             LockTimeout: the lock was not free in time; names the holder.
+            TooManyWaiting: enough callers of this process wait for it. Raised at once.
             DeadlockDetected: the wait would never end, and this caller is to give up.
             LockServiceUnavailable: the store did not answer and the policy is `fail`.
             TypeError, ValueError: an argument is invalid.
@@ -190,10 +199,11 @@ class LockService:
         defaults = self.policy.of(priority)
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
+        most = defaults.max_waiting if max_waiting is None else check_max_waiting(max_waiting)
         wall = self.clock.wall()
         holder = Holder(new_token(), priority.value, wall, ttl, process_label(), request)
         claim = Claim(lock_id, holder, ttl, priority)
-        attempt = Attempt(claim, wait, self.clock, self.listeners)
+        attempt = Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
         try:
             lease = self._lease_for(attempt, holding)
         except StoreUnavailable as trouble:
@@ -258,7 +268,14 @@ class LockService:
         claim = attempt.claim
         lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
         wait = max(0.0, attempt.left)
-        there = Attempt(claim.afresh(), wait, fallback.clock, attempt.listeners)
+        there = Attempt(
+            claim.afresh(),
+            wait,
+            fallback.clock,
+            attempt.listeners,
+            attempt.admission,
+            attempt.max_waiting,
+        )
         try:
             other = fallback._lease_for(there, ())
         except StoreUnavailable as later:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import ParamSpec, TypeVar
 
 from userlock.clock import Clock
-from userlock.errors import DeadlockDetected, LockTimeout
-from userlock.events import Acquired, Contended, Deadlock, Listeners, TimedOut, Unavailable
+from userlock.errors import DeadlockDetected, LockTimeout, TooManyWaiting
+from userlock.events import (
+    Acquired,
+    Contended,
+    Deadlock,
+    Listeners,
+    Rejected,
+    TimedOut,
+    Unavailable,
+)
+from userlock.lock.admission import Admission, Rejection
 from userlock.lock.deadlock import DeadlockWatch
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import LockPolicy, PriorityPolicy
@@ -26,6 +36,9 @@ _MOST_PAUSE_SECONDS = 0.25
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+#: The most seconds after which a rejected caller is told to try again.
+_MOST_RETRY_SECONDS = 60
+
 
 class Attempt:
     """The facts of one call of `acquire`, and its events.
@@ -35,6 +48,8 @@ class Attempt:
         wait_seconds: the longest wait.
         clock: the caller's clock.
         listeners: called with the events.
+        admission: the waiters of this process; those in a fallback store are among them.
+        max_waiting: the most waiters of the lock in this process; None for no limit.
 
     Attributes:
         attempts: the number of requests to the store.
@@ -45,22 +60,32 @@ class Attempt:
 
     __slots__ = (
         "_clock",
+        "admission",
         "attempts",
         "blocked_by",
         "claim",
         "holder",
         "joined",
         "listeners",
+        "max_waiting",
         "started",
         "wait_seconds",
     )
 
     def __init__(
-        self, claim: Claim, wait_seconds: float, clock: Clock, listeners: Listeners
+        self,
+        claim: Claim,
+        wait_seconds: float,
+        clock: Clock,
+        listeners: Listeners,
+        admission: Admission,
+        max_waiting: int | None,
     ) -> None:
         self.claim = claim
         self.wait_seconds = wait_seconds
         self.listeners = listeners
+        self.admission = admission
+        self.max_waiting = max_waiting
         self.started = clock.now()
         self.attempts = 1
         self.blocked_by = ""
@@ -128,6 +153,26 @@ class Attempt:
             lock_id=self.claim.lock_id, waited_seconds=event.waited_seconds, holder=self.holder
         )
 
+    def rejected(self, rejection: Rejection, typical_seconds: float) -> TooManyWaiting:
+        """Report that there were too many waiters; return the error.
+
+        Args:
+            rejection: the facts.
+            typical_seconds: the usual length of a hold.
+        """
+        self.holder = rejection.holder
+        self.blocked_by = "a holder that is not known"
+        event = Rejected(*self._facts(), rejection.waiting, rejection.times)
+        self.listeners.emit(event)
+        turns = rejection.waiting + 1  # the holder's, and theirs
+        return TooManyWaiting(
+            lock_id=self.claim.lock_id,
+            waiting=rejection.waiting,
+            waited_seconds=event.waited_seconds,
+            holder=self.holder,
+            retry_after=min(max(math.ceil(typical_seconds * turns), 1), _MOST_RETRY_SECONDS),
+        )
+
     def deadlocked(self, error: DeadlockDetected) -> None:
         """Report the deadlock."""
         cycle = ", ".join(f"{lock_id!r} is held by {holder}" for lock_id, holder in error.cycle)
@@ -162,10 +207,25 @@ class Waiting:
 
         Raises:
             LockTimeout: the lock was not free in time.
+            TooManyWaiting: enough callers of this process wait for it.
             DeadlockDetected: the wait would never end.
             StoreUnavailable: the store stopped answering.
         """
-        return _Wait(self, attempt, holding).run()
+        if attempt.wait_seconds <= 0:  # it tries once, and keeps no thread
+            return _Wait(self, attempt, holding).run()
+        lock_id, admission = attempt.claim.lock_id, attempt.admission
+        try:
+            try:
+                rejection = admission.enter(lock_id, attempt, attempt.max_waiting)
+                if rejection is not None:
+                    typical = self.hold_times.typical(attempt.claim.priority.value)
+                    raise attempt.rejected(rejection, typical)
+                return _Wait(self, attempt, holding).run()
+            finally:
+                admission.leave(lock_id, attempt)
+        finally:
+            # Once more: the thread may be stopped while it leaves.
+            admission.leave(lock_id, attempt)
 
 
 class _Wait:
@@ -211,8 +271,6 @@ class _Wait:
             self._parts.client.give_back(self._attempt.lease_without_store(unsettled=True))
             raise
         self._give_up()
-        if self._seen is not None and not self._seen.free:
-            self._attempt.holder = self._seen.holder
         raise self._attempt.timed_out()
 
     def _give_up(self) -> None:
@@ -394,6 +452,8 @@ class _Wait:
         if self._seen is not None and self._seen.holder.token != record.holder.token:
             self._began = (self._polled_before, self._clock.now())
         self._seen, self._seen_at = record, self._polled_at
+        if not record.free:
+            self._attempt.holder = record.holder
 
     def _pause(self, seconds: float) -> bool:
         """Sleep without a position in the queue; return whether there was time left."""

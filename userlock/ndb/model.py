@@ -349,6 +349,7 @@ def fetch_under_user_write_lock(
     wait_timeout: float | None = None,
     lock_timeout: float | None = None,
     priority: Priority | str | None = None,
+    max_waiting: int | None = None,
 ) -> Iterator[Any]:
     """Hold the entity's lock for a block, and give an object that may be put in it.
 
@@ -365,7 +366,11 @@ def fetch_under_user_write_lock(
         raise TypeError(f"fetch_under_user_write_lock() takes a UserModel, not {entity!r:.200}")
     lock_id = lock_id_of(entity)
     lock = global_lock(
-        lock_id, wait_timeout=wait_timeout, lock_timeout=lock_timeout, priority=priority
+        lock_id,
+        wait_timeout=wait_timeout,
+        lock_timeout=lock_timeout,
+        priority=priority,
+        max_waiting=max_waiting,
     )
     with lock as tenure:
         stamp = stamp_of(entity)

@@ -14,7 +14,7 @@ import userlock
 from userlock.admin.diagnostics import Listed, Listing
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
-from userlock.events import LISTENERS, Broken, Event
+from userlock.events import LISTENERS, Broken, Event, Rejected
 from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -222,6 +222,19 @@ def test_contention_by_lock_and_by_endpoint(
     by_endpoint = {row["name"]: row for row in rows(client, "endpoints")}
     mine = by_endpoint["POST /users/<user_id>/coins"]
     assert (mine["locks"], mine["waited"], mine["timed_out"]) == (2, 1, 1)
+
+
+def test_rejections_by_lock_and_by_endpoint(
+    client: FlaskClient, service: userlock.LockService
+) -> None:
+    lease = service.acquire("ann")
+    service.listeners.emit(Rejected("ann", "interactive", 0.0, "POST /other", waiting=5))
+    service.release(lease)
+    (lock,) = rows(client, "contention")
+    assert (lock["name"], lock["rejected"], lock["waited"]) == ("ann", 1, 0)
+    (elsewhere,) = rows(client, "endpoints")
+    assert (elsewhere["name"], elsewhere["rejected"]) == ("(not in a request)", 1)
+    assert "Rejected" in client.get("/userlock/contention").text
 
 
 def test_violations_with_both_places(client: FlaskClient) -> None:

@@ -44,6 +44,16 @@ def test_the_json_document(terminal: Terminal) -> None:
     assert found["waiters"][0]["waiting_seconds"] == pytest.approx(3.5)
 
 
+def test_several_waiters_of_one_process_are_counted(terminal: Terminal) -> None:
+    """`max_waiting` bounds them."""
+    terminal.hold("ann", "POST /answers")
+    terminal.wait("ann", "p", "GET /badges")
+    terminal.wait("ann", "q", "GET /badges")
+    assert "waiting   2\n" in terminal.run("holder", "ann").out
+    terminal.wait("ann", "r", "GET /videos", process="web-p/7")
+    assert "waiting   3; 2 of them in web-p/7\n" in terminal.run("holder", "ann").out
+
+
 def test_nobody_holds_it(terminal: Terminal) -> None:
     assert terminal.run("holder", "ann") == (1, "ann: not held, no waiters\n", "")
     found = terminal.run("holder", "ann", "--json")

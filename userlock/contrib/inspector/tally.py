@@ -18,6 +18,7 @@ from userlock.events import (
     Degraded,
     Event,
     LeaseLost,
+    Rejected,
     StaleWrite,
     TimedOut,
     Unavailable,
@@ -38,6 +39,7 @@ class Waits:
         locks: the number of granted locks.
         waited: the number of calls that had to wait, granted or not.
         timed_out: the number of calls that timed out.
+        rejected: the number of calls that were rejected, because enough others waited.
         waited_seconds: the total wait.
         longest_seconds: the longest wait.
     """
@@ -45,6 +47,7 @@ class Waits:
     locks: int = 0
     waited: int = 0
     timed_out: int = 0
+    rejected: int = 0
     waited_seconds: float = 0.0
     longest_seconds: float = 0.0
 
@@ -102,6 +105,8 @@ class Tally:
                 self._count_wait(lock_id, waited if blocked_by else 0.0, granted=True)
             case TimedOut(lock_id=str(lock_id), waited_seconds=waited):
                 self._count_wait(lock_id, waited, granted=False)
+            case Rejected(lock_id=str(lock_id)):
+                self._count_rejection(lock_id)
             case Degraded(reason=reason):
                 self._count_outage(reason, refused=False)
             case Unavailable(reason=reason):
@@ -127,6 +132,15 @@ class Tally:
                     waits.waited_seconds += seconds
                     waits.longest_seconds = max(waits.longest_seconds, seconds)
                     table.move_to_end(name)
+                if len(table) > _MOST:
+                    table.popitem(last=False)
+
+    def _count_rejection(self, lock_id: str) -> None:
+        endpoint = self._endpoint()
+        with self._mutex:
+            for table, name in ((self.by_lock, lock_id), (self.by_endpoint, endpoint)):
+                table.setdefault(name, Waits()).rejected += 1
+                table.move_to_end(name)
                 if len(table) > _MOST:
                     table.popitem(last=False)
 

@@ -162,7 +162,7 @@ class Views:
         return _contention(
             (self._mask.lock_id(lock_id), waits)
             for lock_id, waits in self._tally.by_lock.copy().items()
-            if waits.waited
+            if waits.waited or waits.rejected
         )
 
     def endpoints(self) -> View:
