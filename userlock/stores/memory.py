@@ -15,10 +15,11 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.stores import urls
 
 Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
 
@@ -242,7 +243,10 @@ class MemoryStore(LeaseStore):
 
 def open_url(url: str) -> MemoryStore:
     """Return a new memory store, for `memory://`."""
-    parts = urlsplit(url)
+    return urls.open_url(url, _of_parts)
+
+
+def _of_parts(parts: SplitResult) -> MemoryStore:
     if parts.netloc or parts.path or parts.query:
-        raise ValueError(f"{url!r}: the memory store takes no options; use memory://")
+        raise urls.AddressError("the memory store takes no options; use memory://")
     return MemoryStore()

@@ -184,7 +184,7 @@ class TestUrls:
             ("redis://localhost/0?db=zero", "db"),
             ("redis://localhost:port/0", "port"),
             ("redis:///0", "names no host"),
-            ("redis://", "'redis://' names no host"),
+            ("redis://", "'redis://': it names no host"),
             ("redis://localhost?socket_timeout=soon", "socket_timeout"),
             ("redis://localhost?no_such_option=1", "no_such_option"),
             ("http://localhost", "redis://"),

@@ -36,13 +36,15 @@ import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from urllib.parse import SplitResult
 
 import redis
 
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.connections import Command, Connection, Connections
-from userlock.stores.redis.url import parse_url
+from userlock.stores.redis.url import parse
+from userlock.stores.urls import open_url
 
 #: By how much the server's clock may be ahead of time before a lease ends early.
 _SLACK_SECONDS = 1.0
@@ -118,17 +120,18 @@ class RedisStore(LeaseStore):
         `rediss://…` is the same over TLS. Other options of the query go to
         redis-py. Nothing is sent yet. A malformed URL is a `ValueError`.
         """
-        named = parse_url(url)
-        try:
-            client = redis.Redis.from_url(
-                named.client_url,
-                socket_connect_timeout=CONNECT_TIMEOUT,
-                socket_timeout=REPLY_TIMEOUT,
-                protocol=2,  # one round trip less for a new connection
-            )
-            return cls(client, prefix=named.prefix)
-        except (TypeError, ValueError, redis.RedisError) as error:
-            raise ValueError(f"{named.shown!r}: {error}") from error
+        return open_url(url, cls._of_parts)
+
+    @classmethod
+    def _of_parts(cls, parts: SplitResult) -> RedisStore:
+        named = parse(parts)
+        client = redis.Redis.from_url(
+            named.client_url,
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            socket_timeout=REPLY_TIMEOUT,
+            protocol=2,  # one round trip less for a new connection
+        )
+        return cls(client, prefix=named.prefix)
 
     # --- the verbs --------------------------------------------------------------------------
 
