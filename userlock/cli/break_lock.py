@@ -17,13 +17,13 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import escaped
 from userlock.cli.holder import describe, look, name_of, seconds_left
 from userlock.events import LISTENERS, Broken
 from userlock.lock.lease import printable
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
+from userlock.words import escaped
 
 NAME = "break"
 SUMMARY = "end the lease of a lock whose holder hangs"

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from userlock.cli.console import Console, escaped
+from userlock.cli.console import Console
 from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
 from userlock.stores.urls import shown_url
+from userlock.words import escaped
 
 FINE = 0
 #: The answer is no.

@@ -27,7 +27,8 @@ from userlock.cli.command import (
     connect,
     exit_codes,
 )
-from userlock.cli.console import Console, escaped
+from userlock.cli.console import Console
+from userlock.words import escaped
 
 COMMANDS: tuple[ModuleType, ...] = (holder, break_lock, watch, doctor, baseline)
 

@@ -13,11 +13,11 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Column, escaped, table, time_of_day
+from userlock.cli.console import Column, table, time_of_day
 from userlock.errors import LockServiceUnavailable
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
-from userlock.words import span
+from userlock.words import escaped, span
 
 NAME = "holder"
 SUMMARY = "show the holder of a lock, its remaining lease, and the queue"

@@ -15,10 +15,10 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Column, Console, escaped, table, time_of_day
+from userlock.cli.console import Column, Console, table, time_of_day
 from userlock.cli.holder import name_of
 from userlock.lock.store import StoreUnavailable
-from userlock.words import span
+from userlock.words import escaped, span
 
 NAME = "watch"
 SUMMARY = "show a live table of the locks that have waiters"

@@ -23,7 +23,8 @@ the lock. Once it has lapsed, other callers may pass them.
 
 A record comes from a server that others can write to, later releases among
 them. Nothing here raises, whatever the record contains. Entries that make no
-sense are ignored, and so are fields behind the known ones.
+sense are ignored, and so are fields behind the known ones and lines that are too
+long to be ours. A record that is too long as a whole counts as another program's.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from userlock.lock.lease import Holder, Priority, finite, printable, process_of
-from userlock.lock.store import Stored
+from userlock.lock.lease import Holder, Priority, check_lock_id, finite, printable, process_of
+from userlock.lock.store import MAX_RECORD_BYTES, Stored
 
 #: How long a free lock waits for the first waiter, for each process that is queued ahead.
 PATIENCE_SECONDS = 0.25
 #: Length above which a record may be worth compacting, in bytes.
 _LONG_BYTES = 32_000
+#: The longest line of ours: a lock id of 1,500 characters takes 12 bytes each, as JSON.
+_MOST_LINE_BYTES = 20_000
+#: Lines up to this length are cached: a forged one must not fill the memory.
+_CACHED_BYTES = 500
 
 _PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
 _PRIORITIES |= {b"+b": Priority.BATCH, b"~b": Priority.BATCH}
@@ -92,16 +97,22 @@ class _Entry(NamedTuple):
     again: bool
 
 
-# A crowd's entries are parsed at each poll.
-@functools.lru_cache(maxsize=2048)
 def _entry(line: bytes) -> _Entry | None:
-    """Parse an entry that adds a waiter to the queue; None if it makes no sense."""
+    """Return the entry that adds a waiter to the queue; None if it makes no sense."""
+    return _cached_entry(line) if len(line) <= _CACHED_BYTES else _parsed_entry(line)
+
+
+def _parsed_entry(line: bytes) -> _Entry | None:
     mark, _, rest = line.partition(b" ")
     try:
         token, since, _ = rest.split(b" ", 2)
         return _Entry(token, _PRIORITIES[mark], finite(since), rest, mark[:1] == b"~")
     except (KeyError, ValueError):
         return None
+
+
+# A crowd's entries are parsed at each poll. At most 2,048 × 500 bytes are kept as keys.
+_cached_entry = functools.lru_cache(maxsize=2048)(_parsed_entry)
 
 
 def joining(holder: Holder, *, again: bool = False) -> bytes:
@@ -150,7 +161,12 @@ class Record:
 
     def __init__(self, stored: Stored) -> None:
         self.stored = stored
-        self._holder_line, *lines = stored.record.split(b"\n")
+        text = stored.record
+        if len(text) > MAX_RECORD_BYTES:
+            text = b""  # no store gave it room: another program's, so nobody can take the lock
+        self._holder_line, *lines = text.split(b"\n")
+        if len(self._holder_line) > _MOST_LINE_BYTES:
+            self._holder_line, lines = b"", []
         self._done: dict[bytes, bytes] = {}
         self._aged: set[bytes] = set()
         self._blocked: dict[bytes, bytes] = {}
@@ -159,6 +175,8 @@ class Record:
         self._reserved_for: frozenset[bytes] = frozenset()
         self._predecessor = b""
         for line in lines:
+            if len(line) > _MOST_LINE_BYTES:
+                continue
             if line[:2] in _PRIORITIES:
                 self._add(_entry(line))
             else:
@@ -238,7 +256,9 @@ class Record:
             return None
         try:
             lock_id, since, token, *_ = json.loads(other)
-            return BlockedOn(str(lock_id), finite(since), str(token)) if lock_id else None
+            if not isinstance(token, str):
+                return None
+            return BlockedOn(check_lock_id(lock_id), finite(since), token)
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
 

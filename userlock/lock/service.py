@@ -167,7 +167,7 @@ class LockService:
         """Take the lock, waiting for it if need be.
 
         Args:
-            lock_id: the lock: a non-empty string (or int) of any length.
+            lock_id: the lock: a string of 1 to 1,500 characters (or an int).
             wait_timeout: longest wait in seconds; 0 tries once. Default by priority.
             lock_timeout: length of the lease in seconds. Default by priority.
             priority: `interactive` or `batch`.

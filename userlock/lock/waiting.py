@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from userlock.clock import Clock
 from userlock.errors import DeadlockDetected, LockTimeout
 from userlock.events import Acquired, Contended, Deadlock, Listeners, TimedOut, Unavailable
+from userlock.ids import quoted, show_request
 from userlock.lock.deadlock import DeadlockWatch
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.policy import LockPolicy, PriorityPolicy
@@ -83,7 +84,8 @@ class Attempt:
             return
         others = [each for each in record.waiters() if each.token != self.claim.token]
         if others:
-            self.blocked_by = f"{others[0].request or others[0].process} (next in the queue)"
+            name = show_request(others[0].request) or others[0].process
+            self.blocked_by = f"{name} (next in the queue)"
         else:
             self.blocked_by = "a holder that had just left"
 
@@ -127,7 +129,7 @@ class Attempt:
 
     def deadlocked(self, error: DeadlockDetected) -> None:
         """Report the deadlock."""
-        cycle = ", ".join(f"{lock_id!r} is held by {holder}" for lock_id, holder in error.cycle)
+        cycle = ", ".join(f"{quoted(each)} is held by {holder}" for each, holder in error.cycle)
         self.listeners.emit(Deadlock(*self._facts(), cycle))
 
     def unavailable(self, reason: str) -> None:
