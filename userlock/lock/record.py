@@ -29,7 +29,9 @@ long to be ours. A record that is too long as a whole counts as another program'
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import json
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -154,7 +156,9 @@ class Record:
         "_entries",
         "_holder_line",
         "_known",
+        "_latest",
         "_predecessor",
+        "_reserved",
         "_reserved_for",
         "stored",
     )
@@ -171,9 +175,11 @@ class Record:
         self._aged: set[bytes] = set()
         self._blocked: dict[bytes, bytes] = {}
         self._entries: list[_Entry] = []
-        self._known: set[bytes] = set()
-        self._reserved_for: frozenset[bytes] = frozenset()
+        #: For each entry the latest begin of a wait up to there: ascending, so it can be searched.
+        self._latest: list[float] = []
+        self._known: dict[bytes, None] = {}
         self._predecessor = b""
+        self._reserved = 0
         for line in lines:
             if len(line) > _MOST_LINE_BYTES:
                 continue
@@ -181,16 +187,19 @@ class Record:
                 self._add(_entry(line))
             else:
                 self._parse(line)
+        self._reserved_for = frozenset(itertools.islice(self._known, self._reserved))
 
     def _add(self, entry: _Entry | None) -> None:
         if entry is None or entry.token in self._known:
             return  # sent twice, after a lost reply
-        self._known.add(entry.token)
+        self._known[entry.token] = None
         index = len(self._entries)
+        latest = max(entry.since, self._latest[-1]) if self._latest else entry.since
         if entry.again:  # before the first one that began to wait later, by the waiters' clocks
-            later = (i for i, other in enumerate(self._entries) if other.since > entry.since)
-            index = next(later, index)
+            index = bisect.bisect_right(self._latest, entry.since)
+            latest = entry.since
         self._entries.insert(index, entry)
+        self._latest.insert(index, latest)
 
     def _parse(self, line: bytes) -> None:
         mark, _, rest = line.partition(b" ")
@@ -205,7 +214,7 @@ class Record:
             token, _, other = rest.partition(b" ")
             self._blocked[token] = other
         elif mark == b"?" and rest == self.holder.token.encode():
-            self._reserved_for = frozenset(self._known)
+            self._reserved = len(self._known)
 
     # --- the holder -------------------------------------------------------------------------
 

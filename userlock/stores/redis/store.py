@@ -1,8 +1,8 @@
 """Leases in Redis (extra `redis`): one command or script a verb, one round trip each.
 
     create   SET … NX PX                   swap     get, compare, SET … PX
-    read     GET and PTTL                  remove   get, compare, DEL
-                                           append   EXISTS, APPEND, GET and PTTL
+    read     STRLEN, GET and PTTL          remove   get, compare, DEL
+                                           append   STRLEN, APPEND, GET and PTTL
 
 A script runs alone, so each is atomic. A record is stored behind a head, a
 random line of its own that each creation and swap draws:
@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -40,7 +41,14 @@ from urllib.parse import SplitResult
 
 import redis
 
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.lock.store import (
+    GRACE_SECONDS,
+    MAX_RECORD_BYTES,
+    LeaseStore,
+    Stored,
+    StoreUnavailable,
+    Swap,
+)
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.url import parse
@@ -48,6 +56,9 @@ from userlock.stores.urls import open_url
 
 #: By how much the server's clock may be ahead of time before a lease ends early.
 _SLACK_SECONDS = 1.0
+_HEAD_LENGTH = 18
+#: The longest value that holds a record. Redis itself takes 512 MB.
+_MOST_BYTES = MAX_RECORD_BYTES + _HEAD_LENGTH
 
 
 class _Script:
@@ -62,10 +73,17 @@ local found = redis.call('get', KEYS[1])
 if not found or #found ~= tonumber(ARGV[2]) then return 0 end
 if string.sub(found, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
 """
-_READ = _Script("""
+# Of a value that is longer than any record only the head and the length.
+_GET = f"""
+local size = redis.call('strlen', KEYS[1])
+if size > {_MOST_BYTES} then
+    local head = redis.call('getrange', KEYS[1], 0, {_HEAD_LENGTH - 1})
+    return {{head, redis.call('pttl', KEYS[1]), size}}
+end
 local found = redis.call('get', KEYS[1])
-return found and {found, redis.call('pttl', KEYS[1])}
-""")
+return found and {{found, redis.call('pttl', KEYS[1])}}
+"""
+_READ = _Script(_GET)
 _SWAP = _Script(f"""{_COMPARE}
 redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
@@ -77,13 +95,13 @@ redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
 return 1
 """)
 _REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
-_APPEND = _Script("""
+_APPEND = _Script(f"""
 if redis.call('exists', KEYS[1]) == 0 then return false end
-redis.call('append', KEYS[1], ARGV[1])
-return {redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])}
+if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
+    redis.call('append', KEYS[1], ARGV[1])
+end
+{_GET}
 """)
-
-_HEAD_LENGTH = 18
 
 
 class _Version(NamedTuple):
@@ -210,6 +228,13 @@ class RedisStore(LeaseStore):
         )
 
 
+def read_commands(keys: Sequence[bytes]) -> list[Command]:
+    """Return the commands that read records, for one packet; `stored` takes their replies."""
+    # With the first one comes the script, so that the others need only name it.
+    scripts = itertools.chain([("EVAL", _READ.body)], itertools.repeat(("EVALSHA", _READ.sha)))
+    return [(*script, 1, key) for script, key in zip(scripts, keys, strict=False)]
+
+
 def _run(connection: Connection, script: _Script, key: bytes, *args: bytes | int) -> Any:
     try:
         return connection.ask("EVALSHA", script.sha, 1, key, *args)
@@ -246,6 +271,8 @@ def stored(reply: Any) -> Stored | None:
             return None
         case [bytes(value), int(left)]:
             head = value[:_HEAD_LENGTH]
+        case [bytes(head), int(), int(length)]:
+            return Stored(b"", _Version(head, length), lapsed=False)
         case _:
             raise _odd(reply)
     if len(head) < _HEAD_LENGTH or not (head.startswith(b"#") and head.endswith(b"\n")):
