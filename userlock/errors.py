@@ -194,8 +194,8 @@ class DeadlockDetected(LockError):
         links = ", ".join(f"{quoted(each)} is held by {who}" for each, who in cycle)
         super().__init__(
             f"waiting for lock {quoted(lock_id)} would never end: {links}, which waits for the "
-            f"next one in turn. Take the locks together with userlock.global_locks([...]), or always "
-            f"in the same order",
+            f"next one in turn. Take the locks together with userlock.global_locks([...]), or "
+            f"always in the same order",
             lock_id=lock_id,
         )
         self.cycle = cycle
@@ -241,9 +241,7 @@ class WriteViolation(UserLockError):
         deleting: bool = False,
     ) -> None:
         facts: list[tuple[str, object]] = [
-            ("write policy", policy)
-            if policy
-            else ("lock id", _known(lock_id))
+            ("write policy", policy) if policy else ("lock id", _known(lock_id))
         ]
         if read_at is not None:
             facts.append(("read at", read_at))

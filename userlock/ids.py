@@ -26,6 +26,7 @@ import hashlib
 import hmac
 import os
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from userlock.settings import ShowIds
@@ -90,6 +91,11 @@ def use(form: Form) -> Form:
     return before
 
 
+def in_use() -> Form:
+    """Return the form of ids in this process."""
+    return _form
+
+
 def are_plain() -> bool:
     """Return whether ids are shown as they are."""
     return _form.show is ShowIds.PLAIN
@@ -143,10 +149,18 @@ def _hash(digest: str) -> str:
     return "#" + hmac.new(_form.key, text, hashlib.sha256).hexdigest()[:_DIGITS]
 
 
-def show_request(request: str) -> str:
-    """Return the task of a request, printable. A path may contain ids: if hidden, the method."""
+def show_request(request: str, route_of: Callable[[str], str | None] = lambda _: None) -> str:
+    """Return the task of a request, printable.
+
+    Args:
+        request: the task. A path may contain ids, so if they are hidden, the method alone counts.
+        route_of: returns the route of a request, which contains none, if it is known.
+    """
     if _form.show is ShowIds.PLAIN or not request:
         return legible(request, _SHOWN)
+    route = route_of(request)
+    if route is not None:
+        return legible(route, _SHOWN)
     method = _METHOD.match(request)
     return f"{method[0]} …" if method is not None else "…"
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from userlock.cli.console import Console
 from userlock.clock import Clock
 from userlock.events import Listeners
+from userlock.ids import are_plain
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
@@ -86,7 +87,7 @@ class Parser(argparse.ArgumentParser):
             name, equals, value = given.partition("=")
             if equals and _HARMLESS.fullmatch(name):
                 message = message.replace(given, f"{name}=…").replace(repr(value), "…")
-            elif not _HARMLESS.fullmatch(given):
+            elif not _HARMLESS.fullmatch(given) or not (are_plain() or given.startswith("-")):
                 message = message.replace(repr(given), "…").replace(given, "…")
         match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         if match is not None:

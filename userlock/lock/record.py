@@ -113,7 +113,7 @@ def _parsed_entry(line: bytes) -> _Entry | None:
         return None
 
 
-# A crowd's entries are parsed at each poll. At most 2,048 × 500 bytes are kept as keys.
+# A crowd's entries are parsed at each poll. The keys take a megabyte at most.
 _cached_entry = functools.lru_cache(maxsize=2048)(_parsed_entry)
 
 

@@ -354,8 +354,9 @@ def fetch_under_user_write_lock(
         LockIdError: the entity does not say which lock guards it.
     """
     if not isinstance(entity, UserModel):
-        kind = type(entity).__name__
-        raise TypeError(f"fetch_under_user_write_lock() takes a UserModel, not {kind}")
+        raise TypeError(
+            f"fetch_under_user_write_lock() takes a UserModel, not {type(entity).__name__}"
+        )
     lock_id = lock_id_of(entity)
     lock = global_lock(
         lock_id, wait_timeout=wait_timeout, lock_timeout=lock_timeout, priority=priority

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -231,8 +230,10 @@ class RedisStore(LeaseStore):
 def read_commands(keys: Sequence[bytes]) -> list[Command]:
     """Return the commands that read records, for one packet; `stored` takes their replies."""
     # With the first one comes the script, so that the others need only name it.
-    scripts = itertools.chain([("EVAL", _READ.body)], itertools.repeat(("EVALSHA", _READ.sha)))
-    return [(*script, 1, key) for script, key in zip(scripts, keys, strict=False)]
+    return [
+        ("EVALSHA", _READ.sha, 1, key) if number else ("EVAL", _READ.body, 1, key)
+        for number, key in enumerate(keys)
+    ]
 
 
 def _run(connection: Connection, script: _Script, key: bytes, *args: bytes | int) -> Any:
