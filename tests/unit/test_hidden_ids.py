@@ -96,9 +96,7 @@ def parameters_of(kind: type[BaseException]) -> dict[str, inspect.Parameter]:
     takes_more = parameters_taken(kind, inspect.Parameter.VAR_KEYWORD)
     own = inspect.signature(kind.__init__).parameters
     return {
-        name: each
-        for name, each in found.items()
-        if name != "self" and (takes_more or name in own)
+        name: each for name, each in found.items() if name != "self" and (takes_more or name in own)
     }
 
 

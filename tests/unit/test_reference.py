@@ -259,8 +259,9 @@ def test_options_and_defaults(after: str, call: Any, without: tuple[str, ...]) -
 
 def test_options_of_the_process() -> None:
     settings = {field.name: said(field.default) for field in dataclasses.fields(Settings)}
-    assert defaults("`userlock.configure`") == {"service": "None", **settings}
-    assert set(parameters(userlock.configure)) == {"service", *settings}
+    others = {"service": "None", "show_ids": '"plain"', "id_key": "None"}
+    assert defaults("`userlock.configure`") == {**others, **settings}
+    assert set(parameters(userlock.configure)) == {*others, *settings}
 
 
 def test_all_verbs_take_the_same_options() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any, NamedTuple
 
-from userlock import ids
+import userlock.ids as ids
 from userlock.admin.diagnostics import kind_of
 from userlock.errors import LockServiceUnavailable
 from userlock.lock.lease import Holder

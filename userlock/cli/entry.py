@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
-from userlock import ids
+import userlock.ids as ids
 from userlock._version import __version__
 from userlock.cli import baseline, break_lock, doctor, holder, watch
 from userlock.cli.command import (

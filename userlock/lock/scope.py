@@ -29,7 +29,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from userlock import ids
+import userlock.ids as ids
 from userlock.errors import LockNotHeld, NoScope, NoService
 from userlock.fork import reset_in_child
 from userlock.ids import quoted

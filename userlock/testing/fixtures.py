@@ -35,7 +35,7 @@ def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
     Afterwards the default and the settings are as before, and a scope that the
     test has left open is closed.
     """
-    from userlock import ids
+    import userlock.ids as ids
     from userlock.lock.scope import current_scope, defaults, leave_scope
     from userlock.lock.service import LockService
     from userlock.stores.memory import MemoryStore

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import flask
 
-from userlock import ids
+import userlock.ids as ids
 from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.tally import Tally

@@ -12,7 +12,7 @@ import flask
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
-from userlock import ids
+import userlock.ids as ids
 from userlock.admin import snapshot
 from userlock.contrib.inspector.tally import Tally, Waits
 from userlock.lock.lease import process_label
