@@ -15,6 +15,7 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 from tests.servers import Memcached, RedisServer  # noqa: E402
+from userlock import ids  # noqa: E402
 from userlock.lock import scope  # noqa: E402
 from userlock.reports import REPORTS  # noqa: E402
 from userlock.settings import Settings  # noqa: E402
@@ -81,4 +82,5 @@ def _fresh_defaults() -> Iterator[None]:
     assert scope.current_scope() is None, "the test left a scope open"
     scope.defaults.service = None
     scope.defaults.settings = Settings()
+    ids.use(ids.form_of("plain"))
     REPORTS.reset()

@@ -50,6 +50,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from userlock.ids import quoted, show_key
+
 
 class LockHolder(Protocol):
     """The holder of a lock, as errors name it: a `userlock.Holder`."""
@@ -99,7 +101,11 @@ def _describe(problem: str, facts: Iterable[tuple[str, object]], remedy: str) ->
 
 
 def _entity(key: object, kind: str) -> str:
-    return repr(key) if key is not None else f"a new {kind}"
+    return show_key(key) if key is not None else f"a new {kind}"
+
+
+def _known(lock_id: str | None) -> str:
+    return "not known" if lock_id is None else quoted(lock_id)
 
 
 def _write_site(put_at: object, *, deleting: bool) -> tuple[str, object]:
@@ -129,7 +135,7 @@ class LockError(UserLockError):
     """Something about one lock.
 
     Attributes:
-        lock_id: the lock concerned.
+        lock_id: the lock concerned, as it is; the text shows it as configured (`show_ids`).
     """
 
     def __init__(self, message: str, *, lock_id: str) -> None:
@@ -149,7 +155,8 @@ class LockTimeout(LockError):
     def __init__(self, *, lock_id: str, waited_seconds: float, holder: LockHolder | None) -> None:
         by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
         super().__init__(
-            f"lock {lock_id!r} was not free after {waited_seconds:.3g} s: {by}", lock_id=lock_id
+            f"lock {quoted(lock_id)} was not free after {waited_seconds:.3g} s: {by}",
+            lock_id=lock_id,
         )
         self.waited_seconds = waited_seconds
         self.holder = holder
@@ -183,7 +190,7 @@ class TooManyWaiting(LockTimeout):
         by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
         calls = "1 caller waits" if waiting == 1 else f"{waiting} callers wait"
         super(LockTimeout, self).__init__(
-            f"lock {lock_id!r} is not free, and {calls} for it in this process, which is as "
+            f"lock {quoted(lock_id)} is not free, and {calls} for it in this process, which is as "
             f"many as may (max_waiting): {by}. Try again in {retry_after} s",
             lock_id=lock_id,
         )
@@ -203,7 +210,7 @@ class LockServiceUnavailable(LockError):
 
     def __init__(self, *, lock_id: str, reason: str) -> None:
         super().__init__(
-            f"lock {lock_id!r}: the lease store is unavailable ({reason})",
+            f"lock {quoted(lock_id)}: the lease store is unavailable ({reason})",
             lock_id=lock_id,
         )
         self.reason = reason
@@ -223,11 +230,11 @@ class DeadlockDetected(LockError):
     """
 
     def __init__(self, *, lock_id: str, cycle: tuple[tuple[str, str], ...]) -> None:
-        links = ", ".join(f"{each!r} is held by {who}" for each, who in cycle)
+        links = ", ".join(f"{quoted(each)} is held by {who}" for each, who in cycle)
         super().__init__(
-            f"waiting for lock {lock_id!r} would never end: {links}, which waits for the next "
-            f"one in turn. Take the locks together with userlock.global_locks([...]), or always "
-            f"in the same order",
+            f"waiting for lock {quoted(lock_id)} would never end: {links}, which waits for the "
+            f"next one in turn. Take the locks together with userlock.global_locks([...]), or "
+            f"always in the same order",
             lock_id=lock_id,
         )
         self.cycle = cycle
@@ -273,9 +280,7 @@ class WriteViolation(UserLockError):
         deleting: bool = False,
     ) -> None:
         facts: list[tuple[str, object]] = [
-            ("write policy", policy)
-            if policy
-            else ("lock id", "not known" if lock_id is None else repr(lock_id))
+            ("write policy", policy) if policy else ("lock id", _known(lock_id))
         ]
         if read_at is not None:
             facts.append(("read at", read_at))
@@ -493,7 +498,7 @@ class WriteNotFenced(UserLockError):
         problem = f"{_entity(key, kind)} was not {'deleted' if deleting else 'put'}: {reason}"
         facts = [_write_site(put_at, deleting=deleting)]
         if lock_id is not None:
-            facts.insert(0, ("lock id", repr(lock_id)))
+            facts.insert(0, ("lock id", _known(lock_id)))
         super().__init__(_describe(problem, facts, remedy))
         self.key = key
         self.lock_id = lock_id
@@ -568,7 +573,7 @@ class StaleWriteError(UserLockError):
         may_have_landed: bool = False,
         locked: bool = True,
     ) -> None:
-        facts: list[tuple[str, object]] = [("lock id", repr(lock_id))]
+        facts: list[tuple[str, object]] = [("lock id", _known(lock_id))]
         if read_version:
             facts.append(("read at", f"{read_at or 'not known'} (version {read_version})"))
         name, site = _write_site(put_at, deleting=deleting)
@@ -582,7 +587,8 @@ class StaleWriteError(UserLockError):
                 "look before you run the request again"
             )
             facts.append(("in doubt", doubt))
-        problem = f"{key!r} {self._problem}, so this write was refused and nothing was overwritten"
+        outcome = "so this write was refused and nothing was overwritten"
+        problem = f"{show_key(key)} {self._problem}, {outcome}"
         remedy = self._remedy if locked else self._remedy_without_lock
         super().__init__(_describe(problem, facts, remedy))
         self.key = key
@@ -647,7 +653,7 @@ class CommitInDoubt(UserLockError):
             f"the reply to a commit was lost, and whether it was applied is not known. Perhaps "
             f"among others, it has {'deleted' if deleting else 'put'} {_entity(key, kind)}"
         )
-        facts = (("lock id", repr(lock_id)), _write_site(put_at, deleting=deleting))
+        facts = (("lock id", _known(lock_id)), _write_site(put_at, deleting=deleting))
         remedy = "look at what is stored before you run the request again"
         super().__init__(_describe(problem, facts, remedy))
         self.key = key
@@ -663,5 +669,5 @@ class EntityNotFound(UserLockError, LookupError):
     """
 
     def __init__(self, key: Any) -> None:
-        super().__init__(f"{key!r} no longer exists in Datastore")
+        super().__init__(f"{show_key(key)} no longer exists in Datastore")
         self.key = key

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from userlock.errors import StaleWriteError, WriteViolation
+from userlock.ids import quoted, show_key
 from userlock.sites import FACTS_KEY, facts_of
 from userlock.words import counted
 
@@ -20,15 +21,26 @@ log = logging.getLogger("userlock")
 LogLine = tuple[int, str, *tuple[object, ...]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Event:
     """Base of all events.
 
     Attributes:
-        lock_id: the lock concerned.
+        lock_id: the lock concerned, as it is. Log lines and `repr` show it as configured.
     """
 
     lock_id: str | None
+
+    @property
+    def _lock(self) -> str:
+        """Return the lock for a log line."""
+        return "not known" if self.lock_id is None else quoted(self.lock_id)
+
+    def __repr__(self) -> str:
+        # A formatter may write all extras of a record, the event among them.
+        names = [field.name for field in dataclasses.fields(self) if field.name != "lock_id"]
+        rest = "".join(f", {name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}(lock_id={self._lock}{rest})"
 
     def log_line(self) -> LogLine | None:
         """Return the level, template and arguments of the event's log line, if it has one.
@@ -42,7 +54,7 @@ class Event:
 # --- locks ----------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Acquired(Event):
     """A lock was taken.
 
@@ -62,11 +74,11 @@ class Acquired(Event):
 
     def log_line(self) -> LogLine:
         if not self.blocked_by:
-            return logging.DEBUG, "lock %r acquired", self.lock_id
+            return logging.DEBUG, "lock %s acquired", self._lock
         return (
             logging.INFO,
-            "lock %r acquired after %.0f ms and %s (%s); blocked by: %s",
-            self.lock_id,
+            "lock %s acquired after %.0f ms and %s (%s); blocked by: %s",
+            self._lock,
             self.waited_seconds * 1000,
             counted(self.attempts, "attempt"),
             self.priority,
@@ -74,7 +86,7 @@ class Acquired(Event):
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Contended(Event):
     """A lock is held by somebody else, and the caller begins to wait."""
 
@@ -82,11 +94,11 @@ class Contended(Event):
     blocked_by: str
 
     def log_line(self) -> LogLine:
-        line = "lock %r contended (%s waits); blocked by: %s"
-        return logging.DEBUG, line, self.lock_id, self.priority, self.blocked_by
+        line = "lock %s contended (%s waits); blocked by: %s"
+        return logging.DEBUG, line, self._lock, self.priority, self.blocked_by
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class TimedOut(Event):
     """The caller's wait ended without the lock."""
 
@@ -95,18 +107,18 @@ class TimedOut(Event):
     blocked_by: str
 
     def log_line(self) -> LogLine:
-        line = "lock %r not acquired: timed out after %.1f s (%s); blocked by: %s"
+        line = "lock %s not acquired: timed out after %.1f s (%s); blocked by: %s"
         return (
             logging.WARNING,
             line,
-            self.lock_id,
+            self._lock,
             self.waited_seconds,
             self.priority,
             self.blocked_by,
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Rejected(Event):
     """The caller got `TooManyWaiting`: enough callers of this process wait for the lock.
 
@@ -126,8 +138,8 @@ class Rejected(Event):
         """Return a WARNING for the first rejection, DEBUG for the others: there may be many."""
         return (
             logging.WARNING if self.count == 1 else logging.DEBUG,
-            "lock %r not acquired%s: %s for it in this process already (%s); blocked by: %s",
-            self.lock_id,
+            "lock %s not acquired%s: %s for it in this process already (%s); blocked by: %s",
+            self._lock,
             _times(self.count),
             "1 caller waits" if self.waiting == 1 else f"{self.waiting:,} callers wait",
             self.priority,
@@ -135,7 +147,7 @@ class Rejected(Event):
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Degraded(Event):
     """The store did not answer; the caller carries on without it.
 
@@ -151,15 +163,15 @@ class Degraded(Event):
     def log_line(self) -> LogLine:
         return (
             logging.WARNING,
-            "lock %r degraded: %s, the lease store does not answer (%s); "
+            "lock %s degraded: %s, the lease store does not answer (%s); "
             "stale writes are still refused at the commit",
-            self.lock_id,
+            self._lock,
             "taken in the fallback store" if self.fallback else "carrying on without it",
             self.reason,
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Unavailable(Event):
     """The store did not answer, and the policy is to fail: the caller got an error.
 
@@ -173,11 +185,11 @@ class Unavailable(Event):
     reason: str
 
     def log_line(self) -> LogLine:
-        line = "lock %r not acquired: the lease store does not answer (%s)"
-        return logging.WARNING, line, self.lock_id, self.reason
+        line = "lock %s not acquired: the lease store does not answer (%s)"
+        return logging.WARNING, line, self._lock, self.reason
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Deadlock(Event):
     """The caller would have completed a deadlock cycle, and got `DeadlockDetected`.
 
@@ -191,11 +203,11 @@ class Deadlock(Event):
     cycle: str
 
     def log_line(self) -> LogLine:
-        line = "lock %r not acquired: waiting for it would never end (%s)"
-        return logging.WARNING, line, self.lock_id, self.cycle
+        line = "lock %s not acquired: waiting for it would never end (%s)"
+        return logging.WARNING, line, self._lock, self.cycle
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Confirmed(Event):
     """The store answers again, and a degraded lock is ours.
 
@@ -206,11 +218,11 @@ class Confirmed(Event):
     degraded_seconds: float
 
     def log_line(self) -> LogLine:
-        line = "lock %r confirmed: the lease store answers again after %.1f s"
-        return logging.INFO, line, self.lock_id, self.degraded_seconds
+        line = "lock %s confirmed: the lease store answers again after %.1f s"
+        return logging.INFO, line, self._lock, self.degraded_seconds
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Conflict(Event):
     """The store answers again, and somebody else holds a degraded lock there.
 
@@ -222,14 +234,14 @@ class Conflict(Event):
     def log_line(self) -> LogLine:
         return (
             logging.WARNING,
-            "lock %r is in conflict: taken while the lease store did not answer, and held by %s; "
+            "lock %s is in conflict: taken while the lease store did not answer, and held by %s; "
             "stale writes are refused at the commit",
-            self.lock_id,
+            self._lock,
             self.holder,
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Extended(Event):
     """A lease was given a new end, by a heartbeat or by hand.
 
@@ -240,10 +252,10 @@ class Extended(Event):
     seconds: float
 
     def log_line(self) -> LogLine:
-        return logging.DEBUG, "lock %r extended by %g s", self.lock_id, self.seconds
+        return logging.DEBUG, "lock %s extended by %g s", self._lock, self.seconds
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Broken(Event):
     """An operator ended a lease.
 
@@ -256,11 +268,11 @@ class Broken(Event):
     by: str
 
     def log_line(self) -> LogLine:
-        line = "lock %r broken by %s; it was held by %s"
-        return logging.WARNING, line, self.lock_id, self.by, self.holder
+        line = "lock %s broken by %s; it was held by %s"
+        return logging.WARNING, line, self._lock, self.by, self.holder
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Released(Event):
     """A lock was given back.
 
@@ -275,11 +287,11 @@ class Released(Event):
     outcome: str
 
     def log_line(self) -> LogLine:
-        line = "lock %r %s after %.0f ms"
-        return logging.DEBUG, line, self.lock_id, self.outcome, self.held_seconds * 1000
+        line = "lock %s %s after %.0f ms"
+        return logging.DEBUG, line, self._lock, self.outcome, self.held_seconds * 1000
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class LeaseLost(Event):
     """A lease was found lost: at a heartbeat, an extension or the release.
 
@@ -291,14 +303,14 @@ class LeaseLost(Event):
     how: str
 
     def log_line(self) -> LogLine:
-        line = "lock %r was lost while it was held (%.0f ms): %s"
-        return logging.WARNING, line, self.lock_id, self.held_seconds * 1000, self.how
+        line = "lock %s was lost while it was held (%.0f ms): %s"
+        return logging.WARNING, line, self._lock, self.held_seconds * 1000, self.how
 
 
 # --- writes ---------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Violation(Event):
     """A write slipped past its lock. Emitted also when enforcement only logs it.
 
@@ -325,7 +337,7 @@ class Violation(Event):
         return logging.DEBUG, "%s%s: %s", name, _times(self.count), self.error
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class StaleWrite(Event):
     """A write was refused at the Datastore commit."""
 
@@ -335,7 +347,7 @@ class StaleWrite(Event):
         return logging.WARNING, "stale write refused: %s", self.error
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class BlindOverwrite(Event):
     """A new object was put over an existing entity, and has overwritten it.
 
@@ -350,9 +362,9 @@ class BlindOverwrite(Event):
     def log_line(self) -> LogLine:
         return (
             logging.WARNING if self.count == 1 else logging.DEBUG,
-            "blind overwrite%s: %r exists, and a new object was put over it at %s",
+            "blind overwrite%s: %s exists, and a new object was put over it at %s",
             _times(self.count),
-            self.error.key,
+            show_key(self.error.key),
             self.error.put_at or "a place not captured",
         )
 

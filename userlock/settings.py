@@ -29,6 +29,17 @@ class Reaction(enum.Enum):
     RAISE = "raise"
 
 
+class ShowIds(enum.Enum):
+    """The form of lock ids in all that the process shows of them (`userlock.ids`)."""
+
+    #: As they are. The default.
+    PLAIN = "plain"
+    #: `***`, for all of them.
+    MASKED = "masked"
+    #: Short hashes by a secret key, by which an operator can find the log lines of one lock.
+    HASHED = "hashed"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """The settings of the model layer. The names of modes are accepted in their place.

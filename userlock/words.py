@@ -1,4 +1,4 @@
-"""Write numbers and durations for people."""
+"""Write numbers, durations and foreign texts for people."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ def span(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def escaped(text: str) -> str:
+    """Return a foreign text with unprintable characters escaped, harmless to logs and terminals."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def legible(text: str, most: int) -> str:
+    """Return a foreign text, escaped, in at most so many characters and an ellipsis."""
+    shown = escaped(text[:most])
+    return shown if len(text) <= most and len(shown) <= most else f"{shown[:most]}…"

@@ -61,4 +61,5 @@ def test_written_as_it_is_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     record = make_claim("ann", request="\x1b[2J").record
     assert all(word.isprintable() for word in reported(record)[0])
     monkeypatch.setattr(lease, "printable", str)
+    monkeypatch.setattr(lease, "show_request", str)
     assert not all(word.isprintable() for word in reported(record)[0])

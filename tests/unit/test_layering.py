@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 #: The floors, the lowest first. A package imports from itself and from floors below.
 FLOORS = (
-    ("errors", "callsite", "clock", "fork", "settings", "words", "datastore_rpc", "_version"),
+    ("callsite", "clock", "fork", "settings", "words", "datastore_rpc", "_version"),
+    ("ids",),
+    ("errors",),
     ("sites",),
     ("events",),
     ("lock", "reports"),

@@ -23,10 +23,11 @@ from userlock.contrib import flask, wsgi
 from userlock.contrib.request_scope import RequestOptions, RequestScope
 from userlock.events import Event
 from userlock.settings import Settings
-from userlock.stores.datastore.url import parse_url as datastore_url
-from userlock.stores.memcache.url import parse_url as memcache_url
+from userlock.stores.datastore.url import parse as datastore_parts
+from userlock.stores.memcache.url import parse as memcache_parts
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.redis.url import parse_url as redis_url
+from userlock.stores.redis.url import parse as redis_parts
+from userlock.stores.urls import open_url
 
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 SHOWN = [
@@ -258,8 +259,9 @@ def test_options_and_defaults(after: str, call: Any, without: tuple[str, ...]) -
 
 def test_options_of_the_process() -> None:
     settings = {field.name: said(field.default) for field in dataclasses.fields(Settings)}
-    assert defaults("`userlock.configure`") == {"service": "None", **settings}
-    assert set(parameters(userlock.configure)) == {"service", *settings}
+    others = {"service": "None", "show_ids": '"plain"', "id_key": "None"}
+    assert defaults("`userlock.configure`") == {**others, **settings}
+    assert set(parameters(userlock.configure)) == {*others, *settings}
 
 
 def test_all_verbs_take_the_same_options() -> None:
@@ -284,17 +286,17 @@ def test_the_integrations_take_the_same_options() -> None:
 def test_options_of_addresses() -> None:
     options = listed("Options follow a `?`")
     for scheme, parse, url in (
-        ("memcache", memcache_url, "memcache://host?no_such=1"),
-        ("datastore", datastore_url, "datastore://?no_such=1"),
+        ("memcache", memcache_parts, "memcache://host?no_such=1"),
+        ("datastore", datastore_parts, "datastore://?no_such=1"),
     ):
         with pytest.raises(ValueError, match="there are: ") as caught:
-            parse(url)
+            open_url(url, parse)
         there = str(caught.value).rpartition("there are: ")[2].split(", ")
         assert {name for name, option in options.items() if scheme in option.stores} == set(there)
-    assert memcache_url("memcache://host").prefix == options["prefix"].default
-    assert redis_url("redis://host").prefix == options["prefix"].default
-    assert datastore_url("datastore://").prefix == options["prefix"].default
-    assert datastore_url("datastore://").kind == options["kind"].default
+    assert open_url("memcache://host", memcache_parts).prefix == options["prefix"].default
+    assert open_url("redis://host", redis_parts).prefix == options["prefix"].default
+    assert open_url("datastore://", datastore_parts).prefix == options["prefix"].default
+    assert open_url("datastore://", datastore_parts).kind == options["kind"].default
     assert float(options["socket_connect_timeout"].default) == CONNECT_TIMEOUT
     assert float(options["socket_timeout"].default) == REPLY_TIMEOUT
 

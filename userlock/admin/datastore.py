@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from userlock.admin.diagnostics import Listed, Listing
+from userlock.admin.diagnostics import Listed, Listing, Room
 from userlock.admin.findings import Finding, Findings, Verdict, milliseconds
 from userlock.admin.selftest import new_lock_id, try_out
 from userlock.lock.store import StoreUnavailable
@@ -20,7 +20,12 @@ ADVICE = (
 
 def list_locks(store: DatastoreStore, limit: int) -> Listing:
     """Return the locks, found by queries."""
-    return Listing([Listed.of(*each) for each in store.records(limit)])
+    room, locks = Room(), list[Listed]()
+    for name, hashed, stored in store.records(limit):
+        if not room.takes(stored.record):
+            return Listing(locks, room.NOTE)
+        locks.append(Listed.of(name, hashed, stored))
+    return Listing(locks)
 
 
 def examine(store: DatastoreStore) -> list[Finding]:

@@ -13,6 +13,8 @@ from userlock.lock.store import LeaseStore, Stored
 
 #: How long a third party's store is taken to wait for a reply, in seconds.
 _USUAL_PATIENCE = 0.3
+#: The most bytes of all records in one listing. Parsed, they take a multiple of it.
+MOST_LISTED_BYTES = 8 << 20
 
 
 class Listed(NamedTuple):
@@ -26,6 +28,21 @@ class Listed(NamedTuple):
     def of(cls, name: str, hashed: bool, stored: Stored) -> Listed:
         """Return the lock of that id, or of that hash of one."""
         return cls(f"sha256:{name}" if hashed else name, hashed, stored)
+
+
+class Room:
+    """Room for the records of a listing: forged ones must not fill the memory."""
+
+    #: Of a listing that room was too short for.
+    NOTE = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; these are some of them"
+
+    def __init__(self) -> None:
+        self._left = MOST_LISTED_BYTES
+
+    def takes(self, record: bytes) -> bool:
+        """Return whether there is room for one more record."""
+        self._left -= len(record)
+        return self._left >= 0
 
 
 class Listing(NamedTuple):

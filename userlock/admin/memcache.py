@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from userlock.admin.diagnostics import Listed, Listing
+from userlock.admin.diagnostics import Listed, Listing, Room
 from userlock.admin.findings import Finding, Findings
 from userlock.admin.memcache_findings import Observed, judge
 from userlock.admin.selftest import new_lock_id, try_out
@@ -33,7 +33,7 @@ LIST_SECONDS = 2.0
 _SILENCE_SECONDS = 1.0
 _BUSY_PAUSE = 0.05
 #: How many records are read in one packet.
-_BATCH = 100
+_BATCH = 20
 
 _MOST_STATISTICS = 20_000
 #: Lengths of lock records: nearly empty, usual, with some waiters.
@@ -90,7 +90,9 @@ def _list_one(store: MemcacheStore, limit: int) -> Listing:
     keys, note = store.connections.ask_apart(exchange)
     items = store.connections.ask_apart(lambda connection: _read(connection, keys))
     locks: list[Listed] = []
-    for key, item in zip(keys, items, strict=True):
+    if len(items) < len(keys):
+        note = Room.NOTE
+    for key, item in zip(keys, items, strict=False):
         record = store.stored(item, key)
         if record is not None:
             name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
@@ -99,9 +101,13 @@ def _list_one(store: MemcacheStore, limit: int) -> Listing:
 
 
 def _read(connection: Connection, keys: list[bytes]) -> list[Item | None]:
-    items: list[Item | None] = []
+    """Return the items, as many as there is room for."""
+    room, items = Room(), list[Item | None]()
     for first in range(0, len(keys), _BATCH):
-        items += connection.dialect.read(connection, keys[first : first + _BATCH])
+        for item in connection.dialect.read(connection, keys[first : first + _BATCH]):
+            if item is not None and not room.takes(item.record):
+                return items
+            items.append(item)
     return items
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from userlock.admin.diagnostics import Listed, Listing
+from userlock.admin.diagnostics import Listed, Listing, Room
 from userlock.admin.findings import Finding, Findings
 from userlock.admin.selftest import try_out
 from userlock.stores.memory import MemoryStore
@@ -12,8 +12,15 @@ _PATIENCE = 1.0
 
 def list_locks(store: MemoryStore, limit: int) -> Listing:
     """Return the locks of this process."""
-    stored = ((lock_id, store.read(lock_id)) for lock_id in store.lock_ids()[:limit])
-    return Listing([Listed.of(name, False, record) for name, record in stored if record])
+    room, locks = Room(), list[Listed]()
+    for lock_id in store.lock_ids()[:limit]:
+        stored = store.read(lock_id)
+        if stored is None:
+            continue
+        if not room.takes(stored.record):
+            return Listing(locks, room.NOTE)
+        locks.append(Listed.of(lock_id, False, stored))
+    return Listing(locks)
 
 
 def examine(store: MemoryStore) -> list[Finding]:

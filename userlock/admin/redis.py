@@ -7,20 +7,23 @@ import secrets
 import time
 from collections.abc import Mapping
 
-from userlock.admin.diagnostics import Listed, Listing
+from userlock.admin.diagnostics import Listed, Listing, Room
 from userlock.admin.findings import Fact, Finding, Findings, milliseconds
 from userlock.admin.selftest import try_out
+from userlock.ids import MAX_CHARACTERS
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.connections import Connection, ErrorReply
-from userlock.stores.redis.store import stored
+from userlock.stores.redis.store import read_commands, stored
 from userlock.words import counted
 
 #: How long looking through the keys of a database may take, in seconds.
 LIST_SECONDS = 2.0
 _SCAN_COUNT = 1000
-_BATCH = 100
+_BATCH = 20
+#: A lock id has at most so many bytes: longer keys are of others.
+_MOST_ID_BYTES = 4 * MAX_CHARACTERS
 _POLL_SECONDS = 0.002
 _MOST_LIFE = 1.0
 _ASKED_LIFE_MS = 100
@@ -35,15 +38,17 @@ def list_locks(store: RedisStore, limit: int) -> Listing:
 
     def exchange(connection: Connection) -> Listing:
         keys, note = _scan(connection, begin, limit)
-        locks: list[Listed] = []
+        room, locks = Room(), list[Listed]()
         for first in range(0, len(keys), _BATCH):
             batch = keys[first : first + _BATCH]
-            values = connection.ask("MGET", *batch)
-            lives = connection.ask_each([("PTTL", key) for key in batch])
-            for key, value, left in zip(batch, values, lives, strict=True):
-                record = stored(None if value is None else [value, left])
-                if record is not None:
-                    locks.append(Listed(_lock_id(key[len(begin) :]), False, record))
+            replies = list(connection.ask_each(read_commands(batch)))
+            for key, reply in zip(batch, replies, strict=True):
+                record = None if isinstance(reply, ErrorReply) else stored(reply)
+                if record is None:
+                    continue
+                if not room.takes(record.record):
+                    return Listing(locks, room.NOTE)
+                locks.append(Listed(_lock_id(key[len(begin) :]), False, record))
         return Listing(locks, note)
 
     return store.connections.ask_apart(exchange)
@@ -57,7 +62,7 @@ def _scan(connection: Connection, begin: bytes, limit: int) -> tuple[list[bytes]
     cursor = b"0"
     while True:
         cursor, keys = connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-        found |= dict.fromkeys(keys)
+        found |= dict.fromkeys(key for key in keys if len(key) <= len(begin) + _MOST_ID_BYTES)
         if cursor == b"0" or len(found) >= limit:
             return list(found)[:limit], ""
         if time.monotonic() > ends:

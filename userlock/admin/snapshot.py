@@ -6,14 +6,18 @@ import datetime
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import userlock.ids as ids
 from userlock.admin.diagnostics import kind_of
 from userlock.errors import LockServiceUnavailable
+from userlock.ids import quoted
 from userlock.lock.lease import Holder
 from userlock.lock.record import Record, Waiter
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 
 _MOST_LOCKS = 10_000
+#: How many waiters of a lock are shown.
+MOST_WAITERS = 100
 
 FOREIGN = "something that userlock did not write"
 
@@ -24,6 +28,11 @@ class LockState(NamedTuple):
     name: str  # as `Listed.name`
     record: Record | None
     hashed: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Return the name for people."""
+        return _shown(self.name) if self.hashed else ids.show(self.name)
 
     @property
     def held(self) -> bool:
@@ -88,7 +97,7 @@ def _take_named(service: LockService, lock_ids: Iterable[str], wall: float) -> S
     if missing and not locks:
         first = next(iter(missing.values()))
         raise StoreUnavailable(first.reason) from first
-    notes = [f"{lock_id!r:.100}: {each.reason}" for lock_id, each in missing.items()]
+    notes = [f"{quoted(lock_id)}: {each.reason}" for lock_id, each in missing.items()]
     return Snapshot(wall, locks, "; ".join(notes))
 
 
@@ -114,18 +123,24 @@ def timestamp(wall: float) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _shown(name: str) -> str:
+    """Return the name of a lock that its store names by a hash."""
+    return ids.show_digest(name.removeprefix("sha256:"))
+
+
 def facts(
     lock_id: str, record: Record | None, wall: float, *, hashed: bool = False
 ) -> dict[str, Any]:
-    """Return a lock as a document."""
+    """Return a lock as a document, with at most `MOST_WAITERS` of its waiters."""
     held = record is not None and not record.free
     waiters = [] if record is None else record.waiters()
     return {
-        "lock_id": None if hashed else lock_id,
-        "hash": lock_id if hashed else None,
+        "lock_id": None if hashed else ids.exact(lock_id),
+        "hash": _shown(lock_id) if hashed else None,
         "held": held,
         "holder": holder_facts(record, wall) if record is not None and held else None,
-        "waiters": [waiter_facts(each, wall) for each in waiters],
+        "waiting": len(waiters),
+        "waiters": [waiter_facts(each, wall) for each in waiters[:MOST_WAITERS]],
     }
 
 
@@ -138,12 +153,12 @@ def holder_facts(record: Record, wall: float) -> dict[str, Any]:
     return {
         "foreign": False,
         "process": holder.process,
-        "request": holder.request,
+        "request": ids.show_request(holder.request),
         "priority": holder.priority,
         "since": timestamp(holder.since),
         "held_seconds": held_seconds(holder, wall),
         "lease_seconds": holder.lock_timeout,
-        "waits_for": None if blocked is None else blocked.lock_id,
+        "waits_for": None if blocked is None else ids.exact(blocked.lock_id),
         "token": holder.token,
     }
 
@@ -152,7 +167,7 @@ def waiter_facts(waiter: Waiter, wall: float) -> dict[str, Any]:
     """Return a waiter as a document."""
     return {
         "process": waiter.process,
-        "request": waiter.request,
+        "request": ids.show_request(waiter.request),
         "priority": waiter.priority,
         "since": timestamp(waiter.since),
         "waiting_seconds": max(wall - waiter.since, 0.0),

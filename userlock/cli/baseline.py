@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from userlock.cli.command import FINE, NO, CommandError, Invocation
-from userlock.cli.console import Console, escaped
+from userlock.cli.console import Console
 from userlock.sites import (
     DEFAULT_NAME,
     FACTS_KEY,
@@ -20,7 +20,7 @@ from userlock.sites import (
     Sighting,
     Site,
 )
-from userlock.words import counted
+from userlock.words import counted, escaped
 
 NAME = "baseline"
 SUMMARY = "write or check a file of put sites that are known not to hold their lock"

@@ -17,9 +17,9 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import escaped
 from userlock.cli.holder import describe, look, name_of, seconds_left
 from userlock.events import LISTENERS, Broken
+from userlock.ids import show
 from userlock.lock.lease import printable
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
@@ -35,8 +35,8 @@ was shown is broken: if the lock changes hands while you answer, nothing is done
 broken lease is an event (Broken) and a warning in the log, by default on standard error.
 
 The command asks first. If standard input is not a terminal, it needs --yes. The JSON
-document has lock_id, broken, by, why (nothing was broken), and holder and waiters as
-they were before.
+document has lock_id, broken, by, why (nothing was broken), and holder, waiting and
+waiters as they were before.
 """
 
 
@@ -99,18 +99,18 @@ def _nothing(invocation: Invocation, lock_id: str, record: Record | None, why: s
         document = {**_facts(invocation, lock_id, record), "broken": False, "why": why}
         invocation.console.document(document)
     else:
-        invocation.console.say(f"{escaped(lock_id)}: nothing broken: {why}")
+        invocation.console.say(f"{show(lock_id)}: nothing broken: {why}")
     return NO
 
 
 def _facts(invocation: Invocation, lock_id: str, record: Record | None) -> dict[str, Any]:
     # Without "held": these are the facts before the lease was broken.
     facts = snapshot.facts(lock_id, record, invocation.console.clock.wall())
-    return {name: facts[name] for name in ("lock_id", "holder", "waiters")}
+    return {name: facts[name] for name in ("lock_id", "holder", "waiting", "waiters")}
 
 
 def _report(lock_id: str, record: Record) -> str:
-    name = escaped(lock_id)
+    name = show(lock_id)
     if snapshot.is_foreign(record):
         return f"{name}: removed {snapshot.FOREIGN}"
     holder = name_of(record.holder.process, record.holder.request)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable
-from typing import NoReturn
-from urllib.parse import urlsplit, urlunsplit
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from userlock.cli.console import Console, escaped
+from userlock.cli.console import Console
 from userlock.clock import Clock
 from userlock.events import Listeners
+from userlock.ids import are_plain
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
+from userlock.stores.urls import shown_url
+from userlock.words import escaped
 
 FINE = 0
 #: The answer is no.
@@ -42,6 +45,9 @@ _EXIT_CODES = (
 
 _EXAMPLE = "memcache://127.0.0.1:11211"
 
+#: Arguments that may be repeated in an error: options, commands, numbers.
+_HARMLESS = re.compile(r"[\w.-]{0,40}", re.ASCII)
+
 Connect = Callable[[str, Clock], LockService]
 
 
@@ -64,9 +70,25 @@ def exit_codes(no: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, without the whole usage before it."""
+    """Reports a wrong command line in one line, without the whole usage before it.
+
+    Arguments that may be a store's URL, misplaced or after a misspelt option,
+    are not repeated.
+    """
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        for given in sorted(self._given, key=len, reverse=True):
+            name, equals, value = given.partition("=")
+            if equals and _HARMLESS.fullmatch(name):
+                message = message.replace(given, f"{name}=…").replace(repr(value), "…")
+            elif not _HARMLESS.fullmatch(given) or not (are_plain() or given.startswith("-")):
+                message = message.replace(repr(given), "…").replace(given, "…")
         match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         if match is not None:
             known = [each.strip(" '") for each in match[2].split(",")]  # Python 3.14 quotes none
@@ -107,7 +129,7 @@ class Invocation:
 
     Attributes:
         console: the console.
-        url: the store's address without its password, for people.
+        url: what may be shown of the store's URL.
         json: whether to answer in JSON.
     """
 
@@ -116,7 +138,7 @@ class Invocation:
         self.json: bool = getattr(options, "json", False)
         self._connect = connect
         self._url: str = getattr(options, "store", "") or console.environ.get("USERLOCK_STORE", "")
-        self.url = escaped(without_password(self._url))
+        self.url = shown_url(self._url)
 
     def service(self) -> LockService:
         """Return the lock service over the store."""
@@ -129,9 +151,8 @@ class Invocation:
         except ImportError as error:
             raise CommandError(str(error)) from error
         except (ValueError, TypeError) as error:
-            message = str(error).replace(self._url, self.url)
             example = "" if "://" in self._url else f" (as in {_EXAMPLE})"
-            raise CommandError(f"{message}{example}") from error
+            raise CommandError(f"{error}{example}") from error
 
 
 def usable_lock_id(lock_id: str) -> str:
@@ -150,17 +171,6 @@ def unreachable(reason: str) -> CommandError:
 def plain_reason(reason: str) -> str:
     """Return a store's reason without error numbers, safe for a terminal."""
     return re.sub(r"\[Errno -?\d+\] |Error -?\d+ connecting to \S+ ", "", escaped(reason))
-
-
-def without_password(url: str) -> str:
-    """Return an address that may be shown."""
-    try:
-        parts = urlsplit(url)
-        if "@" not in parts.netloc:
-            return url
-        return urlunsplit(parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]))
-    except ValueError:
-        return re.sub(r"//.*@", "//***@", url)
 
 
 def seconds(text: str) -> float:

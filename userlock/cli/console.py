@@ -108,15 +108,6 @@ def _finite(value: Any) -> Any:
 # --- text ---------------------------------------------------------------------------------------
 
 
-def escaped(text: str) -> str:
-    """Return a foreign text with unprintable characters escaped, harmless to a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
-
-
 def width(text: str) -> int:
     """Return the number of terminal columns that a text needs."""
     return len(text) if text.isascii() else sum(map(_columns, text))

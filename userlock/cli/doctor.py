@@ -10,7 +10,7 @@ from typing import Any
 from userlock.admin.diagnostics import examine
 from userlock.admin.findings import Finding, Verdict
 from userlock.cli.command import FINE, NO, UNREACHABLE, Invocation, plain_reason
-from userlock.cli.console import escaped
+from userlock.words import escaped
 
 NAME = "doctor"
 SUMMARY = "check the server that keeps the locks"

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
+import userlock.ids as ids
 from userlock._version import __version__
 from userlock.cli import baseline, break_lock, doctor, holder, watch
 from userlock.cli.command import (
@@ -27,7 +28,11 @@ from userlock.cli.command import (
     connect,
     exit_codes,
 )
-from userlock.cli.console import Console, escaped
+from userlock.cli.console import Console
+from userlock.words import escaped
+
+#: The environment variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
+SHOW_IDS = "USERLOCK_SHOW_IDS"
 
 COMMANDS: tuple[ModuleType, ...] = (holder, break_lock, watch, doctor, baseline)
 
@@ -47,6 +52,13 @@ def main(
     """
     console = console or Console.of_process()
     _silence_libraries()
+    environ = console.environ
+    try:
+        form = ids.form_of(environ.get(SHOW_IDS) or "plain", environ.get(ids.KEY_VARIABLE, ""))
+    except ValueError as error:
+        console.note(f"userlock: {SHOW_IDS}: {error}")
+        return USAGE
+    before = ids.use(form)
     try:
         code = _run(arguments, console, connect)
         console.stdout.flush()
@@ -65,6 +77,8 @@ def main(
     except Exception:
         console.note(f"userlock: this is a bug in userlock:\n{traceback.format_exc()}")
         return BUG
+    finally:
+        ids.use(before)
     return code
 
 

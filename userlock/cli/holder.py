@@ -14,11 +14,12 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Column, escaped, table, time_of_day
+from userlock.cli.console import Column, table, time_of_day
 from userlock.errors import LockServiceUnavailable
+from userlock.ids import show, show_request
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
-from userlock.words import span
+from userlock.words import escaped, span
 
 NAME = "holder"
 SUMMARY = "show the holder of a lock, its remaining lease, and the queue"
@@ -26,8 +27,11 @@ NO_MEANS = "nobody holds it"
 DETAILS = """\
 Times are by the clocks of the holder and the waiters. The remaining lease is by the
 clock of the store. The JSON document has lock_id, held, seconds_left, holder (process,
-request, priority, since, held_seconds, lease_seconds, waits_for, token, foreign) and
-waiters, in queue order.
+request, priority, since, held_seconds, lease_seconds, waits_for, token, foreign),
+waiting (the number of waiters) and waiters (the first 100), in queue order.
+
+USERLOCK_SHOW_IDS=masked or hashed hides lock ids, and the paths of requests, in the
+output of all commands. Hashes need the key of the app in USERLOCK_ID_KEY.
 """
 
 _QUEUE = (
@@ -74,14 +78,14 @@ def seconds_left(record: Record | None) -> float | None:
 
 def name_of(process: str, request: str) -> str:
     """Return a holder or waiter in one phrase."""
-    return escaped(f"{process} {request}".strip()) or "?"
+    return escaped(f"{process} {show_request(request)}".strip()) or "?"
 
 
 def describe(
     lock_id: str, record: Record | None, wall: float, left: float | None, columns: int
 ) -> list[str]:
     """Return a lock in lines for people; `left` are the seconds left of its lease, if known."""
-    name = escaped(lock_id)
+    name = show(lock_id)
     if record is None or (record.free and record.empty):
         return [f"{name}: not held, no waiters"]
     if record.free:
@@ -108,13 +112,13 @@ def _holder_lines(record: Record, wall: float, left: float | None) -> list[str]:
     held = span(snapshot.held_seconds(holder, wall))
     facts = {
         "process": escaped(holder.process),
-        "request": escaped(holder.request) or "(not known)",
+        "request": show_request(holder.request) or "(not known)",
         "priority": escaped(holder.priority),
         "since": f"{time_of_day(holder.since)}, {held} ago",
         "lease": lease,
     }
     if blocked is not None:
-        facts["waits for"] = f"{escaped(blocked.lock_id)} since {time_of_day(blocked.since)}"
+        facts["waits for"] = f"{show(blocked.lock_id)} since {time_of_day(blocked.since)}"
     return [f"  {label:9} {text}" for label, text in facts.items()]
 
 
@@ -126,13 +130,15 @@ def _queue_lines(record: Record, wall: float, columns: int) -> list[str]:
         [
             str(number),
             escaped(waiter.process),
-            escaped(waiter.request),
+            show_request(waiter.request),
             escaped(waiter.priority) + (" (aged)" if waiter.aged else ""),
             span(wall - waiter.since),
         ]
-        for number, waiter in enumerate(waiters, 1)
+        for number, waiter in enumerate(waiters[: snapshot.MOST_WAITERS], 1)
     ]
     lines = table(_QUEUE, rows, columns - 2)
+    if len(waiters) > len(rows):
+        lines.append(f"… and {len(waiters) - len(rows):,} more")
     process, most = collections.Counter(waiter.process for waiter in waiters).most_common(1)[0]
     # `max_waiting` bounds the waiters of one process.
     together = f"; {most} of them in {escaped(process)}" if most > 1 else ""

@@ -15,7 +15,7 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Column, Console, escaped, table, time_of_day
+from userlock.cli.console import Column, Console, table, time_of_day
 from userlock.cli.holder import name_of
 from userlock.lock.store import StoreUnavailable
 from userlock.words import span
@@ -33,6 +33,9 @@ Without IDs the store lists its locks, which costs it some work: memcached by
 keeps an id that it cannot carry (spaces, other alphabets, too long) as a hash. Such a
 lock appears as sha256:…; `userlock holder ID` finds it by its id.
 """
+
+#: The most locks in one sample.
+_MOST_ROWS = 1_000
 
 _COLUMNS = (
     Column("LOCK", least=12),
@@ -91,16 +94,19 @@ def _show(
 ) -> None:
     console = invocation.console
     if invocation.json:
+        note = sample.note
+        if len(locks) > _MOST_ROWS:
+            note = note or f"{len(locks) - _MOST_ROWS:,} more locks are not shown"
         console.document(
             {
                 "at": snapshot.timestamp(sample.wall),
                 "listed": len(sample.locks),
                 "held": sample.held,
-                "complete": not sample.note,
-                "note": plain_reason(sample.note),
+                "complete": not note,
+                "note": plain_reason(note),
                 "locks": [
                     snapshot.facts(lock.name, lock.record, sample.wall, hashed=lock.hashed)
-                    for lock in locks
+                    for lock in locks[:_MOST_ROWS]
                 ],
             }
         )
@@ -108,7 +114,7 @@ def _show(
     contended = sum(lock.contended for lock in locks)
     counts = f"{sample.held:,} held, {contended:,} contended"
     text = [f"{time_of_day(sample.wall)}  {counts}  {invocation.url}"]
-    most = max(console.size()[1] - 4, 1) if console.live else len(locks)
+    most = max(console.size()[1] - 4, 1) if console.live else _MOST_ROWS
     if locks:
         rows = [_row(lock, sample.wall) for lock in locks[:most]]
         text += table(_COLUMNS, rows, console.columns - 1)
@@ -141,7 +147,7 @@ def _row(lock: snapshot.LockState, wall: float) -> list[str]:
             held = span(snapshot.held_seconds(record.holder, wall))
     longest = span(lock.longest_wait(wall)) if waiters else ""
     following = name_of(waiters[0].process, waiters[0].request) if waiters else ""
-    return [escaped(lock.name), holder, held, str(len(waiters)), longest, following]
+    return [lock.shown, holder, held, str(len(waiters)), longest, following]
 
 
 class _Screen:

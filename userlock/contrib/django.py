@@ -23,6 +23,7 @@ except ImportError as error:  # pragma: no cover
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestScope, close, finish_writes, log
 from userlock.errors import UserLockError, WriteViolation
+from userlock.ids import show_request
 
 
 class UserLockMiddleware:
@@ -70,7 +71,7 @@ class UserLockMiddleware:
         if isinstance(exception, WriteViolation):
             if settings.DEBUG:
                 return None
-            log.error("%s failed", request.path, exc_info=exception)
+            log.error("%s failed", show_request(request.path), exc_info=exception)
         return self._answer(exception)
 
     def _answer(self, error: UserLockError) -> HttpResponse:

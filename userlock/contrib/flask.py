@@ -29,6 +29,7 @@ from userlock.contrib.request_scope import (
     path_of,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
+from userlock.ids import are_plain
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
 
@@ -132,7 +133,11 @@ class UserLock:
         if isinstance(error, WriteViolation):
             if app.testing or app.debug or app.config["PROPAGATE_EXCEPTIONS"]:
                 raise error
-            app.log_exception((type(error), error, cast(TracebackType, error.__traceback__)))
+            if are_plain():
+                app.log_exception((type(error), error, cast(TracebackType, error.__traceback__)))
+            else:  # Flask's own line has the path
+                request = f"{flask.request.method} {flask.request.url_rule or ''}"
+                app.logger.error("Exception on %s", request, exc_info=error)
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
         problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)
@@ -225,7 +230,7 @@ def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) 
     arguments = flask.request.view_args or {}
     if source not in arguments:
         raise ConfigurationError(
-            f"@user_lock({source!r}): the route of {flask.request.path} has no such argument "
+            f"@user_lock({source!r}): the route {flask.request.url_rule} has no such argument "
             f"(it has: {', '.join(arguments) or 'none'})"
         )
     lock_id: str | int = arguments[source]

@@ -37,8 +37,8 @@ They are made when the wait is over, so they have no children. Attributes:
 the first holder, as in the log.
 
 Personal data: a lock id is normally a user's id, so spans contain none unless
-`lock_id=` says how; `hashed(key)` gives digests that can be compared, but not
-guessed. The path of a request can contain ids too: `blocked_by=False` omits it.
+`lock_id=True`; they show it as `userlock.configure(show_ids=…)` says, and so the
+request of the holder. `blocked_by=False` omits that.
 
 Names follow OpenTelemetry's rules for naming and for metrics
 (https://opentelemetry.io/docs/specs/semconv/general/naming/, .../metrics/).
@@ -46,8 +46,6 @@ Names follow OpenTelemetry's rules for naming and for metrics
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import time
 from collections.abc import Callable
 
@@ -76,6 +74,7 @@ from userlock.events import (
     Unavailable,
     Violation,
 )
+from userlock.ids import show
 
 #: Bounds of the histograms' buckets, in seconds. A free lock takes a millisecond or two at most;
 #: waits and leases end at a minute.
@@ -122,7 +121,7 @@ def instrument(
     *,
     meter_provider: metrics.MeterProvider | None = None,
     tracer_provider: trace.TracerProvider | None = None,
-    lock_id: Callable[[str], str] | None = None,
+    lock_id: bool = False,
     blocked_by: bool = True,
 ) -> OpenTelemetryListener:
     """Report lock events from now on. Call it once: each call reports everything again.
@@ -148,26 +147,6 @@ def instrument(
     return listener
 
 
-def hashed(key: bytes) -> Callable[[str], str]:
-    """Return a function for `lock_id=`: 16 hexadecimal digits, the same for the same lock.
-
-    Args:
-        key: a secret of the app, the same in all its processes. Without a secret, all possible
-            ids could be tried.
-
-    Raises:
-        ValueError: the key is empty.
-    """
-    if not key:
-        raise ValueError("hashed() needs a secret key: lock ids without one can be guessed")
-
-    def digest(lock_id: str) -> str:
-        text = lock_id.encode("utf-8", "surrogatepass")
-        return hmac.new(key, text, hashlib.sha256).hexdigest()[:16]
-
-    return digest
-
-
 class OpenTelemetryListener:
     """A listener that turns events into metrics and spans. Thread-safe.
 
@@ -177,8 +156,8 @@ class OpenTelemetryListener:
     Args:
         meter_provider: the receiver of metrics; by default the global one.
         tracer_provider: the receiver of spans; by default the global one.
-        lock_id: makes the name of a lock in spans (`userlock.lock_id`) from its id; by default
-            spans have none. `hashed` makes such a function; `str` gives the id itself.
+        lock_id: whether spans name the lock (`userlock.lock_id`), in the form that
+            `userlock.configure(show_ids=…)` sets.
         blocked_by: whether spans name the holder that was waited for.
         time_ns: returns the time in nanoseconds since 1970.
     """
@@ -188,7 +167,7 @@ class OpenTelemetryListener:
         *,
         meter_provider: metrics.MeterProvider | None = None,
         tracer_provider: trace.TracerProvider | None = None,
-        lock_id: Callable[[str], str] | None = None,
+        lock_id: bool = False,
         blocked_by: bool = True,
         time_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -259,10 +238,8 @@ class OpenTelemetryListener:
             attributes["error.type"] = error
         if self._blocked_by and event.blocked_by:
             attributes["userlock.blocked_by"] = event.blocked_by
-        if self._lock_id is not None and event.lock_id is not None:
-            # A lone surrogate could not be exported.
-            name = self._lock_id(event.lock_id).encode("utf-8", "replace").decode()
-            attributes["userlock.lock_id"] = name
+        if self._lock_id and event.lock_id is not None:
+            attributes["userlock.lock_id"] = show(event.lock_id)
         ended = self._time_ns()
         # With all attributes at the start, where samplers read them.
         span = self._tracer.start_span(

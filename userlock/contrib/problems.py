@@ -9,6 +9,7 @@
      "error": "LockTimeout", "lock_id": "ann", "waited_seconds": 5.002}
 
 The holder, the servers and the call sites are for the log, not for the client.
+`userlock.configure(show_ids=…)` hides the lock id.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from userlock.errors import (
     UserLockError,
     WriteViolation,
 )
+from userlock.ids import exact
 
 #: The errors that become problem documents, `TooManyWaiting` as a `LockTimeout`. Other errors of
 #: the library are left to the app.
@@ -109,7 +111,8 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
                 detail="The server made a mistake, which has been logged.",
                 error="InternalServerError",
             )
-    facts: dict[str, Any] = {"lock_id": error.lock_id}
+    lock_id = error.lock_id
+    facts: dict[str, Any] = {"lock_id": None if lock_id is None else exact(lock_id)}
     if isinstance(error, LockTimeout):
         facts["waited_seconds"] = round(error.waited_seconds, 3)
     if isinstance(error, TooManyWaiting):

@@ -13,6 +13,7 @@ from google.cloud.ndb.context import get_context
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError
+from userlock.ids import show_request
 from userlock.lock.lease import Priority, check_max_waiting
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService, check_service
@@ -229,4 +230,4 @@ def close(stack: ExitStack, error: BaseException | None, path: str) -> None:
             stack.__exit__(type(error), error, error.__traceback__)
     except Exception:
         # Raised here, the error would replace the answer.
-        log.exception("a write of %s failed after its answer", path)
+        log.exception("a write of %s failed after its answer", show_request(path))

@@ -23,6 +23,7 @@ from userlock.contrib.request_scope import (
     path_of,
 )
 from userlock.errors import UserLockError, WriteViolation
+from userlock.ids import show_request
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -76,7 +77,7 @@ class UserLockMiddleware:
         self, start_response: StartResponse, path: str, error: UserLockError
     ) -> list[bytes]:
         if isinstance(error, WriteViolation):
-            log.error("%s failed", path, exc_info=error)
+            log.error("%s failed", show_request(path), exc_info=error)
         problem = self._scope.problem_of(error)
         start_response(f"{problem.status} {problem.title}", list(problem.headers.items()))
         return [problem.body]

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
+from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock, running_code
 from userlock.lock.lease import (
     Holder,
@@ -242,7 +243,7 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
         if isinstance(lock_ids, str | bytes | int) or not isinstance(lock_ids, Iterable):
             raise TypeError(
                 f"global_locks takes lock ids, as a list or the like, not one "
-                f"{type(lock_ids).__name__}: {lock_ids!r:.100}"
+                f"{type(lock_ids).__name__}"
             )
         self._inside = {}
         #: In canonical order.
@@ -368,7 +369,8 @@ def release_lock(lock_id: str | int) -> None:
     lock_id = check_lock_id(lock_id)
     scope = current_scope()
     if scope is None:
-        raise LockNotHeld(f"lock {lock_id!r} is not held: there is no scope here", lock_id=lock_id)
+        why = "there is no scope here"
+        raise LockNotHeld(f"lock {quoted(lock_id)} is not held: {why}", lock_id=lock_id)
     scope.release(lock_id)
 
 

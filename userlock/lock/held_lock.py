@@ -40,6 +40,7 @@ from typing import Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
 from userlock.events import Confirmed, Conflict, Extended
+from userlock.ids import quoted
 from userlock.lock.lease import (
     MAX_LEASE_SECONDS,
     Granted,
@@ -228,7 +229,7 @@ class HeldLock:
 
     def _cannot_extend(self, why: str) -> LockNotHeld:
         return LockNotHeld(
-            f"lock {self.lock_id!r} cannot be extended, it {why}", lock_id=self.lock_id
+            f"lock {quoted(self.lock_id)} cannot be extended, it {why}", lock_id=self.lock_id
         )
 
     # --- yielding ---------------------------------------------------------------------------
@@ -379,12 +380,12 @@ class HeldLock:
             try:
                 callback(self)
             except Exception:
-                log.exception("a callback for the loss of lock %r failed", self.lock_id)
+                log.exception("a callback for the loss of lock %s failed", quoted(self.lock_id))
 
     def __repr__(self) -> str:
         state = "ran out" if self.ran_out else "held"
         state = "released" if self._released else "lost" if self.lost else state
-        return f"<HeldLock of {self.lock_id!r}: {state}>"
+        return f"<HeldLock of {quoted(self.lock_id)}: {state}>"
 
 
 class _Renewal:

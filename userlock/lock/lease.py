@@ -19,12 +19,15 @@ import socket
 from typing import NamedTuple
 
 from userlock.fork import reset_in_child
+from userlock.ids import MAX_CHARACTERS, quoted, show_request
 
 #: memcached reads a time to live above 30 days as a date; a lease of a month is no lease.
 MAX_LEASE_SECONDS = 30 * 86400 - 3600
 #: A caller that wants to wait longer than a day wants a queue, not a lock.
 MAX_WAIT_SECONDS = 86400.0
 
+#: The longest text of a record that is kept and shown, in characters.
+MOST_SHOWN = 200
 #: One word: lines of a record name tokens among other words.
 _TOKEN = re.compile(r"[!-~]{1,200}")
 
@@ -49,19 +52,23 @@ class Priority(enum.Enum):
 def check_lock_id(lock_id: object) -> str:
     """Return the lock id as a string; raise a clear error if it is none.
 
-    Any non-empty `str` of any length and any Unicode is a lock id; an `int`
-    is turned into one, because user ids often are ints.
+    A `str` of 1 to 1,500 characters, of any Unicode, is a lock id; an `int` is
+    turned into one, because user ids often are ints.
     """
-    if type(lock_id) is str and lock_id:
+    if type(lock_id) is str and 0 < len(lock_id) <= MAX_CHARACTERS:
         return lock_id
     if isinstance(lock_id, bool) or not isinstance(lock_id, str | int):
         raise TypeError(
-            f"a lock id must be a non-empty str (or an int), not {type(lock_id).__name__}: "
-            f"{lock_id!r:.100}"
+            f"a lock id must be a non-empty str (or an int), not {type(lock_id).__name__}"
         )
     lock_id = str(lock_id)
     if not lock_id:
         raise ValueError("a lock id must not be empty: it names whose data is locked")
+    if len(lock_id) > MAX_CHARACTERS:
+        raise ValueError(
+            f"a lock id must have at most {MAX_CHARACTERS:,} characters, and this one has "
+            f"{len(lock_id):,}. To fix it: lock by the user's id, or by a hash of the text"
+        )
     return lock_id
 
 
@@ -119,16 +126,16 @@ class Holder(NamedTuple):
     request: str
 
     def describe(self) -> str:
-        """One phrase that names the holder, safe to log."""
+        """One phrase that names the holder, safe to log. Hides the path with ids (`show_ids`)."""
         facts = f"{self.priority}, lease of {self.lock_timeout:g} s"
         if self.request:
-            return f"{self.request} ({facts}, on {self.process})"
+            return f"{show_request(self.request)} ({facts}, on {self.process})"
         return f"{self.process} ({facts})"
 
     def encode(self) -> bytes:
         """Return the record as stored: a JSON list."""
         head = f'["{self.token}","{self.priority}",{self.since:.3f},'
-        return (head + _tail(self.lock_timeout, self.process, self.request)).encode()
+        return (head + _tail(self.lock_timeout, self.process, self.request[:MOST_SHOWN])).encode()
 
     @classmethod
     def decode(cls, record: bytes) -> Holder:
@@ -158,14 +165,15 @@ class Holder(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def _tail(lock_timeout: float, process: str, request: str) -> str:
     """Return the fields that all locks of one kind of request share, as JSON."""
-    return f"{lock_timeout!r},{json.dumps(process)},{json.dumps(request[:200])}]"
+    return f"{lock_timeout!r},{json.dumps(process)},{json.dumps(request)}]"
 
 
 def printable(text: object) -> str:
     """Return a string that is safe to log, of at most 200 characters; `TypeError` if it is none."""
     if not isinstance(text, str):
         raise TypeError("not a string")
-    return text[:200] if text[:200].isprintable() else _replaced(text[:200])
+    text = text[:MOST_SHOWN]
+    return text if text.isprintable() else _replaced(text)
 
 
 def finite(number: str | bytes | float) -> float:
@@ -247,6 +255,10 @@ class Lease(NamedTuple):
     contended: bool = False
     priority: str = "interactive"
     fallback: Lease | None = None
+
+    def __repr__(self) -> str:
+        state = "a degraded lease" if self.degraded else "a lease"
+        return f"<{state} of {quoted(self.lock_id)} for {self.ttl_seconds:g} s>"
 
 
 class Granted(NamedTuple):

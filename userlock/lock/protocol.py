@@ -40,6 +40,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from userlock.clock import Clock
+from userlock.ids import quoted
 from userlock.lock.lease import (
     RELEASED,
     Claim,
@@ -341,7 +342,7 @@ class LeaseProtocol:
             version = self.store.swap(lock_id, stored.version, short, _ENDED_SECONDS)
             if version is not None:
                 return Record(Stored(short, version, stored.lapsed))
-        raise RecordBusy(f"others changed the record of lock {lock_id!r:.100} all the time")
+        raise RecordBusy(f"others changed the record of lock {quoted(lock_id)} all the time")
 
     def _ended(self, lease: Lease, record: Record) -> Released:
         """Remove a record that shows the release, if nobody waits."""
@@ -439,7 +440,7 @@ class LeaseProtocol:
                 return self._lost(lease, found)
             version, record = found.stored.version, found.compacted()
             contended = not found.empty
-        raise RecordBusy(f"others changed the record of lock {lease.lock_id!r:.100} all the time")
+        raise RecordBusy(f"others changed the record of lock {quoted(lease.lock_id)} all the time")
 
     def extend_many(
         self, wanted: Sequence[tuple[Lease, float]]

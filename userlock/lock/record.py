@@ -23,23 +23,30 @@ the lock. Once it has lapsed, other callers may pass them.
 
 A record comes from a server that others can write to, later releases among
 them. Nothing here raises, whatever the record contains. Entries that make no
-sense are ignored, and so are fields behind the known ones.
+sense are ignored, and so are fields behind the known ones and lines that are too
+long to be ours. A record that is too long as a whole counts as another program's.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from userlock.lock.lease import Holder, Priority, finite, printable, process_of
-from userlock.lock.store import Stored
+from userlock.lock.lease import Holder, Priority, check_lock_id, finite, printable, process_of
+from userlock.lock.store import MAX_RECORD_BYTES, Stored
 
 #: How long a free lock waits for the first waiter, for each process that is queued ahead.
 PATIENCE_SECONDS = 0.25
 #: Length above which a record may be worth compacting, in bytes.
 _LONG_BYTES = 32_000
+#: The longest line of ours: a lock id of 1,500 characters takes 12 bytes each, as JSON.
+_MOST_LINE_BYTES = 20_000
+#: Lines up to this length are cached: a forged one must not fill the memory.
+_CACHED_BYTES = 500
 
 _PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
 _PRIORITIES |= {b"+b": Priority.BATCH, b"~b": Priority.BATCH}
@@ -92,16 +99,22 @@ class _Entry(NamedTuple):
     again: bool
 
 
-# A crowd's entries are parsed at each poll.
-@functools.lru_cache(maxsize=2048)
 def _entry(line: bytes) -> _Entry | None:
-    """Parse an entry that adds a waiter to the queue; None if it makes no sense."""
+    """Return the entry that adds a waiter to the queue; None if it makes no sense."""
+    return _cached_entry(line) if len(line) <= _CACHED_BYTES else _parsed_entry(line)
+
+
+def _parsed_entry(line: bytes) -> _Entry | None:
     mark, _, rest = line.partition(b" ")
     try:
         token, since, _ = rest.split(b" ", 2)
         return _Entry(token, _PRIORITIES[mark], finite(since), rest, mark[:1] == b"~")
     except (KeyError, ValueError):
         return None
+
+
+# A crowd's entries are parsed at each poll. The keys take a megabyte at most.
+_cached_entry = functools.lru_cache(maxsize=2048)(_parsed_entry)
 
 
 def joining(holder: Holder, *, again: bool = False) -> bytes:
@@ -143,36 +156,50 @@ class Record:
         "_entries",
         "_holder_line",
         "_known",
+        "_latest",
         "_predecessor",
+        "_reserved",
         "_reserved_for",
         "stored",
     )
 
     def __init__(self, stored: Stored) -> None:
         self.stored = stored
-        self._holder_line, *lines = stored.record.split(b"\n")
+        text = stored.record
+        if len(text) > MAX_RECORD_BYTES:
+            text = b""  # no store gave it room: another program's, so nobody can take the lock
+        self._holder_line, *lines = text.split(b"\n")
+        if len(self._holder_line) > _MOST_LINE_BYTES:
+            self._holder_line, lines = b"", []
         self._done: dict[bytes, bytes] = {}
         self._aged: set[bytes] = set()
         self._blocked: dict[bytes, bytes] = {}
         self._entries: list[_Entry] = []
-        self._known: set[bytes] = set()
-        self._reserved_for: frozenset[bytes] = frozenset()
+        #: For each entry the latest begin of a wait up to there: ascending, so it can be searched.
+        self._latest: list[float] = []
+        self._known: dict[bytes, None] = {}
         self._predecessor = b""
+        self._reserved = 0
         for line in lines:
+            if len(line) > _MOST_LINE_BYTES:
+                continue
             if line[:2] in _PRIORITIES:
                 self._add(_entry(line))
             else:
                 self._parse(line)
+        self._reserved_for = frozenset(itertools.islice(self._known, self._reserved))
 
     def _add(self, entry: _Entry | None) -> None:
         if entry is None or entry.token in self._known:
             return  # sent twice, after a lost reply
-        self._known.add(entry.token)
+        self._known[entry.token] = None
         index = len(self._entries)
+        latest = max(entry.since, self._latest[-1]) if self._latest else entry.since
         if entry.again:  # before the first one that began to wait later, by the waiters' clocks
-            later = (i for i, other in enumerate(self._entries) if other.since > entry.since)
-            index = next(later, index)
+            index = bisect.bisect_right(self._latest, entry.since)
+            latest = entry.since
         self._entries.insert(index, entry)
+        self._latest.insert(index, latest)
 
     def _parse(self, line: bytes) -> None:
         mark, _, rest = line.partition(b" ")
@@ -187,7 +214,7 @@ class Record:
             token, _, other = rest.partition(b" ")
             self._blocked[token] = other
         elif mark == b"?" and rest == self.holder.token.encode():
-            self._reserved_for = frozenset(self._known)
+            self._reserved = len(self._known)
 
     # --- the holder -------------------------------------------------------------------------
 
@@ -238,7 +265,9 @@ class Record:
             return None
         try:
             lock_id, since, token, *_ = json.loads(other)
-            return BlockedOn(str(lock_id), finite(since), str(token)) if lock_id else None
+            if not isinstance(token, str):
+                return None
+            return BlockedOn(check_lock_id(lock_id), finite(since), token)
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
 

@@ -30,14 +30,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
+import userlock.ids as ids
 from userlock.errors import LockNotHeld, NoScope, NoService
 from userlock.fork import reset_in_child
+from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock, check_heartbeat, running_code
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
-from userlock.settings import Enforcement, Reaction, Settings
+from userlock.settings import Enforcement, Reaction, Settings, ShowIds
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +169,7 @@ class LockScope:
         """
         lock_id = check_lock_id(lock_id)
         if self.closed:
-            raise NoScope(f"lock {lock_id!r} cannot be taken in a scope that has ended")
+            raise NoScope(f"lock {quoted(lock_id)} cannot be taken in a scope that has ended")
         tenure = self._held.get(lock_id)
         if tenure is not None and tenure.owner == running_code():
             if heartbeat:
@@ -233,8 +235,8 @@ class LockScope:
         tenure = self._held.get(lock_id)
         if tenure is None or not tenure.entered:
             raise LockNotHeld(
-                f"lock {lock_id!r} is not held by this scope"
-                + (f" (held: {', '.join(map(repr, self.held))})" if self.held else ""),
+                f"lock {quoted(lock_id)} is not held by this scope"
+                + (f" (held: {', '.join(map(quoted, self.held))})" if self.held else ""),
                 lock_id=lock_id,
             )
         self.leave(tenure)
@@ -275,7 +277,7 @@ class LockScope:
             except Exception:
                 if not failing:
                     raise
-                log.exception("a write under lock %r failed as well", tenure.lock_id)
+                log.exception("a write under lock %s failed as well", quoted(tenure.lock_id))
 
     def _postponed(self, tenure: HeldLock) -> None:
         """Release a lock that a participant kept, unless it was entered again."""
@@ -338,7 +340,8 @@ class LockScope:
                 else "has been released"
             )
             raise LockNotHeld(
-                f"lock {tenure.lock_id!r} cannot be yielded: it {why}", lock_id=tenure.lock_id
+                f"lock {quoted(tenure.lock_id)} cannot be yielded: it {why}",
+                lock_id=tenure.lock_id,
             )
         if _has_to_stay(tenure) or not self._interactive_waits(tenure.lock_id):
             return tenure
@@ -503,6 +506,8 @@ def configure(
     fencing: bool | None = None,
     capture_places: bool | None = None,
     blind_overwrites: Reaction | str | None = None,
+    show_ids: ShowIds | str | None = None,
+    id_key: str | bytes | None = None,
 ) -> None:
     """Set the defaults of new scopes in this process. Arguments left out change nothing.
 
@@ -513,10 +518,18 @@ def configure(
         capture_places: whether reads remember their call site. On by default.
         blind_overwrites: the reaction to new objects that are put over existing entities:
             `off`, `warn` or `raise` (the default).
+        show_ids: the form of lock ids in logs, texts of errors, spans, problem documents, pages
+            and the terminal: `plain` (the default), `masked` (`***`) or `hashed`. For the whole
+            process, at once. Requests and keys of entities, which may contain ids, follow it.
+        id_key: the secret key of the hashes; by default the environment variable
+            USERLOCK_ID_KEY.
 
     Raises:
-        ValueError: an unknown mode. Nothing has been changed then.
+        ValueError: an unknown mode, or no key for `hashed`. Nothing has been changed then.
     """
+    if id_key is not None and show_ids is None:
+        raise ValueError("id_key is the key of show_ids='hashed', which is not given")
+    form = None if show_ids is None else ids.form_of(show_ids, id_key)
     settings = defaults.settings.changed(
         enforcement=enforcement,
         fencing=fencing,
@@ -526,6 +539,8 @@ def configure(
     if service is not None:
         defaults.service = check_service(service)
     defaults.settings = settings
+    if form is not None:
+        ids.use(form)
 
 
 def default_service() -> LockService:

@@ -91,13 +91,11 @@ class LockService:
         renewals: RenewalThread | None = None,
     ) -> None:
         if isinstance(store, str):
-            raise TypeError(
-                f"for a URL use LockService.from_url(…), not LockService({store!r:.80})"
-            )
+            raise TypeError("for a URL use LockService.from_url(…), not LockService(…)")
         if not isinstance(store, LeaseStore):
-            raise TypeError(f"store must be a LeaseStore, not {store!r:.80}")
+            raise TypeError(f"store must be a LeaseStore, not {type(store).__name__}")
         if not isinstance(policy, LockPolicy | None):
-            raise TypeError(f"policy must be a LockPolicy, not {policy!r:.80}")
+            raise TypeError(f"policy must be a LockPolicy, not {type(policy).__name__}")
         if fallback is not None:
             check_service(fallback, "fallback")  # an outage would be too late to find out
         self.store = store
@@ -174,7 +172,7 @@ class LockService:
         """Take the lock, waiting for it if need be.
 
         Args:
-            lock_id: the lock: a non-empty string (or int) of any length.
+            lock_id: the lock: a string of 1 to 1,500 characters (or an int).
             wait_timeout: longest wait in seconds; 0 tries once. Default by priority.
             lock_timeout: length of the lease in seconds. Default by priority.
             priority: `interactive` or `batch`.
@@ -529,5 +527,5 @@ def check_service(service: object, name: str = "service") -> LockService:
         return service
     raise TypeError(
         f"{name} must be a LockService, for instance "
-        f"LockService.from_url('memcache://127.0.0.1:11211'), not {service!r:.200}"
+        f"LockService.from_url('memcache://127.0.0.1:11211'), not {type(service).__name__}"
     )

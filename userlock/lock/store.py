@@ -22,9 +22,15 @@ import abc
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from userlock.words import legible
+
 #: For how long a record stays after its time to live is over, where the store can tell the
 #: time. Waiters take it over in order within that time; nobody can pass them by `create`.
 GRACE_SECONDS = 3
+#: The longest record, in bytes: memcached's and Datastore's own limit.
+MAX_RECORD_BYTES = 1 << 20
+#: The longest reason of a failure, in characters.
+_MOST_REASON = 500
 
 
 class StoreUnavailable(Exception):
@@ -34,7 +40,8 @@ class StoreUnavailable(Exception):
     the lock service.
 
     Attributes:
-        reason: for messages: which server, and what was wrong.
+        reason: for messages: which server, and what was wrong. A server's own words are in it,
+            so it is made printable and short.
         sent: whether the command may have reached the server. False only when that is certain.
         slow: the command may yet be carried out: the reply did not come in time, or a proxy goes
             on by itself. False when the connection to the server is known to have ended.
@@ -44,8 +51,8 @@ class StoreUnavailable(Exception):
     def __init__(
         self, reason: str, *, sent: bool = True, slow: bool = False, serves_others: bool = False
     ) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = legible(reason, _MOST_REASON)
+        super().__init__(self.reason)
         self.sent = sent
         self.slow = slow
         self.serves_others = serves_others
@@ -109,10 +116,11 @@ class Swap(NamedTuple):
 class LeaseStore(abc.ABC):
     """A register for one record per lock. Thread-safe; survives fork.
 
-    Lock ids are non-empty strings of any length and any Unicode (lone
+    Lock ids are strings of 1 to 1,500 characters of any Unicode (lone
     surrogates too), and different ones never meet. Records and lines are
     bytes of printable text, records with `\\n` between their lines, and may
-    come to 100,000 bytes.
+    come to 100,000 bytes. One of more than `MAX_RECORD_BYTES` is not ours: it
+    may be read as any other bytes that no record has.
 
     Time to live: a record is not gone, and does not count as lapsed, before
     `ttl_seconds` have passed since `create` or `swap` was called, whatever

@@ -20,6 +20,7 @@ from userlock.events import (
     TimedOut,
     Unavailable,
 )
+from userlock.ids import quoted, show_request
 from userlock.lock.admission import Admission, Rejection
 from userlock.lock.deadlock import DeadlockWatch
 from userlock.lock.lease import Claim, Holder, Lease, Priority
@@ -111,7 +112,8 @@ class Attempt:
             return
         others = [each for each in record.waiters() if each.token != self.claim.token]
         if others:
-            self.blocked_by = f"{others[0].request or others[0].process} (next in the queue)"
+            name = show_request(others[0].request) or others[0].process
+            self.blocked_by = f"{name} (next in the queue)"
         else:
             self.blocked_by = "a holder that had just left"
 
@@ -175,7 +177,7 @@ class Attempt:
 
     def deadlocked(self, error: DeadlockDetected) -> None:
         """Report the deadlock."""
-        cycle = ", ".join(f"{lock_id!r} is held by {holder}" for lock_id, holder in error.cycle)
+        cycle = ", ".join(f"{quoted(each)} is held by {holder}" for each, holder in error.cycle)
         self.listeners.emit(Deadlock(*self._facts(), cycle))
 
     def unavailable(self, reason: str) -> None:

@@ -33,6 +33,7 @@ from userlock.errors import (
     WriteViolation,
     WrongTransaction,
 )
+from userlock.ids import quoted, show_request
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
@@ -118,7 +119,7 @@ def _others(held: Mapping[str, HeldLock]) -> str:
     """Name the locks that are held instead: often the code has taken the wrong one."""
     if not held:
         return ""
-    names = [repr(lock_id) for lock_id in held]
+    names = [quoted(lock_id) for lock_id in held]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"the locks held here are for {', '.join(names[:5])}{more}"
 
@@ -137,8 +138,8 @@ def _finding_of_move(
         if tenure is None or stamp.held.get(each) is not tenure:
             when = "it is put" if tenure is None else "it was read"
             return LockIdChanged, (
-                f"its lock was {before!r} when it was read and is {lock_id!r} now; "
-                f"{each!r} was not held when {when}"
+                f"its lock was {quoted(before)} when it was read and is {quoted(lock_id)} now; "
+                f"{quoted(each)} was not held when {when}"
             )
         finding = _ran_out(tenure) or _outdated(entity, stamp, tenure)
         if finding is not None:
@@ -308,7 +309,7 @@ def _not_from_batch() -> Finding | None:
         return BatchOnlyModelWritten, "there is no scope here"
     if scope.batch_work:
         return None
-    name = scope.request or "this scope"
+    name = show_request(scope.request) or "this scope"
     if scope.priority is Priority.BATCH:
         return BatchOnlyModelWritten, (
             f"{name} is batch by a header that anybody can send: name its path in batch_prefixes, "

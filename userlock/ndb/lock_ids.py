@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.errors import ConfigurationError, LockIdError
+from userlock.ids import are_plain, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.patches import id_of, is_complete, key_of
 from userlock.ndb.policies import WritePolicy
@@ -124,19 +125,22 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
     try:
         value = cls._lock_id_from_key(key)
     except Exception as error:
-        raise _failed(repr(key), _key_rule(cls), error) from error
-    return None if value is None else _checked(value, repr(key), _key_rule(cls))
+        raise _failed(show_key(key), _key_rule(cls), error) from error
+    return None if value is None else _checked(value, show_key(key), _key_rule(cls))
 
 
 def _what(entity: Any) -> str:
-    return repr(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
+    return show_key(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
 
 
 def _checked(value: object, what: str, source: str) -> str:
     try:
         return check_lock_id(value)
     except (TypeError, ValueError) as error:
-        gives = f"{source} gives {value!r:.200}, not a non-empty string or a number"
+        said = f"{value!r:.200}" if are_plain() else f"a {type(value).__name__}"
+        gives = f"{source} gives {said}, not a non-empty string or a number"
+        if isinstance(value, str) and value:
+            gives = f"{source}: {error}"
         raise _no_lock_id(what, gives) from error
 
 

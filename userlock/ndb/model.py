@@ -363,7 +363,9 @@ def fetch_under_user_write_lock(
         LockIdError: the entity does not say which lock guards it.
     """
     if not isinstance(entity, UserModel):
-        raise TypeError(f"fetch_under_user_write_lock() takes a UserModel, not {entity!r:.200}")
+        raise TypeError(
+            f"fetch_under_user_write_lock() takes a UserModel, not {type(entity).__name__}"
+        )
     lock_id = lock_id_of(entity)
     lock = global_lock(
         lock_id,

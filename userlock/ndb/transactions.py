@@ -24,6 +24,7 @@ from typing import Any
 from google.cloud.ndb import exceptions, tasklets
 
 from userlock.errors import UserLockError
+from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
@@ -255,11 +256,11 @@ class DatastoreParticipant:
             if not _wait_for(write) and not self.holds(tenure):
                 pending.pop(write.number, None)
                 log.warning(
-                    "lock %r is left before a write under it has landed: another thread has begun "
+                    "lock %s is left before a write under it has landed: another thread has begun "
                     "it and does not finish it",
-                    tenure.lock_id,
+                    quoted(tenure.lock_id),
                 )
-        _raise_unreported(pending, f"under lock {tenure.lock_id!r}")
+        _raise_unreported(pending, f"under lock {quoted(tenure.lock_id)}")
 
     def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock stays for now: inside a transaction, until that is over."""
@@ -282,7 +283,9 @@ class DatastoreParticipant:
             except Exception:
                 # Raised here, a transient error would make ndb run the whole
                 # transaction again, after it has been committed.
-                log.exception("releasing lock %r after its transaction failed", tenure.lock_id)
+                log.exception(
+                    "releasing lock %s after its transaction failed", quoted(tenure.lock_id)
+                )
 
         current_context().call_on_transaction_complete(release_quietly)
 

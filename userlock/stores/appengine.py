@@ -52,12 +52,12 @@ import os
 import re
 from random import Random, SystemRandom
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
+from userlock.stores import urls
 from userlock.stores.memcache.keys import KeySpace
-from userlock.stores.options import options_of
 
 try:
     from google.appengine.api import memcache
@@ -141,10 +141,13 @@ class AppEngineStore(LeaseStore):
     @classmethod
     def from_url(cls, url: str) -> AppEngineStore:
         """Return the store that `appengine://?prefix=NAME` names; `ValueError` for another URL."""
-        parts = urlsplit(url)
+        return urls.open_url(url, cls._of_parts)
+
+    @classmethod
+    def _of_parts(cls, parts: SplitResult) -> AppEngineStore:
         if parts.netloc or parts.path:
-            raise ValueError(f"{url!r} must look like appengine://?prefix=NAME")
-        return cls(prefix=options_of(parts, url, prefix="userlock")["prefix"])
+            raise urls.AddressError("it must look like appengine://?prefix=NAME")
+        return cls(prefix=urls.options_of(parts, prefix="userlock")["prefix"])
 
     # --- the verbs --------------------------------------------------------------------------
 

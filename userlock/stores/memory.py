@@ -11,14 +11,21 @@ from __future__ import annotations
 import collections
 import enum
 import itertools
-import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.lock.store import (
+    GRACE_SECONDS,
+    MAX_RECORD_BYTES,
+    LeaseStore,
+    Stored,
+    StoreUnavailable,
+    Swap,
+)
+from userlock.stores import urls
 
 Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
 
@@ -51,7 +58,7 @@ class MemoryStore(LeaseStore):
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
         self.asked: collections.Counter[Verb] = collections.Counter()
-        self.room = math.inf
+        self.room: float = MAX_RECORD_BYTES
         self._mutex = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         # Goes on through `forget_everything`: a version never comes back, as
@@ -242,7 +249,10 @@ class MemoryStore(LeaseStore):
 
 def open_url(url: str) -> MemoryStore:
     """Return a new memory store, for `memory://`."""
-    parts = urlsplit(url)
+    return urls.open_url(url, _of_parts)
+
+
+def _of_parts(parts: SplitResult) -> MemoryStore:
     if parts.netloc or parts.path or parts.query:
-        raise ValueError(f"{url!r}: the memory store takes no options; use memory://")
+        raise urls.AddressError("the memory store takes no options; use memory://")
     return MemoryStore()

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import importlib
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult
 
 from userlock.lock.store import LeaseStore
+from userlock.stores.urls import SCHEMES, open_url, unknown_scheme
 
-#: A module with `open_url` for each scheme. Imported when it is used: some need an extra, and
-#: Google's clients take long to import.
-_MODULES = {
-    "appengine": "userlock.stores.appengine",
-    "datastore": "userlock.stores.datastore",
-    "memcache": "userlock.stores.memcache",
-    "memory": "userlock.stores.memory",
-    "redis": "userlock.stores.redis",
-    "rediss": "userlock.stores.redis",
-}
+#: The modules of schemes that have not a module of their own.
+_MODULES = {"rediss": "redis"}
 
 
 def open_store(url: str) -> LeaseStore:
-    """Return the store that a URL names; `ImportError` says which extra is missing."""
+    """Return the store that a URL names.
+
+    Raises:
+        ValueError: the URL is malformed. The text shows neither user nor password.
+        ImportError: an extra is missing; the text names it.
+    """
     if not isinstance(url, str):
         raise TypeError(
-            f"a lease store's URL must be a str like 'memcache://127.0.0.1:11211', not {url!r:.80}"
+            f"a lease store's URL must be a str like 'memcache://127.0.0.1:11211', "
+            f"not {type(url).__name__}"
         )
-    parts = urlsplit(url)
-    module = _MODULES.get(parts.scheme)
-    if module is None:
-        known = ", ".join(f"{name}://" for name in sorted(_MODULES))
-        _, at, host = parts.netloc.rpartition("@")
-        shown = parts._replace(netloc=f"***@{host}").geturl() if at else url  # no password
-        raise ValueError(f"{shown!r} names no lease store: it must begin with one of {known}")
-    store: LeaseStore = importlib.import_module(module).open_url(url)
+    # Imported when it is used: some need an extra, and Google's clients take long to import.
+    module = importlib.import_module(open_url(url, _module_of))
+    store: LeaseStore = module.open_url(url)
     return store
+
+
+def _module_of(parts: SplitResult) -> str:
+    if parts.scheme not in SCHEMES:
+        raise unknown_scheme(parts.scheme)
+    return f"userlock.stores.{_MODULES.get(parts.scheme, parts.scheme)}"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from userlock.errors import LockNotHeld, LockServiceUnavailable
+from userlock.ids import quoted
 from userlock.lock.lease import check_lock_id
 from userlock.lock.scope import current_scope
 from userlock.lock.service import LockService
@@ -60,7 +61,7 @@ class LockFaults:
             raise LockNotHeld("no lock is held here, to be lost", lock_id="")
         for each in wanted:
             if each not in held:
-                raise LockNotHeld(f"lock {each!r} is not held here, to be lost", lock_id=each)
+                raise LockNotHeld(f"lock {quoted(each)} is not held here, to be lost", lock_id=each)
             self._store.evict(each)
             held[each].lose("a test has taken it away")
 
@@ -75,7 +76,8 @@ class LockFaults:
         """
         lock_id = check_lock_id(lock_id)
         if not self._store.evict(lock_id):
-            raise LockNotHeld(f"nobody holds lock {lock_id!r}, to be forgotten", lock_id=lock_id)
+            name = quoted(lock_id)
+            raise LockNotHeld(f"nobody holds lock {name}, to be forgotten", lock_id=lock_id)
 
     @contextlib.contextmanager
     def store_down(self) -> Iterator[None]:

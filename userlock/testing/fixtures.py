@@ -35,11 +35,13 @@ def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
     Afterwards the default and the settings are as before, and a scope that the
     test has left open is closed.
     """
+    import userlock.ids as ids
     from userlock.lock.scope import current_scope, defaults, leave_scope
     from userlock.lock.service import LockService
     from userlock.stores.memory import MemoryStore
 
     before = defaults.service, defaults.settings, current_scope()
+    form = ids.in_use()
     service = LockService(MemoryStore(clock=userlock_clock), clock=userlock_clock)
     defaults.service = service
     yield service
@@ -47,6 +49,7 @@ def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
         scope.close(failing=True)
         leave_scope(scope)
     defaults.service, defaults.settings = before[:2]
+    ids.use(form)
     service.close()
 
 

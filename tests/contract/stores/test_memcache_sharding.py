@@ -53,7 +53,7 @@ def test_a_new_server_takes_its_share_and_no_other_lock_moves() -> None:
     assert 600 <= len(moved) <= 900
 
 
-@pytest.mark.parametrize("lock_id", ["\ud800", "a\r\nb", "x" * 10_000])
+@pytest.mark.parametrize("lock_id", ["\ud800", "a\r\nb", "x" * 1_500])
 def test_any_lock_has_a_server(lock_id: str) -> None:
     assert sharded("m1", "m2").shard_of(lock_id) in (0, 1)
 

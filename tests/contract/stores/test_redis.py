@@ -13,7 +13,16 @@ import redis
 
 import userlock
 from tests.servers import RedisServer
-from userlock.lock.store import GRACE_SECONDS, RecordRefused, Stored, StoreUnavailable, Swap
+from userlock.admin.redis import list_locks
+from userlock.lock.record import Record
+from userlock.lock.store import (
+    GRACE_SECONDS,
+    MAX_RECORD_BYTES,
+    RecordRefused,
+    Stored,
+    StoreUnavailable,
+    Swap,
+)
 from userlock.stores.redis import RedisStore
 from userlock.testing import (
     BatchContract,
@@ -175,6 +184,43 @@ class TestForeignValues:
             assert store.remove(lock_id, version)
 
 
+class TestBounds:
+    """Redis takes values of 512 MB."""
+
+    def test_a_value_that_no_record_has_is_not_sent(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        client.set(f"{prefix}:lock=ann", b"x" * (20 << 20))
+        read = found(store.read("ann"))
+        assert (read.record, read.lapsed) == (b"", False)
+        assert not Record(read).holder.token
+        assert store.swap("ann", found(store.read("ann")).version, b"mine", 60) is not None
+        assert found(store.read("ann")).record == b"mine"
+
+    def test_it_can_be_removed_unless_it_has_changed(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        client.set(f"{prefix}:lock=ann", b"x" * (2 << 20))
+        version = found(store.read("ann")).version
+        client.append(f"{prefix}:lock=ann", b"y")
+        assert not store.remove("ann", version)
+        assert store.remove("ann", found(store.read("ann")).version)
+
+    def test_no_line_makes_a_record_too_long(self, store: RedisStore) -> None:
+        store.create("ann", b"x" * (MAX_RECORD_BYTES - 4), 60)
+        assert found(store.append("ann", b"\nabc")).record.endswith(b"\nabc")
+        assert len(found(store.append("ann", b"\nd")).record) == MAX_RECORD_BYTES
+
+    def test_a_listing_has_bounds(self, store: RedisStore, client: Any, prefix: str) -> None:
+        for number in range(12):
+            client.set(f"{prefix}:lock={number}", b"x" * 1_000_000)
+        client.set(f"{prefix}:lock=" + "z" * 10**6, b"x")
+        locks, note = list_locks(store, 1000)
+        assert 0 < len(locks) <= 8
+        assert "MB" in note
+        assert max(len(lock.name) for lock in locks) < 10
+
+
 class TestUrls:
     @pytest.mark.parametrize(
         ("url", "complaint"),
@@ -184,7 +230,7 @@ class TestUrls:
             ("redis://localhost/0?db=zero", "db"),
             ("redis://localhost:port/0", "port"),
             ("redis:///0", "names no host"),
-            ("redis://", "'redis://' names no host"),
+            ("redis://", "'redis://': it names no host"),
             ("redis://localhost?socket_timeout=soon", "socket_timeout"),
             ("redis://localhost?no_such_option=1", "no_such_option"),
             ("http://localhost", "redis://"),

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from userlock.admin.snapshot import timestamp
-from userlock.cli.console import Column, cut, escaped, table, time_of_day, width
+from userlock.cli.console import Column, cut, table, time_of_day, width
+from userlock.words import escaped
 
 
 @pytest.mark.parametrize(

@@ -81,5 +81,6 @@ def test_unescaped_values_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "printable", str)
     assert all(printed(terminal_on(record).run(*command)) for command in commands)
     for module in (holder, watch):
-        monkeypatch.setattr(module, "escaped", str)
+        monkeypatch.setattr(module, "escaped", str, raising=False)
+    monkeypatch.setattr(holder, "show_request", str)
     assert not any(printed(terminal_on(record).run(*command)) for command in commands)

@@ -47,9 +47,9 @@ class TestOrder:
         [
             ([], ValueError, "at least one"),
             (set(), ValueError, "at least one"),
-            ("ann", TypeError, "not one str: 'ann'"),
+            ("ann", TypeError, "not one str"),
             (b"ann", TypeError, "not one bytes"),
-            (7, TypeError, "not one int: 7"),
+            (7, TypeError, "not one int"),
             (None, TypeError, "not one NoneType"),
             (["a", ""], ValueError, "must not be empty"),
             (["a", None], TypeError, "lock id must be"),

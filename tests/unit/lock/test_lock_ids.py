@@ -3,17 +3,47 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import userlock
+from userlock.ids import MAX_CHARACTERS
 from userlock.lock.lease import check_lock_id, check_lock_timeout, check_wait_timeout
+from userlock.stores import MemoryStore
 
 
-@pytest.mark.parametrize("lock_id", ["a", "ü 漢字 🔒", " ", "x" * 10_000, "\n", "\ud800"])
-def test_any_non_empty_string_is_a_lock_id(lock_id: str) -> None:
+@pytest.mark.parametrize(
+    "lock_id", ["a", "ü 漢字 🔒", " ", "x" * MAX_CHARACTERS, "🔒" * MAX_CHARACTERS, "\n", "\ud800"]
+)
+def test_any_string_that_is_not_too_long_is_a_lock_id(lock_id: str) -> None:
     assert check_lock_id(lock_id) == lock_id
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        userlock.global_lock,
+        lambda lock_id: userlock.global_locks(["ann", lock_id]),
+        userlock.acquire_lock,
+        userlock.release_lock,
+        userlock.holder,
+        userlock.waiters,
+        userlock.break_lock,
+        lambda lock_id: userlock.with_extension(lock_id, print, lock_timeout=1),
+    ],
+)
+@pytest.mark.parametrize("lock_id", ["x" * (MAX_CHARACTERS + 1), 10**MAX_CHARACTERS])
+def test_a_longer_one_is_refused_by_all_that_take_one(
+    take: Callable[[Any], object], lock_id: str | int
+) -> None:
+    service = userlock.LockService(MemoryStore())
+    with (
+        userlock.scope(service),
+        pytest.raises(ValueError, match="at most 1,500 characters, and this one has 1,501"),
+    ):
+        take(lock_id)
 
 
 def test_an_int_is_turned_into_a_string() -> None:
@@ -63,12 +93,12 @@ def test_a_priority_that_does_not_exist_is_refused() -> None:
         ("redis://h?prefix=", "must not be empty"),
         ("127.0.0.1:11211", "names no lease store"),
         ("memcache://", "must look like"),
-        ("memcache://h:99999", "port 99999 does not exist"),
+        ("memcache://h:99999", "port does not exist"),
         ("memcache://h:x", "is not a memcached address"),
         ("memcache://h1,h1", "named once each"),
         ("memcache://h1,,h2", "must look like"),
         ("memcache://h?via_proxy=maybe", "via_proxy is yes or no"),
-        ("memcache://h?protocol=binary", "protocol is meta or text, not 'binary'"),
+        ("memcache://h?protocol=binary", "protocol is meta or text"),
         ("memcache://h?prefix=a&prefix=b", "named twice"),
         ("memcache://h?prefix=team#1", "%23"),
         ("memcache://H1:11211,h1", "named once each"),

@@ -85,4 +85,5 @@ def test_written_as_it_is_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     record = make_claim("ann", request="GET /\nWARNING forged").record
     assert all(line.isprintable() for line in meet(record))
     monkeypatch.setattr(lease, "printable", str)
+    monkeypatch.setattr(lease, "show_request", str)
     assert not all(line.isprintable() for line in meet(record))

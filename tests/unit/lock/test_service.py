@@ -123,7 +123,7 @@ def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> N
 def test_a_service_needs_a_store() -> None:
     with pytest.raises(TypeError, match=r"use LockService\.from_url"):
         LockService("memory://")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="store must be a LeaseStore, not 42"):
+    with pytest.raises(TypeError, match="store must be a LeaseStore, not int"):
         LockService(42)  # type: ignore[arg-type]
 
 

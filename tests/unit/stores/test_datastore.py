@@ -16,7 +16,8 @@ from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, DatastoreStore, rows
 from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
-from userlock.stores.datastore.url import Address, parse_url
+from userlock.stores.datastore.url import Address, parse
+from userlock.stores.urls import open_url
 
 EntityResult: Any = query.EntityResult.pb()
 
@@ -78,7 +79,7 @@ class TestUrls:
         ],
     )
     def test_addresses(self, url: str, address: Address) -> None:
-        assert parse_url(url) == address
+        assert open_url(url, parse) == address
 
     @pytest.mark.parametrize(
         ("url", "problem"),

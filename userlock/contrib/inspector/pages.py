@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 
 import flask
 
+import userlock.ids as ids
 from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.tally import Tally
-from userlock.contrib.inspector.views import Mask, Unmasked, View, Views
+from userlock.contrib.inspector.views import View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
 from userlock.lock.lease import check_lock_id, process_label
@@ -22,6 +23,9 @@ from userlock.words import span
 
 #: Decides who may see the pages. Returns the operator's name, for the log, or True.
 Authorise = Callable[[flask.Request], bool | str | None]
+
+#: Facts of rows that are for forms.
+_OF_FORMS = ("token", "breaks")
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -44,24 +48,22 @@ class Inspector:
     that is an event (`Broken`) with the operator's name. Locks are those of all
     processes. All other facts are of the process that answers.
 
+    `userlock.configure(show_ids=…)` hides lock ids, and shows requests by their
+    routes. A lock can then be broken by its id, which has to be typed.
+
     Args:
         authorise: called with each request for these pages. The answer is 403 unless it
             returns the operator's name (for the log), or True.
-        mask: show lock ids as short hashes, the same for the same lock (in all processes, if
-            the app has a `secret_key`), and requests by their routes.
         url_prefix: the address of the pages.
     """
 
-    def __init__(
-        self, authorise: Authorise, *, mask: bool = False, url_prefix: str = "/userlock"
-    ) -> None:
+    def __init__(self, authorise: Authorise, *, url_prefix: str = "/userlock") -> None:
         if not callable(authorise):
             raise TypeError(
                 "the inspector needs a function that decides who may see it: "
                 "inspector=lambda request: …"
             )
         self._authorise = authorise
-        self._masks = mask
         self._url_prefix = url_prefix
 
     def init_app(self, app: flask.Flask, service: LockService | None) -> None:
@@ -70,8 +72,7 @@ class Inspector:
         LISTENERS.add(tally.listen)
         if service is not None and service.listeners is not LISTENERS:
             service.listeners.add(tally.listen)
-        mask = Mask(app) if self._masks else Unmasked()
-        pages = _Pages(self._authorise, lambda: service or default_service(), tally, mask)
+        pages = _Pages(self._authorise, lambda: service or default_service(), tally, app)
         app.register_blueprint(pages.blueprint(self._url_prefix))
 
 
@@ -83,13 +84,12 @@ class _Pages:
         authorise: Authorise,
         service: Callable[[], LockService],
         tally: Tally,
-        mask: Unmasked,
+        app: flask.Flask,
     ) -> None:
         self._authorise = authorise
         self._service = service
         self._tally = tally
-        self._views = Views(service, tally, mask)
-        self._mask = mask
+        self._views = Views(service, tally, app)
 
     def blueprint(self, url_prefix: str) -> flask.Blueprint:
         pages = flask.Blueprint(
@@ -128,7 +128,7 @@ class _Pages:
             name=name,
             view=self._view(name),
             text_of=_text_of,
-            masked=self._mask.masks,
+            masked=not ids.are_plain(),
             since=_text_of(self._tally.since, "moment"),
         )
 
@@ -141,7 +141,8 @@ class _Pages:
             of_this_process_only=view.local,
             notes=view.notes,
             rows=[
-                {key: value for key, value in row.items() if key != "token"} for row in view.rows
+                {key: value for key, value in row.items() if key not in _OF_FORMS}
+                for row in view.rows
             ],
         )
 
@@ -161,13 +162,17 @@ class _Pages:
         except (ValueError, LockServiceUnavailable) as error:
             return self._failed(error)
         if record is None or record.free:
-            return self._message("Lock not held", f"Nobody holds the lock “{lock_id}”."), 200
+            return self._message(
+                "Lock not held", f"Nobody holds the lock “{ids.show(lock_id)}”."
+            ), 200
         wall = self._service().clock.wall()
         page = self._render(
             "break.html",
-            lock_id=lock_id,
+            lock=ids.show(lock_id),
+            # If ids are hidden, it is typed again.
+            lock_id=lock_id if ids.are_plain() else "",
             holder=record.holder,
-            request=self._mask.request(record.holder.request),
+            request=self._views.request(record.holder.request),
             held=span(snapshot.held_seconds(record.holder, wall)),
             waiters=len(record.waiters()),
             foreign=snapshot.is_foreign(record),
@@ -186,8 +191,8 @@ class _Pages:
             text = "The holder that you saw no longer holds the lock. Nothing was broken."
             return self._message("Lock has changed hands", text), 409
         text = (
-            f"The lease of the lock “{lock_id}” has ended. Its holder notices at its next "
-            "renewal, extension or release. Datastore refuses its stale writes."
+            f"The lease of the lock “{ids.show(lock_id)}” has ended. Its holder notices at its "
+            "next renewal, extension or release. Datastore refuses its stale writes."
         )
         return self._message("Lock broken", text), 200
 

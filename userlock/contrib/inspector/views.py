@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import secrets
+import functools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +12,7 @@ import flask
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
+import userlock.ids as ids
 from userlock.admin import snapshot
 from userlock.contrib.inspector.tally import Tally, Waits
 from userlock.lock.lease import process_label
@@ -24,6 +25,9 @@ from userlock.words import counted
 _MOST_ROWS = 200
 #: The most locks that are read one by one, if the store lists none.
 _MOST_ASKED = 50
+
+#: Characters that a form does not carry as they are.
+_LOST = re.compile("[\r\n\0\ud800-\udfff]")
 
 #: The facts about a lock, an endpoint, a put site, an outage or a thread.
 Row = dict[str, Any]
@@ -44,56 +48,31 @@ class View:
     local: bool = True
 
 
-class Unmasked:
-    """Writes lock ids and requests as they are."""
-
-    masks = False
-
-    def lock_id(self, lock_id: str) -> str:
-        return lock_id
-
-    def request(self, request: str) -> str:
-        return request
-
-
-class Mask(Unmasked):
-    """Writes lock ids as short hashes, and requests by their routes: POST /users/<user_id>."""
-
-    masks = True
-
-    def __init__(self, app: flask.Flask) -> None:
-        self._app = app
-        secret = app.secret_key or secrets.token_bytes(32)
-        secret = secret.encode() if isinstance(secret, str) else bytes(secret)
-        self._key = hashlib.sha256(b"userlock inspector" + secret).digest()
-
-    def lock_id(self, lock_id: str) -> str:
-        return "•" + hashlib.blake2b(lock_id.encode(), digest_size=5, key=self._key).hexdigest()
-
-    def request(self, request: str) -> str:
-        method, _, path = request.partition(" ")
-        try:
-            rule, _ = self._app.url_map.bind("localhost").match(
-                path, method=method, return_rule=True
-            )
-        except (HTTPException, RequestRedirect):
-            return f"{method} …" if path else "…"
-        return f"{method} {rule.rule}"
+def route_of(app: flask.Flask, request: str) -> str | None:
+    """Return a request by its route, as POST /users/<user_id>, if the app has one for it."""
+    method, _, path = request.partition(" ")
+    try:
+        rule, _ = app.url_map.bind("localhost").match(path, method=method, return_rule=True)
+    except (HTTPException, RequestRedirect, ValueError):
+        return None
+    return f"{method} {rule.rule}"
 
 
 class Views:
-    """The views of one app in one process.
+    """The views of one app in one process. Lock ids and requests are shown as configured.
 
     Args:
         service: returns the lock service.
         tally: the counts of this process.
-        mask: writes lock ids and requests.
+        app: its routes name requests, where their paths are hidden.
     """
 
-    def __init__(self, service: Callable[[], LockService], tally: Tally, mask: Unmasked) -> None:
+    def __init__(self, service: Callable[[], LockService], tally: Tally, app: flask.Flask) -> None:
         self._service = service
         self._tally = tally
-        self._mask = mask
+        self.request = functools.partial(
+            ids.show_request, route_of=functools.partial(route_of, app)
+        )
         self.by_name: dict[str, Callable[[], View]] = {
             "locks": self.locks,
             "contention": self.contention,
@@ -125,34 +104,35 @@ class Views:
         return View(rows[:_MOST_ROWS], notes, local=False)
 
     def _rows_of(self, seen: snapshot.LockState, wall: float) -> list[Row]:
-        facts = snapshot.facts(seen.name, seen.record, wall, hashed=seen.hashed)
-        # A hash that the store keeps can be guessed, so it is masked as well.
-        name = self._mask.lock_id(seen.name)
-        rows = []
-        holder = facts["holder"]
-        if holder is not None:
-            blocked = holder.get("waits_for")
-            waiting = f", waiting for {self._mask.lock_id(blocked)}" if blocked else ""
+        record = seen.record
+        if record is None:
+            return []
+        rows: list[Row] = []
+        if not record.free:
+            facts = snapshot.holder_facts(record, wall)
+            blocked = record.blocked_on
+            waiting = "" if blocked is None else f", waiting for {ids.show(blocked.lock_id)}"
             rows.append(
                 {
-                    "lock_id": name,
+                    "lock_id": seen.shown,
                     "state": f"holder{waiting}",
-                    "request": self._mask.request(holder.get("request", "")),
-                    "priority": holder.get("priority", ""),
-                    "seconds": holder.get("held_seconds"),
-                    "process": holder["process"],
-                    "token": holder.get("token", ""),
+                    "request": self.request(record.holder.request),
+                    "priority": facts.get("priority", ""),
+                    "seconds": facts.get("held_seconds"),
+                    "process": facts["process"],
+                    "token": record.holder.token,
+                    "breaks": _breakable(seen) if record.holder.token else "",
                 }
             )
-        for number, waiter in enumerate(facts["waiters"], start=1):
+        for number, waiter in enumerate(record.waiters(), start=1):
             rows.append(
                 {
-                    "lock_id": name,
-                    "state": f"waiter {number}" + (" (aged)" if waiter["aged"] else ""),
-                    "request": self._mask.request(waiter["request"]),
-                    "priority": waiter["priority"],
-                    "seconds": waiter["waiting_seconds"],
-                    "process": waiter["process"],
+                    "lock_id": seen.shown,
+                    "state": f"waiter {number}" + (" (aged)" if waiter.aged else ""),
+                    "request": self.request(waiter.request),
+                    "priority": waiter.priority,
+                    "seconds": max(wall - waiter.since, 0.0),
+                    "process": waiter.process,
                 }
             )
         return rows
@@ -160,7 +140,7 @@ class Views:
     def contention(self) -> View:
         """Return the locks that requests of this process waited for."""
         return _contention(
-            (self._mask.lock_id(lock_id), waits)
+            (ids.show(lock_id), waits)
             for lock_id, waits in self._tally.by_lock.copy().items()
             if waits.waited or waits.rejected
         )
@@ -191,6 +171,12 @@ class Views:
         renewals = self._service().renewals
         thread = "running" if renewals.running else "not started"
         return View([{"process": process_label(), "tasks": len(renewals), "thread": thread}])
+
+
+def _breakable(seen: snapshot.LockState) -> str:
+    """Return the lock id for the form that breaks the lock; empty if it carries none."""
+    carried = not seen.hashed and ids.are_plain() and len(seen.name) <= ids.MAX_CHARACTERS
+    return seen.name if carried and not _LOST.search(seen.name) else ""
 
 
 def _contention(waits: Iterable[tuple[str, Waits]]) -> View:

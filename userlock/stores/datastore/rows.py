@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from userlock.datastore_rpc import Entity
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.stores.urls import AddressError
 
 DEFAULT_KIND = "UserLockLease"
 MAX_NAME_BYTES = 1500
@@ -173,9 +174,9 @@ def _set_time(timestamp: Any, time: int) -> None:
 def check_prefix(prefix: str) -> str:
     """Return the prefix, if names can begin with it; `ValueError` otherwise."""
     if not _PREFIX.fullmatch(prefix) or set(prefix) & set("=#/"):
-        raise ValueError(
+        raise AddressError(
             "a key prefix must be 1 to 80 printable ASCII characters without spaces, '=', '#' "
-            f"and '/', and not begin with '__', not {prefix!r:.100}"
+            "and '/', and not begin with '__'"
         )
     return prefix
 
@@ -187,9 +188,9 @@ def check_kind(kind: str) -> str:
         or _RESERVED.fullmatch(kind)
         or len(kind.encode()) > MAX_NAME_BYTES
     ):
-        raise ValueError(
+        raise AddressError(
             f"a kind must be 1 to {MAX_NAME_BYTES} bytes of UTF-8 without '/' and control "
-            f"characters, and not '__…__', not {kind!r:.100}"
+            f"characters, and not '__…__'"
         )
     return kind
 

@@ -145,7 +145,7 @@ class Calls:
     def look_up(self, name: str) -> Row | None:
         """Return a row as it is now; None where there is none."""
         reply = self._again_if_broken("lookup", [self.key(name)])
-        where = f"{self._endpoint.name}: {self._kind} {name!r:.100}"
+        where = f"{self._endpoint.name}: a row of kind {self._kind}"
         if reply.deferred:
             raise StoreUnavailable(f"{where}: the lookup was put off")
         if not reply.found:

@@ -72,6 +72,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import SplitResult
 
 from google.cloud import ndb
 
@@ -87,7 +88,8 @@ from userlock.stores.datastore.rpc import (
     Channel,
     ConnectionBroken,
 )
-from userlock.stores.datastore.url import parse_url
+from userlock.stores.datastore.url import parse
+from userlock.stores.urls import open_url
 
 #: How many rows a query reads at once.
 _BATCH = 300
@@ -139,7 +141,11 @@ class DatastoreStore(LeaseStore):
         Other parts come from the environment, as `ndb.Client` finds them, when
         a lock is first used. A malformed URL is a `ValueError`.
         """
-        project, database, namespace, prefix, kind = parse_url(url)
+        return open_url(url, cls._of_parts)
+
+    @classmethod
+    def _of_parts(cls, parts: SplitResult) -> DatastoreStore:
+        project, database, namespace, prefix, kind = parse(parts)
 
         def client() -> Any:
             return ndb.Client(project=project, database=database, namespace=namespace)
@@ -220,7 +226,7 @@ class DatastoreStore(LeaseStore):
                 continue
             if result is not None:
                 return _as_appended(row, line, result)
-            reason = f"datastore: others were faster to change the row {name!r:.100}"
+            reason = "datastore: others were faster to change the row"
             calls.wait_or_raise(RecordBusy(reason))
 
     def close(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult
 
 from userlock.stores.datastore.rows import DEFAULT_KIND
-from userlock.stores.options import options_of
+from userlock.stores.urls import AddressError, options_of
 
 
 class Address(NamedTuple):
@@ -19,14 +19,11 @@ class Address(NamedTuple):
     kind: str
 
 
-def parse_url(url: str) -> Address:
-    """Parse `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`; or `ValueError`."""
-    parts = urlsplit(url)
-    options = options_of(
-        parts, url, database="", namespace="", prefix="userlock", kind=DEFAULT_KIND
-    )
-    if parts.path:
-        raise ValueError(f"{url!r} must look like datastore://PROJECT?database=DB&prefix=NAME")
+def parse(parts: SplitResult) -> Address:
+    """Return the parts of `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`."""
+    options = options_of(parts, database="", namespace="", prefix="userlock", kind=DEFAULT_KIND)
+    if parts.path or "@" in parts.netloc:
+        raise AddressError("it must look like datastore://PROJECT?database=DB&prefix=NAME")
     return Address(
         project=parts.netloc or None,
         database=options["database"] or None,

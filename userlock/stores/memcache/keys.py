@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 
+from userlock.stores.urls import AddressError
+
 _PLAIN = re.compile(r"[!-~]{1,150}")
 _PREFIX = re.compile(r"[!-~]{1,80}")
 
@@ -18,10 +20,7 @@ _PREFIX = re.compile(r"[!-~]{1,80}")
 def check_prefix(prefix: str) -> str:
     """Return the prefix, if memcached can carry it; `ValueError` otherwise."""
     if not _PREFIX.fullmatch(prefix):
-        raise ValueError(
-            f"a key prefix must be 1 to 80 printable ASCII characters without spaces, "
-            f"not {prefix!r:.100}"
-        )
+        raise AddressError("a key prefix must be 1 to 80 printable ASCII characters without spaces")
     return prefix
 
 

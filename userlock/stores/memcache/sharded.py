@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from urllib.parse import SplitResult
 
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.stores import urls
 from userlock.stores.memcache.store import MemcacheStore
-from userlock.stores.memcache.url import parse_url, shard_name
+from userlock.stores.memcache.url import parse, shard_name
 
 
 class ShardedMemcacheStore(LeaseStore):
@@ -35,7 +37,7 @@ class ShardedMemcacheStore(LeaseStore):
     def __init__(self, servers: Sequence[MemcacheStore]) -> None:
         addresses = [shard_name(server.address) for server in servers]
         if not servers or len(set(addresses)) < len(addresses):
-            raise ValueError(f"memcached servers must be named once each: {', '.join(addresses)}")
+            raise urls.AddressError("memcached servers must be named once each")
         self.servers = tuple(servers)
         self._names = [address.encode() for address in addresses]
 
@@ -84,8 +86,12 @@ class ShardedMemcacheStore(LeaseStore):
 
 
 def open_url(url: str) -> LeaseStore:
-    """Return the store that a `memcache://` URL names; see `parse_url`."""
-    addresses, prefix, via_proxy, protocol = parse_url(url)
+    """Return the store that a `memcache://` URL names; see `url.parse`."""
+    return urls.open_url(url, _of_parts)
+
+
+def _of_parts(parts: SplitResult) -> LeaseStore:
+    addresses, prefix, via_proxy, protocol = parse(parts)
     servers = [
         MemcacheStore(address, prefix=prefix, via_proxy=via_proxy, protocol=protocol)
         for address in addresses

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult
 
-from userlock.stores.options import options_of
+from userlock.stores.urls import AddressError, options_of
 
 
 class Named(NamedTuple):
@@ -18,21 +18,20 @@ class Named(NamedTuple):
     protocol: str | None
 
 
-def parse_url(url: str) -> Named:
-    """Parse `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`; or `ValueError`."""
-    parts = urlsplit(url)
-    if "@" in parts.netloc:  # a password is not shown
-        raise ValueError(
+def parse(parts: SplitResult) -> Named:
+    """Return the parts of `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`."""
+    if "@" in parts.netloc:
+        raise AddressError(
             "a memcache:// URL has no user and password: there are none to log in with"
         )
-    options = options_of(parts, url, prefix="userlock", via_proxy="no", protocol="")
+    options = options_of(parts, prefix="userlock", via_proxy="no", protocol="")
     if options["protocol"] not in ("", "meta", "text"):
-        raise ValueError(f"{url!r}: protocol is meta or text, not {options['protocol']!r}")
+        raise AddressError("protocol is meta or text")
     if options["via_proxy"] not in ("yes", "no"):
-        raise ValueError(f"{url!r}: via_proxy is yes or no, not {options['via_proxy']!r}")
+        raise AddressError("via_proxy is yes or no")
     addresses = parts.netloc.split(",")
     if not all(addresses) or parts.path.strip("/"):
-        raise ValueError(f"{url!r} must look like memcache://HOST:PORT?prefix=NAME")
+        raise AddressError("it must look like memcache://HOST:PORT?prefix=NAME")
     via_proxy = options["via_proxy"] == "yes"
     return Named(addresses, options["prefix"], via_proxy, options["protocol"] or None)
 
@@ -45,7 +44,7 @@ def shard_name(address: str) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return `host`, `host:port` or `[v6]:port` as a pair; `ValueError` if malformed.
+    """Return `host`, `host:port` or `[v6]:port` as a pair; `AddressError` if malformed.
 
     In small letters, so that all processes that name this host spread locks alike.
     """
@@ -53,9 +52,9 @@ def split_address(address: str) -> tuple[str, int]:
         r"\[([0-9a-f:.]+)\](?::([0-9]+))?|([^:\[\]/\s]+)(?::([0-9]+))?", address.lower()
     )
     if match is None:
-        raise ValueError(f"{address!r} is not a memcached address: use HOST:PORT")
+        raise AddressError("this is not a memcached address: use HOST:PORT")
     host = match[1] or match[3]
     port = int(match[2] or match[4] or 11211)
     if not 0 < port < 65536:
-        raise ValueError(f"{address!r} is not a memcached address: port {port} does not exist")
+        raise AddressError("this is not a memcached address: its port does not exist (1 to 65535)")
     return host, port

@@ -18,6 +18,8 @@ from typing import Any
 
 from pymemcache.exceptions import MemcacheError
 
+from userlock.lock.store import MAX_RECORD_BYTES
+
 #: Errors of a command when the server, or the way there, is in trouble.
 TROUBLE = (OSError, MemcacheError)
 #: Python's and the kernel's errors for a reply that did not come in time.
@@ -107,7 +109,13 @@ class Wire:
         return line
 
     def read_data(self, size: int) -> bytes:
-        """Return a block of `size` bytes, and skip the line end after it."""
+        """Return a block of `size` bytes, and skip the line end after it.
+
+        Raises:
+            Refused: the block is longer than any record. It is not read.
+        """
+        if not 0 <= size <= MAX_RECORD_BYTES:
+            raise Refused(f"an item has {size:,.0f} bytes, which no record has")
         while len(self._buffer) < size + 2:
             self._fill()
         data, rest = self._buffer[:size], self._buffer[size : size + 2]

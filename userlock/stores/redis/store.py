@@ -1,8 +1,8 @@
 """Leases in Redis (extra `redis`): one command or script a verb, one round trip each.
 
     create   SET … NX PX                   swap     get, compare, SET … PX
-    read     GET and PTTL                  remove   get, compare, DEL
-                                           append   EXISTS, APPEND, GET and PTTL
+    read     STRLEN, GET and PTTL          remove   get, compare, DEL
+                                           append   STRLEN, APPEND, GET and PTTL
 
 A script runs alone, so each is atomic. A record is stored behind a head, a
 random line of its own that each creation and swap draws:
@@ -36,16 +36,28 @@ import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from urllib.parse import SplitResult
 
 import redis
 
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.lock.store import (
+    GRACE_SECONDS,
+    MAX_RECORD_BYTES,
+    LeaseStore,
+    Stored,
+    StoreUnavailable,
+    Swap,
+)
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.connections import Command, Connection, Connections
-from userlock.stores.redis.url import parse_url
+from userlock.stores.redis.url import parse
+from userlock.stores.urls import open_url
 
 #: By how much the server's clock may be ahead of time before a lease ends early.
 _SLACK_SECONDS = 1.0
+_HEAD_LENGTH = 18
+#: The longest value that holds a record. Redis itself takes 512 MB.
+_MOST_BYTES = MAX_RECORD_BYTES + _HEAD_LENGTH
 
 
 class _Script:
@@ -60,10 +72,17 @@ local found = redis.call('get', KEYS[1])
 if not found or #found ~= tonumber(ARGV[2]) then return 0 end
 if string.sub(found, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
 """
-_READ = _Script("""
+# Of a value that is longer than any record only the head and the length.
+_GET = f"""
+local size = redis.call('strlen', KEYS[1])
+if size > {_MOST_BYTES} then
+    local head = redis.call('getrange', KEYS[1], 0, {_HEAD_LENGTH - 1})
+    return {{head, redis.call('pttl', KEYS[1]), size}}
+end
 local found = redis.call('get', KEYS[1])
-return found and {found, redis.call('pttl', KEYS[1])}
-""")
+return found and {{found, redis.call('pttl', KEYS[1])}}
+"""
+_READ = _Script(_GET)
 _SWAP = _Script(f"""{_COMPARE}
 redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
@@ -75,13 +94,13 @@ redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
 return 1
 """)
 _REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
-_APPEND = _Script("""
+_APPEND = _Script(f"""
 if redis.call('exists', KEYS[1]) == 0 then return false end
-redis.call('append', KEYS[1], ARGV[1])
-return {redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])}
+if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
+    redis.call('append', KEYS[1], ARGV[1])
+end
+{_GET}
 """)
-
-_HEAD_LENGTH = 18
 
 
 class _Version(NamedTuple):
@@ -118,17 +137,18 @@ class RedisStore(LeaseStore):
         `rediss://…` is the same over TLS. Other options of the query go to
         redis-py. Nothing is sent yet. A malformed URL is a `ValueError`.
         """
-        named = parse_url(url)
-        try:
-            client = redis.Redis.from_url(
-                named.client_url,
-                socket_connect_timeout=CONNECT_TIMEOUT,
-                socket_timeout=REPLY_TIMEOUT,
-                protocol=2,  # one round trip less for a new connection
-            )
-            return cls(client, prefix=named.prefix)
-        except (TypeError, ValueError, redis.RedisError) as error:
-            raise ValueError(f"{named.shown!r}: {error}") from error
+        return open_url(url, cls._of_parts)
+
+    @classmethod
+    def _of_parts(cls, parts: SplitResult) -> RedisStore:
+        named = parse(parts)
+        client = redis.Redis.from_url(
+            named.client_url,
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            socket_timeout=REPLY_TIMEOUT,
+            protocol=2,  # one round trip less for a new connection
+        )
+        return cls(client, prefix=named.prefix)
 
     # --- the verbs --------------------------------------------------------------------------
 
@@ -207,6 +227,15 @@ class RedisStore(LeaseStore):
         )
 
 
+def read_commands(keys: Sequence[bytes]) -> list[Command]:
+    """Return the commands that read records, for one packet; `stored` takes their replies."""
+    # With the first one comes the script, so that the others need only name it.
+    return [
+        ("EVALSHA", _READ.sha, 1, key) if number else ("EVAL", _READ.body, 1, key)
+        for number, key in enumerate(keys)
+    ]
+
+
 def _run(connection: Connection, script: _Script, key: bytes, *args: bytes | int) -> Any:
     try:
         return connection.ask("EVALSHA", script.sha, 1, key, *args)
@@ -243,6 +272,8 @@ def stored(reply: Any) -> Stored | None:
             return None
         case [bytes(value), int(left)]:
             head = value[:_HEAD_LENGTH]
+        case [bytes(head), int(), int(length)]:
+            return Stored(b"", _Version(head, length), lapsed=False)
         case _:
             raise _odd(reply)
     if len(head) < _HEAD_LENGTH or not (head.startswith(b"#") and head.endswith(b"\n")):

@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import NamedTuple
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlencode, urlunsplit
 
-from userlock.stores.options import options_of
+from userlock.stores.urls import AddressError, options_of
 
 
 class Named(NamedTuple):
-    """The parts of a URL."""
+    """The parts of a URL. The first is for redis-py, with user and password."""
 
-    client_url: str  # for redis-py
+    client_url: str
     prefix: str
-    shown: str  # without user and password, for messages
 
 
-def parse_url(url: str) -> Named:
-    """Parse `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`; `ValueError` if malformed."""
-    parts = urlsplit(url)
-    shown = url
-    if "@" in parts.netloc:
-        shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+def parse(parts: SplitResult) -> Named:
+    """Return the parts of `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`."""
     if parts.scheme not in ("redis", "rediss"):
-        raise ValueError(f"{shown!r}: a Redis URL begins with redis:// or rediss://")
+        raise AddressError("a Redis URL begins with redis:// or rediss://")
     if not parts.hostname:
-        raise ValueError(f"{shown!r} names no host")
+        raise AddressError("it names no host")
     if "," in parts.hostname:
-        raise ValueError(f"{shown!r} names several servers: leases are kept in one Redis")
-    try:
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"{shown!r}: {error}") from error
-    if port == 0:
-        raise ValueError(f"{shown!r}: port 0 does not exist")
+        raise AddressError("it names several servers: leases are kept in one Redis")
+    if _port(parts) == 0:
+        raise AddressError("port 0 does not exist")
     if not re.fullmatch(r"/?[0-9]*", parts.path):
-        raise ValueError(f"{shown!r}: the database must be a number, not {parts.path[1:]!r}")
-    options = options_of(parts, shown)
+        raise AddressError("the database must be a number")
+    options = options_of(parts)
     prefix = options.pop("prefix", "userlock")
     if not prefix:
-        raise ValueError(f"{shown!r}: the prefix must not be empty")
+        raise AddressError("the prefix must not be empty")
     for name in ("socket_timeout", "socket_connect_timeout"):
         if name in options and not _is_time(options[name]):
-            raise ValueError(f"{shown!r}: {name} must be a number of seconds above 0")
-    return Named(urlunsplit(parts._replace(query=urlencode(options))), prefix, shown)
+            raise AddressError(f"{name} must be a number of seconds above 0")
+    return Named(urlunsplit(parts._replace(query=urlencode(options))), prefix)
+
+
+def _port(parts: SplitResult) -> int | None:
+    with contextlib.suppress(ValueError):  # which quotes it
+        return parts.port
+    raise AddressError("its port must be a number from 1 to 65535")
 
 
 def _is_time(text: str) -> bool:

@@ -9,19 +9,20 @@ from typing import TypeVar
 
 import pytest
 
+from userlock.ids import MAX_CHARACTERS
 from userlock.lock.store import LeaseStore, Stored
 
 _Result = TypeVar("_Result")
 
-#: Lock ids of all kinds: any Unicode, any length.
+#: Lock ids of all kinds: any Unicode, up to the longest.
 LOCK_IDS = {
     "plain": "learner-1",
     "not ASCII": "ü 漢字 🔒",
     "a space": " ",
     "line ends": "a\r\nb",
     "control characters": "\x00\x7f\x85\u2028",
-    "long": "x" * 10_000,
-    "long, not ASCII": "漢" * 10_000,
+    "long": "x" * MAX_CHARACTERS,
+    "long, not ASCII": "漢" * MAX_CHARACTERS,
     "a lone surrogate": "\ud800",
 }
 

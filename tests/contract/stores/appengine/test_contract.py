@@ -44,7 +44,7 @@ class TestKeys:
         self, store: AppEngineStore, service: Service
     ) -> None:
         long_prefix = AppEngineStore(prefix="p" * 80)
-        for lock_id in ("ann", "x" * 150, "x" * 10_000, "漢" * 10_000, "a\r\nb", "\ud800"):
+        for lock_id in ("ann", "x" * 150, "x" * 1_500, "漢" * 1_500, "a\r\nb", "\ud800"):
             created(store.create(lock_id, b"first", 60))
             created(long_prefix.create(lock_id, b"first", 60))
         keys = [item.key for method, request in service.requests for item in request.item]

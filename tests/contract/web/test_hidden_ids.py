@@ -1,0 +1,229 @@
+"""No integration shows a lock id that is hidden: not in answers, logs, spans or pages."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flask
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from google.cloud import ndb
+from werkzeug.test import Client
+
+import userlock
+from tests.contract.test_opentelemetry import Backend
+from tests.contract.web.djangos import django_client
+from userlock.contrib import wsgi
+from userlock.contrib.flask import UserLock, user_lock
+from userlock.errors import CommitInDoubt, PutWithoutLock, StaleWriteError
+from userlock.events import LISTENERS
+from userlock.lock.record import joining
+from userlock.stores import MemoryStore
+from userlock.testing import make_claim
+
+MARK = "zoe.marker+7@example.org"
+FORMS = [{"show_ids": "masked"}, {"show_ids": "hashed", "id_key": "a secret"}]
+SERVICES: list[userlock.LockService] = []
+
+
+def fail(user_id: str, how: str) -> str:
+    """Do the work of one request, which fails."""
+    key = ndb.Key("User", user_id, project="p", database="d")
+    if how == "contended":
+        with userlock.global_lock(user_id, wait_timeout=0.5):
+            pass
+    if how == "unavailable":
+        SERVICES[0].store.go_down()  # type: ignore[attr-defined]
+        with userlock.global_lock(user_id):
+            pass
+    if how == "stale":
+        raise StaleWriteError(
+            key=key, lock_id=user_id, read_version=1, found_version=2, read_at=None, put_at=None
+        )
+    if how == "doubt":
+        raise CommitInDoubt(key=key, kind="User", lock_id=user_id, put_at=None)
+    if how == "violation":
+        raise PutWithoutLock(key=key, kind="User", lock_id=user_id, read_at=None, put_at=None)
+    return "fine"
+
+
+HOW = {"contended": 503, "unavailable": 503, "stale": 409, "doubt": 500, "violation": 500}
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    before = LISTENERS._listeners
+    yield
+    LISTENERS._listeners = before
+    SERVICES.clear()
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: Any) -> userlock.LockService:
+    service = userlock.LockService(store, clock=clock, outage="fail")
+    SERVICES.append(service)
+    return service
+
+
+Ask = Callable[[str], tuple[int, str]]
+
+
+def of_flask(service: userlock.LockService, client: ndb.Client) -> Iterator[Ask]:
+    app = flask.Flask("site")
+    UserLock(app, client=client, service=service, inspector=lambda _: "olga")
+    app.add_url_rule("/<how>/<user_id>", "work", fail, methods=["POST"])
+    app.add_url_rule("/view/<user_id>", "view", user_lock("user_id")(lambda user_id: "fine"))
+    http = app.test_client()
+
+    def ask(url: str) -> tuple[int, str]:
+        answer = http.get(url) if url.startswith(("/userlock", "/view")) else http.post(url)
+        return answer.status_code, f"{answer.headers}{answer.text}"
+
+    yield ask
+
+
+def of_wsgi(service: userlock.LockService, client: ndb.Client) -> Iterator[Ask]:
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        _, how, user_id = environ["PATH_INFO"].split("/")
+        body = fail(user_id, how).encode()
+        start_response("200 OK", [])
+        return [body]
+
+    http = Client(wsgi.UserLockMiddleware(app, client=client, service=service))
+
+    def ask(url: str) -> tuple[int, str]:
+        answer = http.post(url)
+        return answer.status_code, f"{answer.headers}{answer.text}"
+
+    yield ask
+
+
+def _view(request: HttpRequest, how: str, user_id: str) -> HttpResponse:
+    return HttpResponse(fail(user_id, how))
+
+
+urlpatterns = [path("<how>/<user_id>", _view)]
+
+
+def of_django(service: userlock.LockService, client: ndb.Client) -> Iterator[Ask]:
+    options: dict[str, Any] = {
+        "ROOT_URLCONF": __name__,
+        "MIDDLEWARE": ["userlock.contrib.django.UserLockMiddleware"],
+        "USERLOCK": {"client": client, "service": service},
+    }
+    with django_client(**options) as http:
+
+        def ask(url: str) -> tuple[int, str]:
+            answer = http.post(url)
+            return answer.status_code, f"{answer.headers}{answer.content.decode()}"
+
+        yield ask
+
+
+@pytest.fixture(params=[of_flask, of_wsgi, of_django], ids=lambda make: make.__name__[3:])
+def ask(
+    request: pytest.FixtureRequest, service: userlock.LockService, ndb_client: ndb.Client
+) -> Iterator[Ask]:
+    yield from request.param(service, ndb_client)
+
+
+def everything(caplog: pytest.LogCaptureFixture) -> str:
+    """Return what a formatter could write, but for Django's own lines, which have the path."""
+    ours = [record for record in caplog.records if not record.name.startswith("django")]
+    formatter = logging.Formatter()
+    return "\n".join(
+        f"{formatter.format(each)} {json.dumps(each.__dict__, default=str)}" for each in ours
+    )
+
+
+def held(service: userlock.LockService, store: MemoryStore) -> None:
+    service.acquire(MARK, request=f"POST /contended/{MARK}", lock_timeout=600)
+    store.append(MARK, joining(make_claim(MARK, request=f"POST /contended/{MARK}").holder))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["show_ids"])
+@pytest.mark.parametrize("how", HOW)
+def test_no_answer_log_or_span_shows_one(
+    ask: Ask,
+    service: userlock.LockService,
+    store: MemoryStore,
+    form: dict[str, str],
+    how: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    userlock.configure(**form)  # type: ignore[arg-type]
+    backend = Backend()
+    LISTENERS.add(backend.listener(lock_id=True))
+    held(service, store)
+    with caplog.at_level(logging.DEBUG):
+        status, answer = ask(f"/{how}/{MARK}")
+    assert status == HOW[how]
+    assert MARK not in answer
+    assert MARK not in everything(caplog)
+    spans = "".join(f"{span.name}{dict(span.attributes or {})}" for span in backend.spans())
+    assert MARK not in spans
+
+
+def test_the_control_plain_ones_are_shown(
+    ask: Ask,
+    service: userlock.LockService,
+    store: MemoryStore,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend = Backend()
+    LISTENERS.add(backend.listener(lock_id=True))
+    held(service, store)
+    with caplog.at_level(logging.DEBUG):
+        _, answer = ask(f"/contended/{MARK}")
+    assert MARK in answer
+    assert MARK in everything(caplog)
+    assert MARK in str([dict(span.attributes or {}) for span in backend.spans()])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["show_ids"])
+def test_no_page_of_the_inspector_shows_one(
+    service: userlock.LockService,
+    store: MemoryStore,
+    ndb_client: ndb.Client,
+    form: dict[str, str],
+) -> None:
+    (ask,) = of_flask(service, ndb_client)
+    userlock.configure(**form)  # type: ignore[arg-type]
+    held(service, store)
+    ask(f"/contended/{MARK}")
+    ask(f"/view/{MARK}")
+    for view in ("locks", "contention", "endpoints", "violations", "outages", "heartbeats"):
+        for end in ("", ".json"):
+            status, page = ask(f"/userlock/{view}{end}")
+            assert status == 200
+            assert MARK not in page
+
+
+HOSTILE = ["\ud800", "\x1b[2J", "\u202e", "a\nb", "x" * 1_500, "🔒" * 1_500, "<script>"]
+
+
+@pytest.mark.parametrize("form", [{"show_ids": "plain"}, *FORMS], ids=lambda form: form["show_ids"])
+@pytest.mark.parametrize("lock_id", HOSTILE, ids=range(len(HOSTILE)))
+def test_the_pages_answer_whatever_the_ids_are(
+    service: userlock.LockService,
+    store: MemoryStore,
+    ndb_client: ndb.Client,
+    form: dict[str, str],
+    lock_id: str,
+) -> None:
+    (ask,) = of_flask(service, ndb_client)
+    userlock.configure(**form)  # type: ignore[arg-type]
+    for number in range(100):
+        service.acquire(f"{number}{lock_id}"[:1500])
+    with pytest.raises(userlock.LockTimeout):
+        service.acquire(f"7{lock_id}"[:1500], wait_timeout=0.1)
+    store.create("z" * 10**6, b"forged", 60)
+    for view in ("locks", "contention"):
+        for end in ("", ".json"):
+            status, page = ask(f"/userlock/{view}{end}")
+            assert status == 200
+            assert len(page) < 4_000_000

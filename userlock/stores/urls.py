@@ -1,0 +1,137 @@
+"""URLs of stores: their parts, their options, and the text that may be shown of them.
+
+A password that is not percent-encoded ends up in other parts of the URL:
+
+    redis://:pa/ss@host/0       ":pa" is the host, "/ss@host/0" the path
+    redis://:pa#ss@host/0       ":pa" is the host, "ss@host/0" the fragment
+
+So only a URL of the usual form is taken apart. No error shows another part of
+a URL than `shown_url` gives: errors of urllib and of clients quote their input.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+_T = TypeVar("_T")
+
+#: The schemes of the stores.
+SCHEMES = ("appengine", "datastore", "memcache", "memory", "redis", "rediss")
+
+#: The usual form: one @ at most, before the host, and no #.
+_FORM = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*):"
+    r"(?://(?:[^\s@/?#\[\]\\]*@)?(?P<place>[^\s@/?#\\]*))?"
+    r"(?P<path>/[^\s@?#\\]*)?(?:\?(?P<query>[^\s@#\\]*))?",
+    re.IGNORECASE,
+)
+_HOST = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
+_HOSTS = re.compile(rf"(?:{_HOST}(?:,{_HOST}){{0,30}})?", re.IGNORECASE)
+_DATABASE = re.compile(r"/[0-9]{1,3}")
+_PREFIX = re.compile(r"(?:.*&)?(prefix=[\w.:-]{1,80})(?:&.*)?", re.ASCII)
+_NAME = re.compile(r"[a-z_]{1,40}")
+
+
+class AddressError(ValueError):
+    """A store's address is malformed. The text has no part of it that may be secret."""
+
+
+def shown_url(url: object) -> str:
+    """Return what may be shown of a store's URL, whatever it is.
+
+    Scheme, hosts, database and prefix of a URL of the usual form; of another
+    one the scheme, if there is a store of that name.
+    """
+    text = url if isinstance(url, str) else ""
+    form = _FORM.fullmatch(text) if text.isprintable() else None
+    if form is not None and _HOSTS.fullmatch(form["place"] or ""):
+        path, prefix = form["path"] or "", _PREFIX.fullmatch(form["query"] or "")
+        database = path if _DATABASE.fullmatch(path) else ""
+        rest = f"?{prefix[1]}" if prefix else ""
+        return f"{form['scheme']}://{form['place'] or ''}{database}{rest}"
+    scheme = text.partition(":")[0].lower()
+    return f"{scheme}://…" if scheme in SCHEMES else "…"
+
+
+def open_url(url: str, make: Callable[[SplitResult], _T]) -> _T:
+    """Return what `make` returns for the parts of a URL.
+
+    Raises:
+        ValueError: the URL is malformed, or `make` refuses it. It shows what may be shown, and
+            has no other error in its chain.
+        ImportError: as `make` raises it.
+    """
+    problem = ""
+    try:
+        return make(_split(url))
+    except AddressError as error:
+        problem = str(error)
+    except ImportError:
+        raise
+    except Exception as error:
+        problem = f"it is refused ({type(error).__name__}){_names_in(url)}"
+    # Outside of the handler: the other error may quote the password, also as a context.
+    raise ValueError(f"{shown_url(url)!r}: {problem}")
+
+
+def _split(url: str) -> SplitResult:
+    """Return the parts of a URL of the usual form."""
+    if not isinstance(url, str):
+        raise AddressError(f"a URL like memcache://127.0.0.1:11211 is a str, not {_kind_of(url)}")
+    if "#" in url:
+        raise AddressError("the text after # would not count; a # in a password or option is %23")
+    if not url.isprintable() or _FORM.fullmatch(url) is None:
+        if url.partition(":")[0].lower() not in SCHEMES:
+            raise unknown_scheme(url)
+        raise AddressError(
+            "it must look like SCHEME://USER:PASSWORD@HOST:PORT/DB?OPTION=VALUE. In a password or "
+            "option @ is %40, / is %2F, ? is %3F, : is %3A and a space is %20"
+        )
+    return urlsplit(url)
+
+
+def unknown_scheme(url: str) -> AddressError:
+    """Return the error for a URL of no known scheme."""
+    near = difflib.get_close_matches(url.partition(":")[0].lower()[:40], SCHEMES, 1)
+    known = ", ".join(f"{name}://" for name in SCHEMES)
+    meant = f" (did you mean {near[0]}://?)" if near else ""
+    return AddressError(f"it names no lease store: it must begin with one of {known}{meant}")
+
+
+def options_of(parts: SplitResult, **defaults: str) -> dict[str, str]:
+    """Return the options of a store's URL, by name.
+
+    An `AddressError`: an option is unknown (if `defaults` names those that there
+    are) or named twice. Passed over silently, the locks would be elsewhere than
+    meant.
+    """
+    named = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(named)
+    if len(options) < len(named):
+        raise AddressError("an option is named twice")
+    if defaults and not options.keys() <= defaults.keys():
+        unknown = ", ".join(name for name in _plain_names(parts.query) if name not in defaults)
+        there = ", ".join(defaults)
+        raise AddressError(f"unknown option {unknown or '…'}; there are: {there}")
+    return defaults | options
+
+
+def _names_in(url: object) -> str:
+    """Return the names of a URL's options in words."""
+    form = _FORM.fullmatch(url) if isinstance(url, str) else None
+    names = _plain_names(form["query"] or "") if form is not None else []
+    return f"; its options are: {', '.join(names)}" if names else ""
+
+
+def _plain_names(query: str) -> list[str]:
+    """Return the names of options, without those that may be a part of a value."""
+    named = (each.partition("=") for each in query.split("&"))
+    return [name for name, equals, _ in named if equals and _NAME.fullmatch(name)][:20]
+
+
+def _kind_of(value: object) -> str:
+    return type(value).__name__
