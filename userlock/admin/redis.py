@@ -15,6 +15,7 @@ from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.connections import Connection, ErrorReply
 from userlock.stores.redis.store import stored
+from userlock.stores.stream import Refused
 from userlock.words import counted
 
 #: How long looking through the keys of a database may take, in seconds.
@@ -31,33 +32,41 @@ _ASKED_LIFE_MS = 100
 
 def list_locks(store: RedisStore, limit: int) -> Listing:
     """Return the locks, found by SCAN. Keys of other types than string are left out."""
-    begin = store.key("")
+    space = store.space
 
     def exchange(connection: Connection) -> Listing:
-        keys, note = _scan(connection, begin, limit)
+        keys, note = _scan(connection, space, limit)
         locks: list[Listed] = []
         for first in range(0, len(keys), _BATCH):
             batch = keys[first : first + _BATCH]
+            connection.begin()
             values = connection.ask("MGET", *batch)
             lives = connection.ask_each([("PTTL", key) for key in batch])
+            if not isinstance(values, list) or len(values) != len(batch):
+                raise Refused("it answered MGET with another number of values")
             for key, value, left in zip(batch, values, lives, strict=True):
                 record = stored(None if value is None else [value, left])
                 if record is not None:
-                    locks.append(Listed(_lock_id(key[len(begin) :]), False, record))
+                    name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
+                    locks.append(Listed.of(_lock_id(name), hashed, record))
         return Listing(locks, note)
 
     return store.connections.ask_apart(exchange)
 
 
-def _scan(connection: Connection, begin: bytes, limit: int) -> tuple[list[bytes], str]:
-    """Return keys that begin so, and why some may be missing."""
-    pattern = re.sub(rb"([\\*?\[\]^])", rb"\\\1", begin) + b"*"
+def _scan(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes], str]:
+    """Return the keys of locks, and why some may be missing."""
+    pattern = re.sub(rb"([\\*?\[\]^])", rb"\\\1", space) + b"[=#]*"
     found: dict[bytes, None] = {}
     ends = time.monotonic() + LIST_SECONDS
     cursor = b"0"
     while True:
-        cursor, keys = connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-        found |= dict.fromkeys(keys)
+        connection.begin()
+        match connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
+            case [bytes(cursor), [*keys]] if all(isinstance(key, bytes) for key in keys):
+                found |= dict.fromkeys(keys)
+            case _:
+                raise Refused("it answered SCAN with something else than a list of keys")
         if cursor == b"0" or len(found) >= limit:
             return list(found)[:limit], ""
         if time.monotonic() > ends:
@@ -100,7 +109,11 @@ def examine(store: RedisStore) -> list[Finding]:
 
 
 def _info(connection: Connection) -> dict[str, str]:
-    lines = bytes(connection.ask("INFO")).decode("utf-8", "replace").splitlines()
+    connection.begin()
+    answer = connection.ask("INFO")
+    if not isinstance(answer, bytes):
+        raise Refused("it answered INFO with something else than text")
+    lines = answer.decode("utf-8", "replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
@@ -108,8 +121,10 @@ def _life(connection: Connection, key: str) -> float | None:
     """Measure the time to live of a key that is set for 0.1 s; None if it is not reported."""
     stored_at = time.monotonic()
     try:
+        connection.begin()
         connection.ask("SET", key, "x", "PX", _ASKED_LIFE_MS)
         while time.monotonic() - stored_at < _MOST_LIFE:
+            connection.begin()
             if connection.ask("GET", key) is None:
                 return time.monotonic() - stored_at
             time.sleep(_POLL_SECONDS)
@@ -147,10 +162,8 @@ def judge(
 
 
 def _number(info: Mapping[str, str], name: str) -> int:
-    try:
-        return int(info.get(name, "0"))
-    except ValueError:
-        return 0
+    text = info.get(name, "0")
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) else 0
 
 
 def _role(found: Findings, info: Mapping[str, str]) -> None:

@@ -11,18 +11,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+from userlock.stores.prefix import check_prefix
+
 _PLAIN = re.compile(r"[!-~]{1,150}")
-_PREFIX = re.compile(r"[!-~]{1,80}")
-
-
-def check_prefix(prefix: str) -> str:
-    """Return the prefix, if memcached can carry it; `ValueError` otherwise."""
-    if not _PREFIX.fullmatch(prefix):
-        raise ValueError(
-            f"a key prefix must be 1 to 80 printable ASCII characters without spaces, "
-            f"not {prefix!r:.100}"
-        )
-    return prefix
 
 
 class KeySpace:

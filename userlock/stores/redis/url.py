@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from userlock.stores.options import options_of
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 
 
 class Named(NamedTuple):
@@ -14,6 +15,8 @@ class Named(NamedTuple):
 
     client_url: str  # for redis-py
     prefix: str
+    connect_timeout: float
+    timeout: float
     shown: str  # without user and password, for messages
 
 
@@ -41,10 +44,15 @@ def parse_url(url: str) -> Named:
     prefix = options.pop("prefix", "userlock")
     if not prefix:
         raise ValueError(f"{shown!r}: the prefix must not be empty")
-    for name in ("socket_timeout", "socket_connect_timeout"):
-        if name in options and not _is_time(options[name]):
+    times = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": REPLY_TIMEOUT}
+    for name in times.keys() & options.keys():
+        text = options.pop(name)
+        if not _is_time(text):
             raise ValueError(f"{shown!r}: {name} must be a number of seconds above 0")
-    return Named(urlunsplit(parts._replace(query=urlencode(options))), prefix, shown)
+        times[name] = float(text)
+    client_url = urlunsplit(parts._replace(query=urlencode(options)))
+    connect_timeout, timeout = times.values()
+    return Named(client_url, prefix, connect_timeout, timeout, shown)
 
 
 def _is_time(text: str) -> bool:
