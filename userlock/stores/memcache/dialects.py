@@ -95,7 +95,7 @@ class Meta:
 
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        if reply.startswith(b"NS"):
+        if reply == b"NS":
             return None
         cas = self._cas(reply)
         if cas == 0:
@@ -119,7 +119,7 @@ class Meta:
         )
         for _ in changes:
             reply = wire.read_line()
-            yield None if reply.startswith((b"EX", b"NF", b"NS")) else self._cas(reply)
+            yield None if reply in (b"EX", b"NF", b"NS") else self._cas(reply)
         wire.finish()
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
@@ -142,7 +142,7 @@ class Meta:
 
     @staticmethod
     def _item(wire: Wire, line: bytes) -> Item | None:
-        if line[:2] == b"EN":
+        if line == b"EN":
             return None
         if line[:3] != b"VA ":
             raise unexpected(line)
@@ -244,8 +244,8 @@ class Text:
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:
     """Return whether a change was carried out; `Refused` if the reply is in no protocol."""
-    if reply.startswith(done):
+    if reply == done:
         return True
-    if reply.startswith(refusals):
+    if reply in refusals:
         return False
     raise unexpected(reply)
