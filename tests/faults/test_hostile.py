@@ -190,6 +190,9 @@ def meet(server: HostileServer, store: LeaseStore, step: Step, reply: Reply) -> 
     if server.sent > BOUND_BYTES:
         return f"took {server.sent:,} bytes"
     if isinstance(outcome, StoreUnavailable):
+        in_doubt = outcome.sent and outcome.slow
+        if reply.name == "silence" and not step.new and not in_doubt:
+            return "a change that may yet be carried out was not reported so"
         return None
     handshake = step.kind == "redis" and step.new
     if handshake and reply.framed and not isinstance(outcome, Exception):

@@ -95,7 +95,7 @@ class Meta:
 
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        if reply == b"NS":
+        if _code(reply) == b"NS":
             return None
         cas = self._cas(reply)
         if cas == 0:
@@ -119,7 +119,7 @@ class Meta:
         )
         for _ in changes:
             reply = wire.read_line()
-            yield None if reply in (b"EX", b"NF", b"NS") else self._cas(reply)
+            yield None if _code(reply) in (b"EX", b"NF", b"NS") else self._cas(reply)
         wire.finish()
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
@@ -240,6 +240,11 @@ class Text:
         if not cas:
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, cas, None)
+
+
+def _code(reply: bytes) -> bytes:
+    """Return the code of a reply of the meta protocol, without its flags."""
+    return reply.partition(b" ")[0]
 
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:
