@@ -95,7 +95,7 @@ class Meta:
 
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        if _code(reply) == b"NS":
+        if reply[:2] == b"NS" and _code(reply) == b"NS":
             return None
         cas = self._cas(reply)
         if cas == 0:
