@@ -31,7 +31,7 @@ class Interrupted:
 
 def interrupt_the_next_reply(store: MemcacheStore) -> Connection:
     connection = store.connections.idle[-1]
-    connection._sock = Interrupted(connection._sock)
+    connection._socket = Interrupted(connection._socket)
     return connection
 
 
@@ -60,7 +60,7 @@ def test_used_again_it_would_give_the_late_reply_to_another_command(
     monkeypatch.setattr(store.connections, "close", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         store.create("ann", b"first", 60)
-    connection._sock = connection._sock._sock
+    connection._socket = connection._socket._sock
     connection.send(b"mg another-key\r\n")
     assert connection.read_line().startswith(b"HD c"), "the reply to the create, not EN"
     connection.close()

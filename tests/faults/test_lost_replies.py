@@ -306,7 +306,7 @@ def test_a_connection_that_was_interrupted_is_not_used_again(
         def __getattr__(self, name: str) -> Any:
             return getattr(self._sock, name)
 
-    connection._sock = Interrupted(connection._sock)
+    connection._socket = Interrupted(connection._socket)
     with pytest.raises(Stop):
         leases.take(make_claim("free"))
     assert leases.take(make_claim("held")) is None

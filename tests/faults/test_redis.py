@@ -13,6 +13,7 @@ from tests.faults.proxy import Fault, FaultProxy
 from tests.servers import RedisServer
 from userlock.lock.store import StoreUnavailable, Swap
 from userlock.stores.redis import RedisStore
+from userlock.stores.stream import Stream
 
 #: The beginning of each verb's command: the number of arguments differs.
 BEGINNINGS = {
@@ -139,7 +140,7 @@ class TestLostReplies:
         assert time.monotonic() - started < 0.6
         assert sent(proxy, verb) == 1
         assert (caught.value.sent, caught.value.slow) == (True, fault in SILENT)
-        assert isinstance(caught.value.__cause__, redis.RedisError)
+        assert isinstance(caught.value.__cause__, OSError)
         after = {
             "create": (b"first", b"created"),
             "swap": (b"swapped", None),
@@ -222,7 +223,7 @@ class TestLostReplies:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(redis.Connection, "read_response", interrupted)
+            patch.setattr(Stream, "receive", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.append("ann", b"\nline")
         assert store.create("ann", b"second", 60) is None

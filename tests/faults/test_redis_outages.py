@@ -51,6 +51,22 @@ class TestOutages:
             assert time.monotonic() - started < 0.2
             assert (caught.value.sent, caught.value.slow) == (False, False)
 
+    @pytest.mark.parametrize("options", [{}, {"socket_timeout": 60}, {"socket_timeout": None}])
+    def test_a_stopped_server_costs_the_librarys_time_outs_with_any_client(
+        self, own_redis: RedisServer, options: dict[str, Any]
+    ) -> None:
+        with redis.Redis(port=own_redis.port, **options) as client:
+            store = RedisStore(client)
+            store.create("ann", b"first", 60)
+            with own_redis.paused():
+                for connect in (False, True):  # on the idle connection, and on a new one
+                    started = time.monotonic()
+                    with pytest.raises(StoreUnavailable, match=r"timed out|Timeout") as caught:
+                        store.create("ann", b"second", 60)
+                    assert time.monotonic() - started < 2
+                    assert caught.value.sent is not connect
+            store.close()
+
     def test_a_server_that_is_no_primary_any_more_is_left(self, own_redis: RedisServer) -> None:
         """A new connection may lead to the new primary, whichever verb has detected it."""
         store = RedisStore.from_url(own_redis.url)

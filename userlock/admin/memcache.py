@@ -24,8 +24,9 @@ from userlock.lock.store import StoreUnavailable
 from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
 from userlock.stores.memcache.connections import Connection, Connections
 from userlock.stores.memcache.dialects import Item
-from userlock.stores.memcache.wire import SLOW, Refused
+from userlock.stores.memcache.wire import SLOW
 from userlock.stores.pool import REPLY_TIMEOUT
+from userlock.stores.stream import MOST_LINE_BYTES, Refused
 
 #: How long writing down the keys may take, in seconds.
 LIST_SECONDS = 2.0
@@ -104,6 +105,7 @@ def _read(connection: Connection, keys: list[bytes]) -> list[Item | None]:
     """Return the items, as many as there is room for."""
     room, items = Room(), list[Item | None]()
     for first in range(0, len(keys), _BATCH):
+        connection.begin()
         for item in connection.dialect.read(connection, keys[first : first + _BATCH]):
             if item is not None and not room.takes(item.record):
                 return items
@@ -123,6 +125,7 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes]
     heard_at = time.monotonic()
     connection.send(commands.pop(0))
     while True:
+        connection.begin()
         try:
             chunk = connection.receive()
         except SLOW:
@@ -131,6 +134,8 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes]
             continue
         heard_at = time.monotonic()
         *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MOST_LINE_BYTES:
+            raise Refused(f"it answered {rest[:80]!r}…")
         for line in lines:
             if line.startswith(wanted):
                 key = unquote_to_bytes(line[4:].partition(b" ")[0])
@@ -209,6 +214,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
 
     def exchange(first: Connection) -> Observed:
         connect_seconds = time.monotonic() - began
+        first.begin()
         version = first.line(b"version\r\n").decode("latin-1").strip().removeprefix("VERSION ")
         asked_at = time.monotonic()
         stats = _statistics(connections, b"stats")
@@ -267,16 +273,18 @@ def _life(connection: Connection, key: bytes) -> float | None:
     # By the text protocol, which all of them speak. The server's clock ticks in
     # whole seconds, so the result depends on the moment in its second.
     stored_at = time.monotonic()
+    connection.begin()
     try:
         connection.line(b"set %b 0 1 1\r\nx\r\n" % key)
     except Refused:  # no memory; the self-test says so
         return None
     while time.monotonic() - stored_at < _MOST_LIFE:
         time.sleep(_POLL_SECONDS)
+        connection.begin()
         connection.send(b"get %b\r\n" % key)
         if connection.read_line().startswith(b"END"):
             return time.monotonic() - stored_at
-        connection.read_data(1)
+        connection.read_block(1)
         connection.read_line()
     return math.inf
 
@@ -288,11 +296,13 @@ def _evicted_among_locks(
     `evicted_time`, the least age of the last one evicted, since it was last asked for."""
     numbers: set[str] = set()
     try:
+        connection.begin()
         for size in _RECORD_SIZES:
             connection.line(b"ms %b %d T5\r\n%b\r\n" % (key, size, b"x" * size))
             described = connection.line(b"me %b\r\n" % key).decode("latin-1")
             numbers.add(described.partition(" cls=")[2].partition(" ")[0].strip())
         items = _statistics(connections, b"stats items")
+        connection.begin()
         connection.line(b"md %b\r\n" % key)
         evicted = {each: int(items.get(f"items:{each}:evicted", "0")) for each in numbers}
         ages = [

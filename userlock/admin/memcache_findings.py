@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 from userlock.admin.findings import Fact, Findings, milliseconds
@@ -47,10 +48,8 @@ class Observed(NamedTuple):
 
 
 def _number(answers: dict[str, str], name: str) -> int | None:
-    try:
-        return int(answers[name])
-    except (KeyError, ValueError):
-        return None
+    text = answers.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) else None
 
 
 def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:

@@ -10,20 +10,18 @@ from collections.abc import Mapping
 from userlock.admin.diagnostics import Listed, Listing, Room
 from userlock.admin.findings import Fact, Finding, Findings, milliseconds
 from userlock.admin.selftest import try_out
-from userlock.ids import MAX_CHARACTERS
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.connections import Connection, ErrorReply
-from userlock.stores.redis.store import read_commands, stored
+from userlock.stores.redis.store import MOST_ID_BYTES, read_commands, stored
+from userlock.stores.stream import Refused
 from userlock.words import counted
 
 #: How long looking through the keys of a database may take, in seconds.
 LIST_SECONDS = 2.0
 _SCAN_COUNT = 1000
 _BATCH = 20
-#: A lock id has at most so many bytes: longer keys are of others.
-_MOST_ID_BYTES = 4 * MAX_CHARACTERS
 _POLL_SECONDS = 0.002
 _MOST_LIFE = 1.0
 _ASKED_LIFE_MS = 100
@@ -34,35 +32,43 @@ _ASKED_LIFE_MS = 100
 
 def list_locks(store: RedisStore, limit: int) -> Listing:
     """Return the locks, found by SCAN. Keys of other types than string are left out."""
-    begin = store.key("")
+    space = store.space
 
     def exchange(connection: Connection) -> Listing:
-        keys, note = _scan(connection, begin, limit)
+        keys, note = _scan(connection, space, limit)
         room, locks = Room(), list[Listed]()
         for first in range(0, len(keys), _BATCH):
             batch = keys[first : first + _BATCH]
-            replies = list(connection.ask_each(read_commands(batch)))
-            for key, reply in zip(batch, replies, strict=True):
+            connection.begin()
+            for key, reply in zip(
+                batch, list(connection.ask_each(read_commands(batch))), strict=True
+            ):
                 record = None if isinstance(reply, ErrorReply) else stored(reply)
                 if record is None:
                     continue
                 if not room.takes(record.record):
                     return Listing(locks, room.NOTE)
-                locks.append(Listed(_lock_id(key[len(begin) :]), False, record))
+                name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
+                locks.append(Listed.of(_lock_id(name), hashed, record))
         return Listing(locks, note)
 
     return store.connections.ask_apart(exchange)
 
 
-def _scan(connection: Connection, begin: bytes, limit: int) -> tuple[list[bytes], str]:
-    """Return keys that begin so, and why some may be missing."""
-    pattern = re.sub(rb"([\\*?\[\]^])", rb"\\\1", begin) + b"*"
+def _scan(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes], str]:
+    """Return the keys of locks, and why some may be missing."""
+    pattern = re.sub(rb"([\\*?\[\]^])", rb"\\\1", space) + b"[=#]*"
     found: dict[bytes, None] = {}
     ends = time.monotonic() + LIST_SECONDS
+    longest = len(space) + 1 + MOST_ID_BYTES
     cursor = b"0"
     while True:
-        cursor, keys = connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-        found |= dict.fromkeys(key for key in keys if len(key) <= len(begin) + _MOST_ID_BYTES)
+        connection.begin()
+        match connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
+            case [bytes(cursor), [*keys]] if all(isinstance(key, bytes) for key in keys):
+                found |= dict.fromkeys(key for key in keys if len(key) <= longest)
+            case _:
+                raise Refused("it answered SCAN with something else than a list of keys")
         if cursor == b"0" or len(found) >= limit:
             return list(found)[:limit], ""
         if time.monotonic() > ends:
@@ -105,7 +111,11 @@ def examine(store: RedisStore) -> list[Finding]:
 
 
 def _info(connection: Connection) -> dict[str, str]:
-    lines = bytes(connection.ask("INFO")).decode("utf-8", "replace").splitlines()
+    connection.begin()
+    answer = connection.ask("INFO")
+    if not isinstance(answer, bytes):
+        raise Refused("it answered INFO with something else than text")
+    lines = answer.decode("utf-8", "replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
@@ -113,8 +123,10 @@ def _life(connection: Connection, key: str) -> float | None:
     """Measure the time to live of a key that is set for 0.1 s; None if it is not reported."""
     stored_at = time.monotonic()
     try:
+        connection.begin()
         connection.ask("SET", key, "x", "PX", _ASKED_LIFE_MS)
         while time.monotonic() - stored_at < _MOST_LIFE:
+            connection.begin()
             if connection.ask("GET", key) is None:
                 return time.monotonic() - stored_at
             time.sleep(_POLL_SECONDS)
@@ -152,10 +164,8 @@ def judge(
 
 
 def _number(info: Mapping[str, str], name: str) -> int:
-    try:
-        return int(info.get(name, "0"))
-    except ValueError:
-        return 0
+    text = info.get(name, "0")
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) else 0
 
 
 def _role(found: Findings, info: Mapping[str, str]) -> None:

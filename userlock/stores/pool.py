@@ -33,6 +33,10 @@ class Connection(Protocol):
     #: In its pool, until it is closed.
     place: Place | None
 
+    def begin(self) -> None:
+        """Begin an exchange: its deadline and its bound (`stream`) count from here on."""
+        ...
+
     @property
     def stale(self) -> bool:
         """Return whether this idle connection is readable: most likely it has ended.
@@ -101,6 +105,7 @@ class Pool(abc.ABC, Generic[_C]):
         connection = None
         try:
             connection = self.take() if take is None else take()
+            connection.begin()
             answer = exchange(connection)
         except BaseException as error:
             self._failed(connection, error)
@@ -134,6 +139,7 @@ class Pool(abc.ABC, Generic[_C]):
         connection = None
         try:
             connection = self.make(timeout)
+            connection.begin()
             answer = exchange(connection)
         except BaseException as error:
             self._failed(connection, error)

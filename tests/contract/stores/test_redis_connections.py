@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,7 +87,7 @@ def use(store: RedisStore) -> None:
 )
 def test_any_client_will_do(redis_server: RedisServer, options: dict[str, Any]) -> None:
     client = redis.Redis(port=redis_server.port, db=7, **options)
-    use(RedisStore(client, prefix=", ".join(options)))
+    use(RedisStore(client, prefix=uuid.uuid4().hex))
     client.close()
 
 

@@ -21,12 +21,14 @@ class Client:
 
     def __init__(self, while_connecting: Callable[[], object]) -> None:
         self.sock, self._other = socket.socketpair()
-        self.timeout = 0.3
         self._while_connecting = while_connecting
 
-    def version(self) -> bytes:
+    def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
+        """Connect: the answer to the question for the version is there already."""
+        assert not values
+        assert noreply
         self._while_connecting()
-        return b"1.6.18"
+        self._other.sendall(b"VERSION 1.6.18\r\n")
 
     def close(self) -> None:
         self.sock.close()
@@ -60,9 +62,8 @@ def test_a_connection_established_after_a_version_is_younger_than_it() -> None:
 
 def test_a_malformed_reply_is_refused() -> None:
     class Nonsense(Client):
-        def version(self) -> bytes:
+        def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
             self._other.sendall(b"VA what c1\r\n")
-            return b"1.6.18"
 
     store = MemcacheStore(client_factory=lambda *_: Nonsense(lambda: None))
     with pytest.raises(StoreUnavailable, match="VA what"):
@@ -126,7 +127,7 @@ def test_a_failed_connection_takes_no_place() -> None:
     errors = []
 
     class Unreachable(Client):
-        def version(self) -> bytes:
+        def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
             raise ConnectionRefusedError
 
     pool = pool_of(lambda: Unreachable(lambda: None), most=1, timeout=0)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from userlock.stores.memcache.connections import Connections
-from userlock.stores.memcache.wire import Refused, Wire
+from userlock.stores.memcache.wire import Wire
+from userlock.stores.stream import Refused
 from userlock.testing import ManualClock
 
 #: What the server's time is when the clock of these tests shows 0.
@@ -65,15 +66,18 @@ class Client:
         self._server = server
         self._answers = b""
 
-    def version(self) -> bytes:
-        return b"1.6.18"
+    def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
+        """Connect."""
 
     def close(self) -> None:
         self.closed = True
 
+    def settimeout(self, seconds: float) -> None:
+        """Nothing takes time here."""
+
     def sendall(self, wire: bytes) -> None:
-        assert wire == b"stats\r\n"
-        self._answers = self._server.stats()
+        answers = {b"version\r\n": lambda: b"VERSION 1.6.18\r\n", b"stats\r\n": self._server.stats}
+        self._answers = answers[wire]()
 
     def recv(self, size: int) -> bytes:
         answer, self._answers = self._answers[:size], self._answers[size:]

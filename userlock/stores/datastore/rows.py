@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from userlock.datastore_rpc import Entity
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
+from userlock.stores import prefix as prefixes
 from userlock.stores.urls import AddressError
 
 DEFAULT_KIND = "UserLockLease"
@@ -38,8 +39,6 @@ MAX_NAME_BYTES = 1500
 # Fixed ranges, not `str.isprintable`: that depends on Python's version, and
 # two processes that share a lock must call it the same.
 _PLAIN = re.compile("[^\x00-\x1f\x7f-\x9f/\ud800-\udfff]+")
-# Without what ends it in a row's name.
-_PREFIX = re.compile(r"(?!__)[!-~]{1,80}")
 _RESERVED = re.compile("__.*__")
 
 #: All properties, none of them indexed.
@@ -173,12 +172,9 @@ def _set_time(timestamp: Any, time: int) -> None:
 
 def check_prefix(prefix: str) -> str:
     """Return the prefix, if names can begin with it; `ValueError` otherwise."""
-    if not _PREFIX.fullmatch(prefix) or set(prefix) & set("=#/"):
-        raise AddressError(
-            "a key prefix must be 1 to 80 printable ASCII characters without spaces, '=', '#' "
-            "and '/', and not begin with '__'"
-        )
-    return prefix
+    if prefix.startswith("__"):
+        raise AddressError("a key prefix must not begin with '__'")
+    return prefixes.check_prefix(prefix, also="/")
 
 
 def check_kind(kind: str) -> str:

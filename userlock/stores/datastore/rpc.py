@@ -218,7 +218,7 @@ class Calls:
                     raise trouble from error
                 self.wait_or_raise(trouble)
                 continue
-            except ValueError as error:  # a channel that was closed
+            except (ValueError, IndexError) as error:  # a closed channel; a commit without result
                 raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error
             self._sent = True
             return answer

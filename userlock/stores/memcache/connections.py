@@ -20,13 +20,14 @@ from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheError
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import StoreUnavailable
+from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.connection_limit import Place
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
 from userlock.stores.memcache.server_time import ServerTime
-from userlock.stores.memcache.wire import SLOW, TROUBLE, Refused, Wire, is_a_break
+from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break
 from userlock.stores.pool import Pool
+from userlock.stores.stream import Refused, TooLong
 
 _META: Dialect = Meta()
 _TEXT: Dialect = Text()
@@ -50,9 +51,14 @@ class Connection(Wire):
     """
 
     def __init__(
-        self, client: Any, protocol: str | None, now: Callable[[], float], sequence: Iterator[int]
+        self,
+        client: Any,
+        timeout: float,
+        protocol: str | None,
+        now: Callable[[], float],
+        sequence: Iterator[int],
     ) -> None:
-        super().__init__(client, protocol)
+        super().__init__(client, timeout, protocol, now)
         # Only now that it stands: a version that was got while it was being made says
         # nothing about the server at its other end.
         self.made = next(sequence)
@@ -117,6 +123,7 @@ class Connections(Pool[Connection]):
         if moment < there.good_until:
             return connection
         try:
+            connection.begin()
             known = there.ask(connection)
         except BaseException as error:
             self.close(connection)
@@ -132,13 +139,13 @@ class Connections(Pool[Connection]):
     def connect(self, timeout: float | None) -> Connection:
         """Return a new connection. With a timeout of its own it does not ask for the time."""
         host = self._address.resolve(self._connect_timeout)
-        client = self._client_factory(
-            (host, self._address.port),
-            self._connect_timeout,
-            self._timeout if timeout is None else timeout,
-        )
+        patience = self._timeout if timeout is None else timeout
+        client = self._client_factory((host, self._address.port), self._connect_timeout, patience)
         try:
-            connection = Connection(client, self._protocol, self._clock.now, self.sequence)
+            # One deadline for its version and its time.
+            connection = Connection(
+                client, patience, self._protocol, self._clock.now, self.sequence
+            )
             if self.tells_time and timeout is None:
                 connection.time.ask(connection)
             return connection
@@ -150,6 +157,8 @@ class Connections(Pool[Connection]):
         return is_a_break(error)
 
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
+        if isinstance(error, TooLong):
+            return RecordRefused(f"memcached at {self.address}: {error}")
         # A proxy may go on by itself after it has hung up on us.
         slow = isinstance(error, SLOW) or (sent and self._via_proxy)
         what = str(error) or type(error).__name__

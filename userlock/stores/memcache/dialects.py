@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from userlock.lock.store import GRACE_SECONDS
-from userlock.stores.memcache.wire import Refused, Wire, unexpected
+from userlock.stores.memcache.wire import Wire, unexpected
+from userlock.stores.stream import Refused, number
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
@@ -29,6 +30,11 @@ _NO_ROOM = (
     b"SERVER_ERROR out of memory storing object",
     b"SERVER_ERROR object too large for cache",
 )
+
+
+#: Most bytes of commands in one packet whose replies are as long. They find room on the way, so
+#: that nobody waits for the other to read.
+_MOST_PACKET_BYTES = 16_384
 
 
 class _WithoutCas(Refused):
@@ -89,7 +95,7 @@ class Meta:
 
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        if reply.startswith(b"NS"):
+        if reply[:2] == b"NS" and _code(reply) == b"NS":
             return None
         cas = self._cas(reply)
         if cas == 0:
@@ -113,7 +119,7 @@ class Meta:
         )
         for _ in changes:
             reply = wire.read_line()
-            yield None if reply.startswith((b"EX", b"NF", b"NS")) else self._cas(reply)
+            yield None if _code(reply) in (b"EX", b"NF", b"NS") else self._cas(reply)
         wire.finish()
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
@@ -130,30 +136,25 @@ class Meta:
 
     @staticmethod
     def _cas(reply: bytes) -> int:
-        if reply[:4] == b"HD c" and reply[4:].isdigit():
-            return int(reply[4:])
-        raise unexpected(reply)
+        if reply[:4] != b"HD c":
+            raise unexpected(reply)
+        return number(reply[4:])
 
     @staticmethod
     def _item(wire: Wire, line: bytes) -> Item | None:
-        if line[:2] == b"EN":
+        if line == b"EN":
             return None
         if line[:3] != b"VA ":
             raise unexpected(line)
-        cas = remaining = 0
-        try:
-            _, size, *flags = line.split()
-            length = int(size)
-            for flag in flags:
-                if flag[:1] == b"c":
-                    cas = int(flag[1:])
-                elif flag[:1] == b"t":
-                    remaining = int(flag[1:])
-        except ValueError:
-            raise unexpected(line) from None
-        record = wire.read_data(length)
-        # -1 stands for an item that never ends: none of ours.
-        return Item(record, cas, None if remaining < 0 else remaining)
+        cas, remaining = 0, None
+        size, *flags = line.split()[1:] or [b""]
+        for flag in flags:
+            if flag[:1] == b"c":
+                cas = number(flag[1:])
+            # -1 stands for an item that never ends: none of ours.
+            elif flag[:1] == b"t" and flag != b"t-1":
+                remaining = number(flag[1:])
+        return Item(wire.read_block(number(size)), cas, remaining)
 
 
 class Text:
@@ -164,11 +165,13 @@ class Text:
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         wire.send(b"add %b 0 %d %d\r\n%b\r\ngets %b\r\n" % (key, until, len(record), record, key))
         try:
-            return self._written(wire, record, b"NOT_STORED")
+            cas = self._written(wire, record, b"NOT_STORED")
         except _WithoutCas:
             # Created, but nothing could ever change it safely.
             wire.line(b"delete %b\r\n" % key)
             raise
+        wire.finish()
+        return cas
 
     def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
         wire.send(b"".join(b"gets %b\r\n" % key for key in keys))
@@ -177,14 +180,21 @@ class Text:
         return items
 
     def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
-        # One by one: each reply comes with its whole record. Replies to many could fill the way
-        # back while the rest is still being sent.
-        for key, cas, record, until in changes:
-            wire.send(
+        # In small packets: each reply comes with its whole record.
+        packet: list[bytes] = []
+        records: list[bytes] = []
+        for each, (key, cas, record, until) in enumerate(changes, 1):
+            packet.append(
                 b"cas %b 0 %d %d %d\r\n%b\r\ngets %b\r\n"
                 % (key, until, len(record), cas, record, key)
             )
-            yield self._written(wire, record, b"EXISTS", b"NOT_FOUND")
+            records.append(record)
+            if each == len(changes) or sum(map(len, packet)) > _MOST_PACKET_BYTES:
+                wire.send(b"".join(packet))
+                for written in records:
+                    yield self._written(wire, written, b"EXISTS", b"NOT_FOUND")
+                wire.finish()
+                packet, records = [], []
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.
@@ -207,7 +217,6 @@ class Text:
             if stored:
                 raise
             item = None
-        wire.finish()
         if not stored:
             return None
         # Not known when another client has appended to it already.
@@ -220,23 +229,28 @@ class Text:
             return None
         if line[:6] != b"VALUE ":
             raise unexpected(line)
+        # VALUE <key> <flags> <bytes> [<cas>]
         fields = line.split()
-        try:
-            length = int(fields[3])
-        except (IndexError, ValueError):
-            raise unexpected(line) from None
-        record = wire.read_data(length)
+        if len(fields) < 4:
+            raise unexpected(line)
+        record = wire.read_block(number(fields[3]))
         if wire.read_line() != b"END":
-            raise Refused("memcached answered more than one value")
-        if len(fields) < 5 or fields[4] == b"0":
+            raise Refused("it answered more than one value")
+        cas = number(fields[4]) if len(fields) > 4 else 0
+        if not cas:
             raise _WithoutCas(_WITHOUT_CAS)
-        return Item(record, int(fields[4]), None)
+        return Item(record, cas, None)
+
+
+def _code(reply: bytes) -> bytes:
+    """Return the code of a reply of the meta protocol, without its flags."""
+    return reply.partition(b" ")[0]
 
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:
     """Return whether a change was carried out; `Refused` if the reply is in no protocol."""
-    if reply.startswith(done):
+    if reply == done:
         return True
-    if reply.startswith(refusals):
+    if reply in refusals:
         return False
     raise unexpected(reply)

@@ -11,17 +11,9 @@ from __future__ import annotations
 import hashlib
 import re
 
-from userlock.stores.urls import AddressError
+from userlock.stores.prefix import check_prefix
 
 _PLAIN = re.compile(r"[!-~]{1,150}")
-_PREFIX = re.compile(r"[!-~]{1,80}")
-
-
-def check_prefix(prefix: str) -> str:
-    """Return the prefix, if memcached can carry it; `ValueError` otherwise."""
-    if not _PREFIX.fullmatch(prefix):
-        raise AddressError("a key prefix must be 1 to 80 printable ASCII characters without spaces")
-    return prefix
 
 
 class KeySpace:

@@ -32,7 +32,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from userlock.stores.memcache.wire import Refused, Wire, unexpected
+from userlock.stores.memcache.wire import Wire, unexpected
+from userlock.stores.stream import number
 
 #: How old a running server's time is at most, in seconds: a fraction that it does not count, a
 #: second until it counts the next one, and something for a thread that is late.
@@ -105,6 +106,5 @@ def _unix_time(wire: Wire) -> int | None:
         elif not line.startswith(b"STAT "):
             raise unexpected(line)
     wire.finish()
-    if not time.isdigit():
-        raise Refused(f"memcached reports {time!r:.80} as its time")
-    return int(time) if int(time) >= _FIRST_DATE else None
+    seconds = number(time)
+    return seconds if seconds >= _FIRST_DATE else None

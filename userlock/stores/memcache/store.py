@@ -68,7 +68,7 @@ class MemcacheStore(LeaseStore):
     Args:
         address: `HOST:PORT` of the server.
         prefix: begins every key, so that deployments can share a server. 1 to 80 printable
-            ASCII characters.
+            ASCII characters without `=` and `#`.
         connect_timeout: in seconds.
         timeout: for a reply, in seconds.
         via_proxy: a proxy stands in between (mcrouter, twemproxy, Envoy) whose connections

@@ -1,27 +1,31 @@
 """Connections to one Redis server: redis-py's, in a pool of our own.
 
-redis-py's pools lack four things: they do not tell whether a command was sent
-before something went wrong, a look-up of the server's name may hang in them,
-they give no fresh connection with another time-out, and their treatment of
-stale connections depends on their version.
+redis-py makes a connection, authenticates, and packs commands. Its pools lack
+four things: they do not tell whether a command was sent before something went
+wrong, a look-up of the server's name may hang in them, they give no fresh
+connection with another time-out, and their treatment of stale connections
+depends on their version. Its parsers have no deadline and no bound (`replies`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.connection_limit import Place
-from userlock.stores.pool import CONNECT_TIMEOUT, Pool
+from userlock.stores.pool import Pool
+from userlock.stores.redis.replies import Replies
+from userlock.stores.stream import Refused, Stream
 
-#: redis-py's errors for a server that is in trouble, or is no Redis.
-TROUBLE = (redis.RedisError, OSError, ValueError, IndexError)
+#: Errors for a server that is in trouble, or is no Redis; the last two in redis-py's handshake.
+TROUBLE = (redis.RedisError, OSError, Refused, ValueError, TypeError)
 #: The server's own answer that it does not carry a command out.
 ErrorReply = redis.ResponseError
 
@@ -31,50 +35,59 @@ _OF_ONE_RECORD = ("WRONGTYPE", "string exceeds maximum allowed size")
 Command = Sequence[bytes | str | int]
 
 
+#: Options of a client for notifications that come without a question.
+_NOTIFICATIONS = ("maint_notifications_config", "maint_notifications_pool_handler")
+
+
 class Connection:
     """One connection of redis-py's, which stands. Used by one thread at a time."""
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, replies: Replies, stream: Stream) -> None:
         self._raw = raw
+        self._replies = replies
+        self._stream = stream
+        self.begin = stream.begin
         self.place: Place | None = None
 
     @property
     def stale(self) -> bool:
         """Return whether it is readable; as `pool.Connection.stale`."""
-        try:
-            return bool(self._raw.can_read(0))
-        except TROUBLE:
-            return True
+        return self._stream.stale
 
     def close(self) -> None:
         """Close it. It cannot be used again."""
         self._raw.disconnect()
 
     def ask(self, *command: bytes | str | int) -> Any:
-        """Return the reply to one command."""
-        self._raw.send_command(*command)
-        return self._read()
+        """Return the reply to one command; raise Redis's error."""
+        self._stream.send(b"".join(self._raw.pack_command(*command)))
+        reply = self._replies.read(self._stream)
+        self._stream.finish()
+        if isinstance(reply, redis.RedisError):
+            raise reply
+        return reply
 
     def ask_each(self, commands: Sequence[Command]) -> Iterator[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
-        self._raw.send_packed_command([b"".join(self._raw.pack_commands(commands))])
+        self._stream.send(b"".join(self._raw.pack_commands(commands)))
         for _ in commands:
-            try:
-                yield self._read()
-            except ErrorReply as error:  # the reply to this one alone
-                yield error
-
-    def _read(self) -> Any:
-        return self._raw.read_response(disable_decoding=True)
+            reply = self._replies.read(self._stream)
+            if isinstance(reply, redis.ConnectionError):  # not to this one alone
+                raise reply
+            yield reply
+        self._stream.finish()
 
 
 class Connections(Pool[Connection]):
     """The connections of this process to one server.
 
     Args:
-        pool: a redis-py pool. Its kind of connection and their options are used; it is kept,
-            because Sentinel's connections ask it where the master is.
+        pool: a redis-py pool. Its kind of connection and their options are used, but for those
+            of time; it is kept, because Sentinel's connections ask it where the master is.
+        connect_timeout: in seconds.
+        timeout: for an exchange, in seconds.
         most: how many there may be.
+        now: the time, for deadlines.
 
     Attributes:
         name: the server's, for messages.
@@ -82,42 +95,60 @@ class Connections(Pool[Connection]):
 
     trouble = TROUBLE
 
-    def __init__(self, pool: Any, *, most: int = 32) -> None:
+    def __init__(
+        self,
+        pool: Any,
+        *,
+        connect_timeout: float,
+        timeout: float,
+        most: int = 32,
+        now: Callable[[], float] = SYSTEM_CLOCK.now,
+    ) -> None:
+        super().__init__(most=most)
         self._pool = pool
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._now = now
+        given = pool.connection_kwargs
         self._options: dict[str, Any] = {
-            **pool.connection_kwargs,
+            **{name: given[name] for name in given if name not in _NOTIFICATIONS},
             "retry": Retry(NoBackoff(), 0),
             "retry_on_timeout": False,
             "retry_on_error": [],
+            "health_check_interval": 0,
+            "socket_connect_timeout": connect_timeout,
+            "protocol": 2,  # one round trip less for a new connection
         }
-        super().__init__(most=most)
         host = self._options.get("host")
         self._address = Address(host, int(self._options.get("port", 6379))) if host else None
         if self._address:
             self.name = f"{self._address.host}:{self._address.port}"
         else:  # a socket in the file system, or a service that Sentinel knows
             self.name = str(self._options.get("path") or getattr(pool, "service_name", "?"))
-        self._make_raw()  # not connected: for its options
+        self._make_raw(timeout)  # not connected: for its options
 
-    def _make_raw(self, **options: Any) -> Any:
-        return self._pool.connection_class(**{**self._options, **options})
+    def _make_raw(self, timeout: float, **options: Any) -> tuple[Any, Replies]:
+        replies = Replies(timeout, self._now)
+        options |= {"socket_timeout": timeout, "parser_class": lambda **_: replies}
+        return self._pool.connection_class(**{**self._options, **options}), replies
 
     def connect(self, timeout: float | None) -> Connection:
-        options: dict[str, Any] = {} if timeout is None else {"socket_timeout": timeout}
+        options: dict[str, Any] = {}
         if self._address is not None:
             # Those over TLS need the name, for the certificate, and look it up again.
-            host = self._address.resolve(
-                self._options.get("socket_connect_timeout") or CONNECT_TIMEOUT
-            )
+            host = self._address.resolve(self._connect_timeout)
             if self._pool.connection_class is redis.Connection:
                 options["host"] = host
-        raw = self._make_raw(**options)
+        raw, replies = self._make_raw(self._timeout if timeout is None else timeout, **options)
         try:
             raw.connect()
+            if replies.stream is None:
+                raise redis.ConnectionError("redis_connect_func must call on_connect")
+            replies.stream.finish()
         except BaseException:
             raw.disconnect()
             raise
-        return Connection(raw)
+        return Connection(raw, replies, replies.stream)
 
     def is_a_break(self, error: BaseException) -> bool:
         return isinstance(error, redis.ConnectionError | ConnectionError)

@@ -49,10 +49,13 @@ from userlock.lock.store import (
     Swap,
 )
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.prefix import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.url import parse
 from userlock.stores.urls import open_url
 
+#: Longer ids are hashed. Redis takes keys of 512 MB, and sends them all for a list of its locks.
+MOST_ID_BYTES = 1000
 #: By how much the server's clock may be ahead of time before a lease ends early.
 _SLACK_SECONDS = 1.0
 _HEAD_LENGTH = 18
@@ -114,10 +117,14 @@ class RedisStore(LeaseStore):
     """A lease store in one Redis. Thread-safe; survives fork.
 
     Args:
-        client: a `redis.Redis`, with tight timeouts of its own; see `from_url`. Only its way to
-            connect is used (address, database, password, TLS, Sentinel), on connections of the
-            store's own: a command that its retries send again could undo a change made in between.
-        prefix: begins every key, so that deployments can share a server.
+        client: a `redis.Redis`. Only its way to connect is used (address, database, password, TLS,
+            Sentinel), on connections of the store's own, without its time-outs and retries: a
+            command that was sent again could undo a change made in between. (A Sentinel is asked
+            where the master is by the time-outs of its own client.)
+        prefix: begins every key, so that deployments can share a server. 1 to 80 printable ASCII
+            characters without `=` and `#`.
+        connect_timeout: in seconds.
+        timeout: for a reply, in seconds.
 
     Every verb takes one round trip (two after a restart of the server, which
     forgets scripts). Something other than a string under our key is a
@@ -126,9 +133,19 @@ class RedisStore(LeaseStore):
 
     batches = True
 
-    def __init__(self, client: Any, *, prefix: str = "userlock") -> None:
-        self.prefix = prefix
-        self.connections = Connections(client.connection_pool)
+    def __init__(
+        self,
+        client: Any,
+        *,
+        prefix: str = "userlock",
+        connect_timeout: float = CONNECT_TIMEOUT,
+        timeout: float = REPLY_TIMEOUT,
+    ) -> None:
+        self.prefix = check_prefix(prefix)
+        self.space = f"{prefix}:lock".encode()
+        self.connections = Connections(
+            client.connection_pool, connect_timeout=connect_timeout, timeout=timeout
+        )
 
     @classmethod
     def from_url(cls, url: str) -> RedisStore:
@@ -142,13 +159,13 @@ class RedisStore(LeaseStore):
     @classmethod
     def _of_parts(cls, parts: SplitResult) -> RedisStore:
         named = parse(parts)
-        client = redis.Redis.from_url(
-            named.client_url,
-            socket_connect_timeout=CONNECT_TIMEOUT,
-            socket_timeout=REPLY_TIMEOUT,
-            protocol=2,  # one round trip less for a new connection
+        client = redis.Redis.from_url(named.client_url)
+        return cls(
+            client,
+            prefix=named.prefix,
+            connect_timeout=named.connect_timeout,
+            timeout=named.timeout,
         )
-        return cls(client, prefix=named.prefix)
 
     # --- the verbs --------------------------------------------------------------------------
 
@@ -217,7 +234,10 @@ class RedisStore(LeaseStore):
     def key(self, lock_id: str) -> bytes:
         """Return the key of the record of `lock_id`."""
         # Lone surrogates have bytes of their own in this way.
-        return f"{self.prefix}:lock={lock_id}".encode("utf-8", "surrogatepass")
+        name = lock_id.encode("utf-8", "surrogatepass")
+        if len(name) > MOST_ID_BYTES:
+            return self.space + b"#" + hashlib.sha256(name).hexdigest().encode()
+        return self.space + b"=" + name
 
     def _change(self, script: _Script, lock_id: str, version: object, *args: bytes | int) -> bool:
         """Run a script that changes a record of that version; return whether it did."""

@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
 
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.urls import AddressError, options_of
 
 
@@ -15,6 +16,8 @@ class Named(NamedTuple):
 
     client_url: str
     prefix: str
+    connect_timeout: float
+    timeout: float
 
 
 def parse(parts: SplitResult) -> Named:
@@ -33,10 +36,14 @@ def parse(parts: SplitResult) -> Named:
     prefix = options.pop("prefix", "userlock")
     if not prefix:
         raise AddressError("the prefix must not be empty")
-    for name in ("socket_timeout", "socket_connect_timeout"):
-        if name in options and not _is_time(options[name]):
+    times = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": REPLY_TIMEOUT}
+    for name in times.keys() & options.keys():
+        text = options.pop(name)
+        if not _is_time(text):
             raise AddressError(f"{name} must be a number of seconds above 0")
-    return Named(urlunsplit(parts._replace(query=urlencode(options))), prefix)
+        times[name] = float(text)
+    client_url = urlunsplit(parts._replace(query=urlencode(options)))
+    return Named(client_url, prefix, *times.values())
 
 
 def _port(parts: SplitResult) -> int | None:

@@ -1,0 +1,144 @@
+"""Slow, endless and malformed replies to an operator's questions, and before there is a connection.
+
+Listing and examination end in time, with an outage or a finding; so does a TLS handshake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from pymemcache.client.base import Client
+
+from tests.faults import hostile
+from tests.faults.hostile import HostileServer, Reply
+from tests.servers import Memcached, RedisServer
+from userlock.admin import diagnostics
+from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.stores import MemcacheStore
+from userlock.stores.redis import RedisStore
+from userlock.stores.stream import MOST_BYTES
+
+#: Of the listing. Writing down keys may take two seconds, by the server's own fault three.
+LIST_SECONDS = 6.0
+#: Of an examination: an item's life, a dozen questions on new connections, and a self-test.
+EXAMINE_SECONDS = 20.0
+QUESTIONS = {
+    "memcached": [b"lru_crawler", b"mg ", b"version", b"stats\r\n", b"stats settings", b"me "],
+    "redis": [b"SCAN", b"MGET", b"PTTL", b"INFO", b"SET", b"GET"],
+}
+#: One of each sort.
+FEW = (
+    *("a slow line", "an endless line", "binary", "closed at once"),
+    *("slow statistics", "endless statistics", "5,000 digits, time"),
+    *("an endless list", "5,000 digits, :", "another reply: b':7\\r\\n'"),
+)
+
+
+@pytest.fixture(params=list(QUESTIONS))
+def kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def server(kind: str, request: pytest.FixtureRequest) -> Iterator[HostileServer]:
+    name = {"memcached": "memcached", "redis": "redis_server"}[kind]
+    real: Memcached | RedisServer = request.getfixturevalue(name)
+    with HostileServer(real.port) as server:
+        yield server
+
+
+@pytest.fixture
+def store(kind: str, server: HostileServer) -> Iterator[LeaseStore]:
+    prefix = uuid.uuid4().hex
+    store: LeaseStore = (
+        RedisStore(redis.Redis(port=server.port), prefix=prefix)
+        if kind == "redis"
+        else MemcacheStore(server.address, prefix=prefix)
+    )
+    with contextlib.closing(store):
+        store.create("ann", b"first", 60)
+        yield store
+
+
+def replies_of(kind: str) -> tuple[Reply, ...]:
+    return hostile.REDIS if kind == "redis" else hostile.MEMCACHED
+
+
+def test_a_list_of_locks_ends_in_time(kind: str, server: HostileServer, store: LeaseStore) -> None:
+    module = diagnostics.kind_of(store)
+    assert module is not None
+    wrong: dict[tuple[bytes, str], object] = {}
+    for command in QUESTIONS[kind][:3]:
+        for reply in replies_of(kind):
+            started = time.monotonic()
+            with server.answering(reply, command):
+                try:
+                    module.list_locks(store, 100)
+                except StoreUnavailable:
+                    pass
+                except Exception as error:
+                    wrong[command, reply.name] = error
+            if time.monotonic() - started > LIST_SECONDS or not server.answered:
+                wrong[command, reply.name] = time.monotonic() - started, server.answered
+    assert wrong == {}
+
+
+@pytest.mark.slow
+def test_an_examination_ends_in_time(kind: str, server: HostileServer, store: LeaseStore) -> None:
+    wrong: dict[tuple[bytes, str], object] = {}
+    for command in QUESTIONS[kind]:
+        for reply in replies_of(kind):
+            if reply.name not in FEW:
+                continue
+            started = time.monotonic()
+            with server.answering(reply, command):
+                try:
+                    assert diagnostics.examine(store)
+                except Exception as error:
+                    wrong[command, reply.name] = error
+            if time.monotonic() - started > EXAMINE_SECONDS:
+                wrong[command, reply.name] = time.monotonic() - started
+    assert wrong == {}
+
+
+# --- TLS ----------------------------------------------------------------------------------------
+
+
+def _redis_over_tls(server: HostileServer) -> LeaseStore:
+    return RedisStore(redis.Redis(port=server.port, ssl=True, ssl_cert_reqs="none"))
+
+
+def _memcached_over_tls(server: HostileServer) -> LeaseStore:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+
+    def client(address: tuple[str, int], connect_timeout: float, timeout: float) -> Any:
+        return Client(
+            address, connect_timeout=connect_timeout, timeout=timeout, tls_context=context
+        )
+
+    return MemcacheStore(server.address, client_factory=client)
+
+
+@pytest.mark.parametrize("open_store", [_redis_over_tls, _memcached_over_tls])
+def test_a_slow_handshake_of_tls_ends_in_time(
+    memcached: Memcached, open_store: Callable[[HostileServer], LeaseStore]
+) -> None:
+    """A record of 16,384 bytes is announced, and one byte comes after the other."""
+    reply = Reply("a slow record", b"\x16\x03\x03\x40\x00\x02", b"\x00", slow=True)
+    with HostileServer(memcached.port) as server, server.answering(reply):
+        started = time.monotonic()
+        with contextlib.closing(open_store(server)) as store, pytest.raises(StoreUnavailable):
+            store.create("ann", b"first", 60)
+        assert time.monotonic() - started < 2
+        assert server.answered
+        assert server.sent < MOST_BYTES

@@ -1,0 +1,228 @@
+"""An exchange: one deadline, one bound, and the same replies however they are cut into pieces."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from userlock.stores import stream
+from userlock.stores.redis.replies import Replies
+from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, Refused, Stream, number
+from userlock.testing import ManualClock
+
+TIMEOUT = 0.3
+#: By how much the last call may overrun.
+SLACK = TIMEOUT / 32
+
+
+class Server:
+    """A socket whose replies come in pieces, each after some seconds by the clock.
+
+    Attributes:
+        timeouts: as they were set.
+        received: how many bytes were taken.
+    """
+
+    def __init__(self, clock: ManualClock, pieces: Sequence[bytes], seconds: float = 0.0) -> None:
+        self._clock = clock
+        self._pieces = list(pieces)
+        self._seconds = seconds
+        self.timeouts: list[float] = []
+        self.received = 0
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
+
+    def sendall(self, wire: bytes) -> None:
+        self._wait()
+
+    def recv(self, size: int) -> bytes:
+        self._wait()
+        piece = self._pieces.pop(0) if self._pieces else b"x"
+        if len(piece) > size:
+            self._pieces.insert(0, piece[size:])
+        self.received += len(piece[:size])
+        return piece[:size]
+
+    def _wait(self) -> None:
+        patience = self.timeouts[-1]
+        self._clock.advance(min(self._seconds, patience))
+        if self._seconds > patience:
+            raise TimeoutError("timed out")
+
+
+def stream_of(clock: ManualClock, *pieces: bytes, seconds: float = 0.0) -> tuple[Stream, Server]:
+    server = Server(clock, pieces, seconds)
+    made = Stream(server, TIMEOUT, clock.now)
+    server.timeouts[:] = [TIMEOUT]
+    return made, server
+
+
+# --- the deadline -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.1, 0.25, 0.29])
+@pytest.mark.parametrize(
+    "read", [lambda made: made.read_line(), lambda made: made.read_block(900_000)]
+)
+def test_a_slow_reply_ends_with_its_exchange(clock: ManualClock, seconds: float, read: Any) -> None:
+    made, _ = stream_of(clock, seconds=seconds)
+    began = clock.now()
+    with pytest.raises(TimeoutError):
+        read(made)
+    assert clock.now() - began <= TIMEOUT + SLACK
+
+
+def test_without_it_a_slow_reply_takes_as_long_as_the_server_likes(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: the socket's own time-out bounds each piece."""
+    monkeypatch.setattr(Stream, "_hurry", lambda _: None)
+    made, _ = stream_of(clock, seconds=0.25)
+    began = clock.now()
+    with pytest.raises(Refused):
+        made.read_line()
+    assert clock.now() - began > 500
+
+
+def test_many_replies_share_the_time_of_their_exchange(clock: ManualClock) -> None:
+    made, _ = stream_of(clock, *[b"HD\r\n"] * 100, seconds=0.05)
+    began = clock.now()
+    with pytest.raises(TimeoutError):
+        list(map(made.ask, [b"mn\r\n"] * 100))
+    assert clock.now() - began <= TIMEOUT + SLACK
+    made.begin()
+    assert made.ask(b"mn\r\n") == b"HD"
+
+
+def test_a_slow_way_there_counts_too(clock: ManualClock) -> None:
+    made, _ = stream_of(clock, b"HD\r\n", seconds=0.2)
+    began = clock.now()
+    with pytest.raises(TimeoutError):
+        made.ask(b"mn\r\n")
+    assert clock.now() - began <= TIMEOUT + SLACK
+
+
+def test_a_reply_in_one_piece_sets_no_time_out(clock: ManualClock) -> None:
+    """It would be a system call for each lock."""
+    made, server = stream_of(clock, *[b"HD c1\r\n"] * 3)
+    for _ in range(3):
+        made.begin()
+        assert made.ask(b"md key\r\n") == b"HD c1"
+        clock.advance(60)
+    assert server.timeouts == [TIMEOUT]
+
+
+def test_the_next_exchange_has_the_whole_time(clock: ManualClock) -> None:
+    made, server = stream_of(clock, b"H", b"D\r\n", b"HD\r\n", seconds=0.1)
+    assert made.read_line() == b"HD"
+    assert len(server.timeouts) == 2
+    made.begin()
+    assert server.timeouts[-1] == TIMEOUT
+    assert made.read_line() == b"HD"
+
+
+# --- the bound ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [-1, MOST_VALUE_BYTES + 1, 300_000_000, 10**30])
+def test_an_announced_length_is_refused_before_it_is_read(clock: ManualClock, size: int) -> None:
+    made, server = stream_of(clock)
+    with pytest.raises(Refused, match="announced"):
+        made.read_block(size)
+    assert server.received == 0
+
+
+def test_a_long_line_is_refused(clock: ManualClock) -> None:
+    made, server = stream_of(clock, b"x" * 10_000_000)
+    with pytest.raises(Refused):
+        made.read_line()
+    assert server.received <= MOST_LINE_BYTES + 4096
+
+
+def test_all_replies_of_an_exchange_are_bounded(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_BYTES", 100_000)
+    made, server = stream_of(clock, *[b"STAT a b\r\n"] * 1_000_000)
+    made.begin()
+    with pytest.raises(Refused, match="more than 100,000 bytes"):
+        all(iter(made.read_line, b""))
+    assert server.received <= 100_000 + 4096
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"-1", b"+1", b"1_0", b" 1", b"nan", b"1.0", b"9" * 21, b"9" * 5000, b"\xb2"]
+)
+def test_a_malformed_number_is_refused(text: bytes) -> None:
+    with pytest.raises(Refused):
+        number(text)
+
+
+# --- pieces -------------------------------------------------------------------------------------
+
+
+def cut(data: bytes, at: set[int]) -> list[bytes]:
+    places = [0, *sorted(each for each in at if 0 < each < len(data)), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(places)]
+
+
+@given(st.binary(max_size=300), st.sets(st.integers(0, 400)))
+def test_a_value_is_the_same_in_any_pieces(value: bytes, at: set[int]) -> None:
+    data = b"VA %d c7\r\n%b\r\nEN\r\n" % (len(value), value)
+    made, _ = stream_of(ManualClock(), *cut(data, at))
+    assert made.read_line() == b"VA %d c7" % len(value)
+    assert made.read_block(len(value)) == value
+    assert made.read_line() == b"EN"
+    made.finish()
+
+
+_replies: Any = st.recursive(
+    st.none() | st.binary(max_size=40) | st.integers(-(10**18), 10**18),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def packed(reply: Any) -> bytes:
+    match reply:
+        case None:
+            return b"$-1\r\n"
+        case bytes():
+            return b"$%d\r\n%b\r\n" % (len(reply), reply)
+        case int():
+            return b":%d\r\n" % reply
+    return b"*%d\r\n" % len(reply) + b"".join(map(packed, reply))
+
+
+def depth(reply: Any) -> int:
+    return 1 + max(map(depth, reply), default=0) if isinstance(reply, list) else 0
+
+
+@given(_replies, st.sets(st.integers(0, 200)))
+def test_a_reply_of_redis_is_the_same_in_any_pieces(reply: Any, at: set[int]) -> None:
+    clock = ManualClock()
+    made, _ = stream_of(clock, *cut(packed(reply), at))
+    replies = Replies(TIMEOUT, clock.now)
+    if depth(reply) > 2:
+        with pytest.raises(Refused):
+            replies.read(made)
+    else:
+        assert replies.read(made) == reply
+        made.finish()
+
+
+@given(st.binary(max_size=200) | st.text("*$:+-_\r\n0123456789", max_size=60).map(str.encode))
+def test_garbage_is_a_reply_or_refused(data: bytes) -> None:
+    clock = ManualClock()
+    made, _ = stream_of(clock, data + b"\r\n")
+    try:
+        Replies(TIMEOUT, clock.now).read(made)
+        made.finish()
+    except Refused:
+        pass

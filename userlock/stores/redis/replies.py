@@ -1,0 +1,80 @@
+"""Redis's replies (RESP2), read within the deadline and the bound of an exchange.
+
+Given to redis-py as its parser, so that its handshake is bounded too. redis-py's
+own reads what a server announces, be it 300 MB or 10,000 lists within each other.
+
+Source: https://redis.io/docs/latest/develop/reference/protocol-spec/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import redis
+from redis.connection import DefaultParser
+
+from userlock.stores.stream import MOST_BYTES, Refused, Stream, number
+
+_PARSER: Any = DefaultParser
+#: Lists within lists: SCAN replies with a list within one.
+_MOST_DEPTH = 2
+#: The shortest reply: a sign and a line end.
+_LEAST_BYTES = 3
+
+
+class Replies:
+    """The replies on one connection of redis-py's.
+
+    Args:
+        timeout: for an exchange, in seconds. The first one is redis-py's handshake.
+        now: the time, for deadlines.
+
+    Attributes:
+        stream: the connection; None before it stands.
+    """
+
+    def __init__(self, timeout: float, now: Callable[[], float]) -> None:
+        self.stream: Stream | None = None
+        self._timeout = timeout
+        self._now = now
+
+    def read(self, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
+        """Return the next reply: bytes, an int, None, a list of replies, or Redis's error."""
+        line = stream.read_line()
+        sign, rest = line[:1], line[1:]
+        match sign:
+            case b"+":
+                return rest
+            case b":":
+                return -number(rest[1:]) if rest[:1] == b"-" else number(rest)
+            case b"$" | b"*" if rest == b"-1":
+                return None
+            case b"$":
+                return stream.read_block(number(rest))
+            case b"*" if depth:
+                count = number(rest)
+                if count > MOST_BYTES // _LEAST_BYTES:
+                    raise Refused(f"it announced {count:,} replies in one")
+                return [self.read(stream, depth - 1) for _ in range(count)]
+            case b"-":
+                return _PARSER.parse_error(rest.decode("utf-8", "replace"))
+            case _:
+                raise Refused(f"it answered {line[:80]!r}, which is no reply of Redis")
+
+    # --- as redis-py calls a parser ---------------------------------------------------------
+
+    def on_connect(self, connection: Any) -> None:
+        self.stream = Stream(connection._sock, self._timeout, self._now)
+
+    def on_disconnect(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+    def read_response(self, disable_decoding: bool = False, **_: object) -> Any:
+        """Return the next reply of the handshake."""
+        assert self.stream is not None, "redis-py reads before it is connected"
+        reply = self.read(self.stream)
+        if isinstance(reply, redis.ConnectionError):  # as redis-py's parsers do
+            raise reply
+        return reply

@@ -1,0 +1,186 @@
+"""Commands out and replies in, on one connection: one deadline and one bound per exchange.
+
+A socket's time-out bounds each `recv`, not the reply:
+
+    we                        a server that is slow, or hostile
+    recv, 0.3 s ────────────▶ one byte, after 0.25 s
+    recv, 0.3 s ────────────▶ one byte, after 0.25 s
+    ...                       and so on for hours
+
+So every call of the socket gets the time that is left of its exchange. A reply
+is refused as soon as it announces more than the bound, before it is read. After
+any error the connection must be closed: its replies are out of step with its
+commands from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.store import MAX_RECORD_BYTES
+
+#: Most bytes of one value (a record, and its head in Redis), and of all replies of one exchange.
+MOST_VALUE_BYTES = MAX_RECORD_BYTES + 1024
+MOST_BYTES = 1 << 24
+#: Most bytes of a line.
+MOST_LINE_BYTES = 2048
+#: Most digits of a number: those of 64 bits.
+_MOST_DIGITS = 20
+
+#: Nearly all replies of one line; Python has such small buffers at hand.
+_SHORT = 256
+_CHUNK = 4096
+_MOST_CHUNK = 1 << 16
+#: The part of a time-out by which an exchange may overrun: setting a socket's is a system call.
+_SLACK = 1 / 32
+
+
+class Refused(Exception):
+    """The server answered, but not as the protocol says, or with too much."""
+
+
+class TooLong(Refused):
+    """A value is longer than any record. It is not read."""
+
+
+class Stream:
+    """One connection, used by one thread at a time.
+
+    Args:
+        sock: the connected socket.
+        timeout: for an exchange, in seconds.
+        now: the time, for deadlines.
+    """
+
+    def __init__(
+        self, sock: Any, timeout: float, now: Callable[[], float] = SYSTEM_CLOCK.now
+    ) -> None:
+        self._socket = sock
+        self._timeout = timeout
+        self._now = now
+        self._slack = timeout * _SLACK
+        sock.settimeout(timeout)
+        #: The socket's own time-out.
+        self._patience = timeout
+        # With a time-out a plain socket does not block. Its own `send` waits for room first, which
+        # is a system call more; nearly always there is room.
+        plain = type(sock) is socket.socket and os.name == "posix"
+        self._file = sock.fileno() if plain else None
+        self._buffer = b""
+        self._poll: Callable[[int], object] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an exchange: the time and the bytes that it may take count from here on."""
+        self._ends = self._now() + self._timeout
+        self._room = MOST_BYTES
+        if self._patience != self._timeout:
+            self._wait_at_most(self._timeout)
+
+    @property
+    def stale(self) -> bool:
+        """Return whether it is readable; as `pool.Connection.stale`."""
+        if self._poll is None:
+            poll = select.poll()  # unlike select.select, for any file number
+            poll.register(self._socket, select.POLLIN)
+            self._poll = poll.poll
+        return bool(self._poll(0))
+
+    def close(self) -> None:
+        """Send nothing any more: another file may get the number of this one."""
+        self._file = None
+
+    # --- commands and replies ---------------------------------------------------------------
+
+    def send(self, wire: bytes) -> None:
+        """Send commands."""
+        try:
+            sent = 0 if self._file is None else os.write(self._file, wire)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(wire):
+            self._hurry()
+            self._socket.sendall(wire[sent:])
+            self._hurry()
+
+    def ask(self, wire: bytes) -> bytes:
+        """Send a command whose reply is one line; return it without its end. With few steps."""
+        self.send(wire)
+        if self._room != MOST_BYTES or self._buffer:
+            line = self.read_line()
+        else:
+            chunk = self._socket.recv(_SHORT)
+            self._room -= len(chunk)
+            line, end, self._buffer = chunk.partition(b"\r\n")
+            if not end:  # or the connection has ended, which the next call finds out
+                self._buffer = line
+                line = self.read_line()
+        if self._buffer:
+            self.finish()
+        return line
+
+    def read_line(self) -> bytes:
+        """Return the next line, without its end."""
+        line, end, self._buffer = (self._buffer or self.receive()).partition(b"\r\n")
+        while not end:
+            if len(line) > MOST_LINE_BYTES:
+                raise Refused(f"it answered {line[:80]!r}…")
+            line, end, self._buffer = (line + self.receive()).partition(b"\r\n")
+        return line
+
+    def read_block(self, size: int) -> bytes:
+        """Return a block of `size` bytes, and skip the line end after it."""
+        if not 0 <= size <= MOST_VALUE_BYTES:
+            raise TooLong(f"it announced {size:,} bytes; the most is {MOST_VALUE_BYTES:,}")
+        buffer, missing = self._buffer, size + 2 - len(self._buffer)
+        if missing > 0:
+            chunks = [buffer]
+            while missing > 0:
+                chunks.append(self.receive(min(max(missing, _CHUNK), _MOST_CHUNK)))
+                missing -= len(chunks[-1])
+            buffer = b"".join(chunks)
+        if buffer[size : size + 2] != b"\r\n":
+            raise Refused("it sent a block of another length than it said")
+        self._buffer = buffer[size + 2 :]
+        return buffer[:size]
+
+    def receive(self, size: int = _CHUNK) -> bytes:
+        """Return the next bytes, however many have come, from behind those read by line."""
+        if self._room != MOST_BYTES:  # nearly all exchanges need one call, with the whole time
+            self._hurry()
+        chunk: bytes = self._socket.recv(size)
+        if not chunk:
+            raise ConnectionResetError("the server closed the connection")
+        self._room -= len(chunk)
+        if self._room < 0:
+            raise Refused(f"it answered with more than {MOST_BYTES:,} bytes")
+        return chunk
+
+    def finish(self) -> None:
+        """Make sure that all replies have been read."""
+        if self._buffer:
+            raise Refused(f"it answered more than was asked: {self._buffer[:80]!r}")
+
+    def _hurry(self) -> None:
+        """Give the socket's next call the time that is left."""
+        left = self._ends - self._now()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        if left < self._patience - self._slack:
+            self._wait_at_most(left)
+
+    def _wait_at_most(self, seconds: float) -> None:
+        self._socket.settimeout(seconds)
+        self._patience = seconds
+
+
+def number(text: bytes) -> int:
+    """Return a whole number from 0 on; `Refused` for anything else that Python's `int` takes."""
+    if not text.isdigit() or len(text) > _MOST_DIGITS:
+        raise Refused(f"it answered {text[:40]!r} instead of a number")
+    return int(text)
