@@ -105,7 +105,13 @@ class Web:
             return
         task = self._loop.create_task(self._serve(connection))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        # Here, for a task that is cancelled before it has begun.
+        task.add_done_callback(lambda _: self._end(task, connection))
+
+    def _end(self, task: asyncio.Task[None], connection: socket.socket) -> None:
+        self._tasks.discard(task)
+        connection.close()
+        self._released()
 
     async def _hang_up(self, grace_seconds: float) -> None:
         self._stopping = True
@@ -141,9 +147,6 @@ class Web:
             _log.debug("hanging up on a client: %r", error)
         except Exception:
             _log.exception("hanging up on a client")
-        finally:
-            connection.close()
-            self._released()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one request. Return whether another one may follow."""
