@@ -56,7 +56,8 @@ async def read_head(stream: Stream, begin: bytes = b"") -> Head:
     version = _VERSION.fullmatch(words[-1]) if len(words) == 3 else None
     if version is None:
         raise HeadError(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1.1")
-    lines, size = [], len(request_line)
+    lines: list[bytes] = []
+    size = len(request_line)
     while not lines or lines[-1].strip(b"\r\n"):
         lines.append(await _line(stream, b"", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
         size += len(lines[-1])

@@ -216,7 +216,7 @@ class Web:
         if head is None or head.method != "HEAD":
             if isinstance(body, bytes):
                 await self._write(writer, body)
-            else:
+            elif head is not None:
                 await self._write_pieces(writer, body, in_chunks=in_chunks, path=head.path)
         await self._drain(writer)
 

@@ -7,20 +7,27 @@ the same machine, `Origin` on every POST.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
 _PORTS = {"http": 80, "https": 443}
 
 
-def is_of_this_site(headers: Mapping[str, str], scheme: str, host: str) -> bool:
+class Headers(Protocol):
+    """The headers of a request, by names in any case."""
+
+    def get(self, name: str, /) -> str | None:
+        """Return a header, or None if it is missing."""
+
+
+def is_of_this_site(headers: Headers, scheme: str, host: str) -> bool:
     """Return whether no other site sent a request.
 
     A request without any of the headers is not from a browser, so it carries no cookies to misuse.
     A malformed header refuses the request.
 
     Args:
-        headers: the request's headers; names in any case.
+        headers: the request's headers.
         scheme: the scheme of the request, as the app sees it. Behind a proxy that ends TLS, the
             app must take it from the proxy's header. Otherwise only browsers that send
             Sec-Fetch-Site are accepted.
