@@ -15,11 +15,13 @@ from emulator._version import __version__
 if TYPE_CHECKING:
     from emulator.datastore.errors import StorageError
     from emulator.datastore.server import Emulator, PortInUseError, start
+    from emulator.limits import Limits
 
-__all__ = ["Emulator", "PortInUseError", "StorageError", "__version__", "start"]
+__all__ = ["Emulator", "Limits", "PortInUseError", "StorageError", "__version__", "start"]
 
 _HOMES = {
     "Emulator": "emulator.datastore.server",
+    "Limits": "emulator.limits",
     "PortInUseError": "emulator.datastore.server",
     "StorageError": "emulator.datastore.errors",
     "start": "emulator.datastore.server",

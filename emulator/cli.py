@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emulator import dump
+from emulator import dump, limits
 from emulator.exports import SHELLS, datastore_variables, exports
 from emulator.remote import Remote, RemoteError
 from emulator.serve import StartError, serve
@@ -119,6 +119,7 @@ def _add_start(commands: Any) -> None:
         metavar="PORT",
         help="serve the embedded memcached too, 0 for any port (default: do not)",
     )
+    limits.add_arguments(parser, threads=True)
     parser.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],

@@ -2,6 +2,8 @@
 
 FOLDER/export.json                              {"format": 1, "entities": 12}
 FOLDER/PROJECT/(default)/(default)/Task.jsonl   database and namespace between
+
+Only the owner can read it.
 """
 
 import hashlib
@@ -11,6 +13,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
+
+from emulator.private_files import make_folder, opener
 
 FORMAT = 1
 _ABOUT = "export.json"
@@ -35,12 +39,13 @@ def write(lines: Iterable[bytes], folder: Path) -> int:
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise DumpError(f"{folder} exists and is not empty")
-        beside = Path(tempfile.mkdtemp(prefix=".export-", dir=_made(folder.absolute().parent)))
+        make_folder(folder.absolute().parent)
+        beside = Path(tempfile.mkdtemp(prefix=".export-", dir=folder.absolute().parent))
         try:
             count = _write_lines(lines, beside)
             about = {"format": FORMAT, "entities": count}
-            (beside / _ABOUT).write_text(json.dumps(about) + "\n")
-            beside.chmod(0o755)
+            with open(beside / _ABOUT, "w", opener=opener) as file:
+                file.write(json.dumps(about) + "\n")
             beside.rename(folder)
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
@@ -48,11 +53,6 @@ def write(lines: Iterable[bytes], folder: Path) -> int:
     except OSError as error:
         raise DumpError(f"cannot write {folder}: {error}") from None
     return count
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _write_lines(lines: Iterable[bytes], folder: Path) -> int:
@@ -65,8 +65,9 @@ def _write_lines(lines: Iterable[bytes], folder: Path) -> int:
             _named(partition.get("databaseId", _DEFAULT)),
             _named(partition.get("namespaceId", _DEFAULT)),
         )
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / f"{_named(key['path'][-1]['kind'])}.jsonl").open("ab") as file:
+        make_folder(place)
+        name = f"{_named(key['path'][-1]['kind'])}.jsonl"
+        with open(place / name, "ab", opener=opener) as file:
             file.write(line)
         count += 1
     return count

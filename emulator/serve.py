@@ -7,6 +7,7 @@ import threading
 from contextlib import ExitStack
 
 from emulator.exports import exports
+from emulator.limits import Limits, limits_of
 
 
 class StartError(Exception):
@@ -27,6 +28,7 @@ def serve(options: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
 
+    limits = limits_of(options)
     from emulator.datastore.errors import StorageError
     from emulator.datastore.server import PortInUseError, start
 
@@ -41,25 +43,26 @@ def serve(options: argparse.Namespace) -> None:
                     concurrency_mode=options.concurrency_mode,
                     indexes=options.indexes or ("enforced" if options.index_file else "off"),
                     index_file=options.index_file,
+                    limits=limits,
                 )
             )
         except (PortInUseError, StorageError) as error:
             raise StartError(str(error)) from None
         env = dict(datastore.env)
         if options.memcached is not None:
-            env["MEMCACHED_HOSTS"] = _memcached(options.host, options.memcached, running)
+            env["MEMCACHED_HOSTS"] = _memcached(options.host, options.memcached, limits, running)
         for line in exports(env, "bash"):
             print(line)
         print(end="", flush=True)
         stop.wait()
 
 
-def _memcached(host: str, port: int, running: ExitStack) -> str:
+def _memcached(host: str, port: int, limits: Limits, running: ExitStack) -> str:
     """Start the embedded memcached too, and return its address."""
     from emulator.memcache.server import start
 
     try:
-        return running.enter_context(start(port, host)).address
+        return running.enter_context(start(port, host, limits=limits)).address
     except OSError as error:
         reason = error.strerror or error
         raise StartError(f"cannot listen on {host}:{port}: {reason}") from None

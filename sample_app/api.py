@@ -59,11 +59,12 @@ def begin_video(learner_id: str, video: str) -> flask.Response:
     return _learner(learner)
 
 
-@api.post("/api/learners/<learner_id>/videos/<video>/parts/<int:part>/finish")
-def finish_part(learner_id: str, video: str, part: int) -> flask.Response:
+@api.post("/api/learners/<learner_id>/videos/<video>/parts/<part>/finish")
+def finish_part(learner_id: str, video: str, part: str) -> flask.Response:
     """Record that the learner has read this part of the video, counted from 0."""
+    number = validation.number("part", part, least=0, most=validation.MAX_PART)
     learner, points = videos.finish_part(
-        validation.learner_id(learner_id), catalogue.video(video), part, now()
+        validation.learner_id(learner_id), catalogue.video(video), number, now()
     )
     return _learner(learner, points_earned=points)
 

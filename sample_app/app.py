@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import flask
 
-from sample_app import lock_notes, problems, same_origin
+from sample_app import lock_notes, private_pages, problems, same_origin
 from sample_app.api import api
 from sample_app.background import Background
 from sample_app.config import Settings
@@ -35,7 +35,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     config = dict(config or {})
     settings = Settings.load(config)
     app = flask.Flask(__name__)
-    app.config.from_mapping({"NOW": utc_now, **config})
+    app.config.from_mapping({"NOW": utc_now, "MAX_CONTENT_LENGTH": MAX_FORM_BYTES, **config})
     app.config.update(
         SECRET_KEY=settings.secret_key,
         SESSION_COOKIE_SAMESITE="Lax",
@@ -45,6 +45,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         INSPECTOR=settings.inspector,
     )
     app.add_template_filter(counted)
+    private_pages.install(app)
     same_origin.install(app)
     client = ndb_client(settings)
     service = config.get("LOCK_SERVICE")
@@ -75,6 +76,9 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     return app
 
 
+#: The largest form or JSON document. The site's own have some hundred bytes.
+MAX_FORM_BYTES = 64 * 1024
+
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -85,5 +89,8 @@ def _is_here(request: flask.Request) -> bool:
     (DNS rebinding). So the host name has to be one of this machine's.
     """
     forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
-    name = urlsplit(f"//{request.host}").hostname
+    try:
+        name = urlsplit(f"//{request.host}").hostname
+    except ValueError:
+        return False
     return request.remote_addr in _LOOPBACK and name in _LOOPBACK and not forwarded

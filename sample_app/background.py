@@ -35,15 +35,23 @@ class Background:
         self._service = service
         self._settings = settings
         self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
         app.extensions["background"] = self
 
-    def start(self, what: str, work: Callable[[], object]) -> None:
-        """Begin `work`. Waiters for its locks see the name `what`. Errors are logged."""
-        self._threads = [each for each in self._threads if each.is_alive()]
-        # A daemon thread: the process does not wait for it when it stops.
-        thread = threading.Thread(target=self._run, args=(what, work), name=what, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def start(self, what: str, work: Callable[[], object]) -> bool:
+        """Begin `work`, unless this process is at work of the same name; return whether it began.
+
+        Waiters for its locks see the name. Errors are logged.
+        """
+        with self._starting:
+            self._threads = [each for each in self._threads if each.is_alive()]
+            if any(each.name == what for each in self._threads):
+                return False
+            # A daemon thread: the process does not wait for it when it stops.
+            thread = threading.Thread(target=self._run, args=(what, work), name=what, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+            return True
 
     def wait(self, seconds: float) -> None:
         """Wait until all work is done, for tests; raise `TimeoutError` if it is not."""

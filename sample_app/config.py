@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sample_app.numbers import whole_number
+
 MAX_THINK_MS = 10_000
 MAX_LEASE_SECONDS = 600
 
@@ -95,12 +97,12 @@ def _protection(value: object) -> Protection:
 
 
 def _lease(value: object) -> int:
-    text = str(value)
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_LEASE_SECONDS:
+    seconds = whole_number(str(value), least=1, most=MAX_LEASE_SECONDS)
+    if seconds is None:
         raise ConfigError(
             f"LEASE_SECONDS is {value!r}; it is a whole number from 1 to {MAX_LEASE_SECONDS}"
         )
-    return int(text)
+    return seconds
 
 
 def _milliseconds(name: str, value: object) -> int:

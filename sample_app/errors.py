@@ -67,7 +67,7 @@ class Unknown(Refused):
     status = 404
 
     def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"There is no {what} {name!r}.")
+        super().__init__(f"There is no {what} {name!r:.60}.")
         self.code = f"unknown_{what}"
 
 

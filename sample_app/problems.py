@@ -139,4 +139,4 @@ def _page(title: str, message: str) -> str:
 
 
 def _for_a_program() -> bool:
-    return flask.request.path.startswith(("/api/", "/tasks/", "/healthz"))
+    return flask.request.path.startswith(("/api/", "/tasks/", "/healthz", "/lab/bench/"))

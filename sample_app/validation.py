@@ -6,13 +6,15 @@ import re
 import unicodedata
 
 from sample_app.catalogue import Exercise
-from sample_app.errors import BadInput
+from sample_app.errors import BadInput, Unknown
+from sample_app.numbers import whole_number
 
 MAX_ID_LENGTH = 40
 MAX_NAME_LENGTH = 80
 MAX_TITLE_LENGTH = 60
 MAX_WORD_LENGTH = 140
 MAX_BONUS = 50
+MAX_PART = 999
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
@@ -58,11 +60,18 @@ def id_from_name(value: str) -> str:
 
 def number(field: str, value: object, *, least: int, most: int) -> int:
     """Check a whole number from `least` to `most`; text is parsed."""
-    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    found = whole_number(value, least=least, most=most)
+    if found is None:
         raise BadInput(field, f"a whole number from {least} to {most}")
-    return value
+    return found
+
+
+def project_id(value: str) -> int:
+    """Check the id of a project in an address. An invalid one is that of no project."""
+    found = whole_number(value, least=1, most=2**63 - 1)
+    if found is None:
+        raise Unknown("project", value)
+    return found
 
 
 def answers(value: object, exercise: Exercise) -> list[int | None]:

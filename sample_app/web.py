@@ -28,6 +28,9 @@ def utc_now() -> datetime.datetime:
 def field(name: str) -> object:
     """Return a field of the request's JSON object or form; None if it is missing."""
     if flask.request.is_json:
-        body = flask.request.get_json()
+        try:
+            body = flask.request.get_json()
+        except RecursionError:
+            flask.abort(400, "The JSON document is nested too deeply.")
         return body.get(name) if isinstance(body, dict) else None
     return flask.request.form.get(name)

@@ -52,8 +52,10 @@ class Gate:
 
     def _is_here(self, host: str) -> bool:
         try:
-            name = _plain(urlsplit(f"//{host}").hostname or "")
-        except ValueError:
+            address = urlsplit(f"//{host}")
+            name = _plain(address.hostname or "")
+            _ = address.port
+        except ValueError:  # of the port, too
             return False
         if name in ("localhost", self._host) or name.endswith(".localhost"):
             return True

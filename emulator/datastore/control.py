@@ -106,7 +106,7 @@ class Control:
 def _plant(faults: Faults, body: bytes) -> Fault:
     try:
         arguments = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _RefusedError(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise _RefusedError(HTTPStatus.BAD_REQUEST, "the body must be a JSON object")

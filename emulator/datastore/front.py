@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 
 from emulator.datastore import relay
+from emulator.limits import DEFAULTS, Limits
 
 _log = logging.getLogger(__name__)
 
@@ -42,15 +43,25 @@ class Front:
     Args:
         listener: the socket that clients connect to; closed by `stop()`.
         grpc_port: port of the gRPC server on the loopback interface.
-        take: called with each HTTP/1.1 connection, in a thread of this class.
+        take: called with each HTTP/1.1 connection, in a thread of this class. Call `released`
+            when it has ended.
+        limits: the bounds on connections.
     """
 
     def __init__(
-        self, listener: socket.socket, grpc_port: int, take: Callable[[socket.socket], None]
+        self,
+        listener: socket.socket,
+        grpc_port: int,
+        take: Callable[[socket.socket], None],
+        limits: Limits = DEFAULTS,
     ) -> None:
         self._listener = listener
         self._grpc_port = grpc_port
         self._take = take
+        self._limits = limits
+        # The relay counts all connections. A new one learns how many there are here.
+        self._taken = 0
+        self._taken_lock = threading.Lock()
         self._lock = threading.Lock()
         self._stopping = False
         self._pid = os.getpid()
@@ -62,13 +73,18 @@ class Front:
 
     def _launch(self) -> None:
         """Start a relay."""
-        self._ours, theirs = socket.socketpair()
+        with self._taken_lock:
+            self._ours, theirs = socket.socketpair()
+            taken = self._taken
         with theirs:
             inherited = (self._listener.fileno(), theirs.fileno())
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", relay.__file__),
                     *map(str, (*inherited, self._grpc_port)),
+                    str(self._limits.max_connections),
+                    str(self._limits.request_seconds),
+                    str(taken),
                 ],
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
@@ -111,8 +127,19 @@ class Front:
                 return
             if not message:
                 return
+            with self._taken_lock:
+                self._taken += 1
+            if not descriptors:  # this process has no free file descriptor
+                self.released()
             for descriptor in descriptors:
                 self._take(socket.socket(fileno=descriptor))
+
+    def released(self) -> None:
+        """Report that a connection has ended, so that another client may take its place."""
+        with self._taken_lock:
+            self._taken -= 1
+            with contextlib.suppress(OSError):  # the relay has ended; the next one gets the number
+                self._ours.send(b".")
 
     def stop(self) -> None:
         """Close the port and every connection to gRPC. A second call does nothing.

@@ -8,9 +8,9 @@ from emulator.datastore.errors import DatastoreError, invalid
 
 _TOKEN = re.compile(
     r"""\s*(?:
-      (?P<DOUBLE>[+-]?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+))
-    | (?P<INTEGER>[+-]?\d+)
-    | @(?P<BINDING>\d+|[^\W\d][\w$]*|\$[\w$]*)
+      (?P<DOUBLE>(?a:[+-]?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)))
+    | (?P<INTEGER>(?a:[+-]?\d+))
+    | @(?P<BINDING>(?a:\d+)|[^\W\d][\w$]*|\$[\w$]*)
     | (?P<NAME>(?:[^\W\d]|\$)[\w$]*)
     | (?P<QUOTED_NAME>`(?:[^`\\]|``|\\.)+`)
     | (?P<STRING>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")

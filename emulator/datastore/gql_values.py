@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from emulator.datastore.catalog import Partition
 from emulator.datastore.errors import DatastoreError
 from emulator.datastore.gql_lexer import gql_error
+from emulator.datastore.numbers import whole_number
 from emulator.datastore.protos import MICROSECONDS, KeyPb, Message, Value, ValuePb, timestamp
 
-_INT64 = range(-(2**63), 2**63)
 _BINDING_NAME = re.compile(r"[A-Za-z_$][A-Za-z_$0-9]*")
 _RESERVED = re.compile(r"__.*__")
 # RFC 3339, section 5.6.
@@ -37,13 +37,13 @@ class Bindings:
         Raises:
             DatastoreError: INVALID_ARGUMENT.
         """
-        if not site.isdecimal():
+        if not site[:1].isdecimal():
             if site not in self._named:
                 raise gql_error(f"no binding for the site @{site}.")
             return _checked(site, self._named[site])
-        number = int(site)
-        if not 1 <= number <= len(self._numbered):
-            raise gql_error(f"no binding for the site @{site}.")
+        number = whole_number(site, least=1, most=len(self._numbered))
+        if number is None:
+            raise gql_error(f"no binding for the site @{site[:40]}.")
         self._used.add(number)
         return _checked(site, self._numbered[number - 1])
 
@@ -70,9 +70,9 @@ def integer(text: str) -> int:
     Raises:
         DatastoreError: INVALID_ARGUMENT if it does not fit into 64 bits.
     """
-    number = int(text)
-    if number not in _INT64:
-        raise gql_error(f"the integer {text} is out of range.")
+    number = whole_number(text, least=-(2**63), most=2**63 - 1)
+    if number is None:
+        raise gql_error(f"the integer {text[:40]} is out of range.")
     return number
 
 

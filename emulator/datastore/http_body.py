@@ -1,9 +1,12 @@
 """The body of an HTTP/1.1 request: of a known length, or in chunks."""
 
-from io import BufferedIOBase
+from typing import Protocol
+
+from emulator.datastore.numbers import whole_number
 
 # The limit for the line with a chunk's size, and for a trailing header. Real clients send far less.
 _MAX_LINE_BYTES = 1024
+_MAX_TRAILERS = 100
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -11,9 +14,17 @@ class BodyError(Exception):
     """The body is malformed or too long. The position of the next request is unknown."""
 
 
-def read_body(
-    stream: BufferedIOBase, limit: int, *, coding: str | None, length: str | None
-) -> bytes:
+class Stream(Protocol):
+    """The part of `asyncio.StreamReader` that is used here."""
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Return that many bytes, or raise EOFError."""
+
+    async def readline(self) -> bytes:
+        """Return a line; raise ValueError if it is too long."""
+
+
+async def read_body(stream: Stream, limit: int, *, coding: str | None, length: str | None) -> bytes:
     """Read a request's whole body, of at most `limit` bytes.
 
     Args:
@@ -22,29 +33,31 @@ def read_body(
 
     Raises:
         BodyError: the body is too long, or its coding is unknown.
-        ConnectionError: the client disconnected in the middle. The received half
+        EOFError: the client disconnected in the middle. The received half
             could look like a whole request, and must not be executed.
     """
     if coding is not None:
         if coding.strip().lower() != "chunked":
-            raise BodyError(f"the transfer encoding {coding} is unknown: chunked, or none")
-        return _read_chunks(stream, limit)
-    length = length or "0"
-    if not (length.isascii() and length.isdecimal()):
-        raise BodyError(f"the Content-Length {length} is not a number")
-    return _read(stream, _checked(int(length), limit))
+            raise BodyError(f"the transfer encoding {coding[:40]} is unknown: chunked, or none")
+        return await _read_chunks(stream, limit)
+    # As a number of any length: a longer one is too long, not malformed.
+    size = whole_number(length or "0", most=limit + 1, clip=True)
+    if size is None:
+        raise BodyError(f"the Content-Length {(length or '')[:40]} is not a number")
+    return await stream.readexactly(_checked(size, limit))
 
 
-def _read_chunks(stream: BufferedIOBase, limit: int) -> bytes:
+async def _read_chunks(stream: Stream, limit: int) -> bytes:
     body = bytearray()
-    while size := _chunk_size(_read_line(stream)):
-        body += _read(stream, _checked(len(body) + size, limit) - len(body))
-        if _read_line(stream):
+    while size := _chunk_size(await _read_line(stream)):
+        body += await stream.readexactly(_checked(len(body) + size, limit) - len(body))
+        if await _read_line(stream):
             raise BodyError("a chunk is longer than its announced size")
     # Trailing headers may follow; they are ignored.
-    while _read_line(stream):
-        pass
-    return bytes(body)
+    for _ in range(_MAX_TRAILERS):
+        if not await _read_line(stream):
+            return bytes(body)
+    raise BodyError("there are too many trailing headers")
 
 
 def _chunk_size(line: bytes) -> int:
@@ -61,17 +74,13 @@ def _checked(length: int, limit: int) -> int:
     return length
 
 
-def _read_line(stream: BufferedIOBase) -> bytes:
-    line = stream.readline(_MAX_LINE_BYTES)
-    if len(line) == _MAX_LINE_BYTES:
+async def _read_line(stream: Stream) -> bytes:
+    try:
+        line = await stream.readline()
+    except ValueError:
+        line = b" " * _MAX_LINE_BYTES
+    if len(line) >= _MAX_LINE_BYTES:
         raise BodyError("a line between the chunks is too long")
     if not line.endswith(b"\n"):
-        raise ConnectionError("the client disconnected in the middle of a request")
+        raise EOFError("the client disconnected in the middle of a request")
     return line.rstrip(b"\r\n")
-
-
-def _read(stream: BufferedIOBase, length: int) -> bytes:
-    data = stream.read(length)
-    if len(data) < length:
-        raise ConnectionError("the client disconnected in the middle of a request")
-    return data

@@ -78,7 +78,7 @@ class HttpRpcs:
                 if in_json
                 else request_class.FromString(body)
             )
-        except (json_format.ParseError, DecodeError, UnicodeDecodeError) as error:
+        except (json_format.ParseError, DecodeError, ValueError, RecursionError) as error:
             form = "JSON" if in_json else "protobuf"
             raise invalid(f"The body is not a {name} request in {form}: {error}") from None
         request.project_id = unquote(project)

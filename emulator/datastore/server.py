@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 import os
 import socket
 import threading
@@ -25,11 +26,12 @@ from emulator.datastore.http_rpcs import PREFIX, HttpRpcs, Reply
 from emulator.datastore.index_policy import OFF, IndexPolicy
 from emulator.datastore.pessimistic import Pessimistic
 from emulator.datastore.rpcs import rpcs
-from emulator.datastore.servicer import serve
+from emulator.datastore.servicer import HURRY_SECONDS, Arrivals, serve
 from emulator.datastore.storage import Storage
 from emulator.datastore.transfer import Transfer
 from emulator.datastore.web import MAX_REQUEST_BYTES, Web
 from emulator.exports import datastore_variables
+from emulator.limits import DEFAULTS, Limits
 from emulator.sockets import is_loopback, listen
 
 DEFAULT_PORT = 8081
@@ -42,13 +44,9 @@ CONCURRENCY_MODES: dict[str, ControlFactory] = {
 }
 DEFAULT_PROJECT = "emulator"
 
-# Threads are started on demand. In the pessimistic mode each waiting request occupies one, and one
-# must be left for the request that ends the wait.
-_MAX_THREADS = 256
-_OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-    ("grpc.max_send_message_length", -1),
-]
+# Requests beside the RPCs have threads of their own, so that a fault that holds all RPCs can be
+# removed.
+_CONTROL_THREADS = 8
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +72,7 @@ class Emulator:
         control: ControlFactory,
         indexes: IndexPolicy,
         project: str,
+        limits: Limits,
     ) -> None:
         self._host = _address(listener)
         self._project = project
@@ -81,13 +80,23 @@ class Emulator:
         self._engine = Engine(storage, control, indexes)
         self.faults = Faults(self._engine.rollback)
         served = rpcs(self._engine, self.faults)
-        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="datastore-emulator")
-        self._grpc = grpc.server(self._threads, options=_OPTIONS)
+        # Threads are started on demand. In the pessimistic mode each waiting request occupies one,
+        # and one must be left for the request that ends the wait.
+        self._threads = ThreadPoolExecutor(
+            limits.max_threads, thread_name_prefix="datastore-emulator"
+        )
+        self._control_threads = ThreadPoolExecutor(
+            _CONTROL_THREADS, thread_name_prefix="datastore-control"
+        )
+        arrivals = Arrivals(limits.request_seconds, limits.max_threads)
+        self._grpc = grpc.server(self._threads, interceptors=[arrivals], options=_options(limits))
         self._health = serve(self._grpc, served)
         self._http_rpcs = HttpRpcs(served)
         self._control = Control(self.faults, Transfer(storage, self._engine.commit), self.reset)
-        self._web = Web(self._answer, gate)
-        self._front = Front(listener, self._grpc.add_insecure_port("127.0.0.1:0"), self._web.take)
+        self._web = Web(self._answer, self._executor_of, gate, limits, self._released)
+        self._web.every(HURRY_SECONDS, arrivals.expire)
+        grpc_port = self._grpc.add_insecure_port("127.0.0.1:0")
+        self._front = Front(listener, grpc_port, self._web.take, limits)
         self._grpc.start()
         self._pid = os.getpid()
         self._stopped = threading.Event()
@@ -97,6 +106,12 @@ class Emulator:
         if path.startswith(PREFIX):
             return self._http_rpcs.answer(method, path, content_type, body)
         return self._control.answer(method, path, body)
+
+    def _executor_of(self, path: str) -> ThreadPoolExecutor:
+        return self._threads if path.startswith(PREFIX) else self._control_threads
+
+    def _released(self) -> None:
+        self._front.released()
 
     @property
     def host(self) -> str:
@@ -143,6 +158,7 @@ class Emulator:
             self._front.stop()
             self._engine.close()
             self._threads.shutdown()
+            self._control_threads.shutdown()
             self._web.join()
             self._storage.close()
             self._stopped.set()
@@ -161,6 +177,21 @@ class Emulator:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _options(limits: Limits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+        ("grpc.max_send_message_length", -1),
+        # More could not be executed at the same time. The client holds them back.
+        ("grpc.max_concurrent_streams", limits.max_threads),
+        ("grpc.max_connection_idle_ms", _milliseconds(limits.idle_seconds)),
+        ("grpc.server_handshake_timeout_ms", _milliseconds(limits.request_seconds)),
+    ]
+
+
+def _milliseconds(seconds: float) -> int:
+    return min(math.ceil(seconds * 1000), 2**31 - 1)
 
 
 def _address(listener: socket.socket) -> str:
@@ -186,6 +217,7 @@ def start(
     concurrency_mode: str = DEFAULT_CONCURRENCY_MODE,
     indexes: str = OFF,
     index_file: str | Path | None = None,
+    limits: Limits = DEFAULTS,
     now: Callable[[], int] = wall_clock_microseconds,
 ) -> Emulator:
     """Start a Datastore emulator inside this process, in threads of its own.
@@ -206,6 +238,7 @@ def start(
             index is not in the index file is refused, as by the service), or "auto"
             (its index is added to the file).
         index_file: the index.yaml. A changed file is read again.
+        limits: the bounds on clients: connections, threads, times.
         now: the server's clock, in microseconds since the epoch, for tests that
             control time: versions, update times and read times follow it, and
             keep growing even if it stands still. Transactions expire by real time.
@@ -230,6 +263,6 @@ def start(
         listener.close()
         raise
     gate = Gate(host, open_to_others=not is_loopback(listener))
-    emulator = Emulator(listener, gate, storage, control, policy, project)
+    emulator = Emulator(listener, gate, storage, control, policy, project, limits)
     _log.info("Datastore emulator listening on %s", emulator.host)
     return emulator

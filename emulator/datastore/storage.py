@@ -30,8 +30,12 @@ from emulator.datastore.catalog import Catalog
 from emulator.datastore.clock import VersionClock, wall_clock_microseconds
 from emulator.datastore.errors import StorageError
 from emulator.datastore.rows import Reader, Writer
+from emulator.private_files import close_to_others, create_file, make_folder, opener
 
 FILE_NAME = "datastore.sqlite3"
+LOCK_NAME = "lock"
+# SQLite creates the others with the permissions of the first.
+_OUR_FILES = (FILE_NAME, *(f"{FILE_NAME}-{end}" for end in ("wal", "shm", "journal")), LOCK_NAME)
 
 # The service reads at most one hour into the past ("ReadOptions.read_time").
 HISTORY_SECONDS = 3600
@@ -70,8 +74,9 @@ class Storage:
         self._claimed: IO[bytes] | None = None
         try:
             if data_dir is not None:
-                data_dir.mkdir(parents=True, exist_ok=True)
+                make_folder(data_dir)
                 self._claim(data_dir)
+                _keep_private(data_dir)
             self._connection = self._connect()
             self._open()
         except (OSError, sqlite3.Error) as error:
@@ -86,7 +91,7 @@ class Storage:
 
         Two emulators on one file would allocate the same ids and versions.
         """
-        self._claimed = (data_dir / "lock").open("ab")
+        self._claimed = open(data_dir / LOCK_NAME, "ab", opener=opener)  # noqa: SIM115
         try:
             fcntl.flock(self._claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -234,3 +239,13 @@ class Storage:
             self._connections.clear()
             if self._claimed is not None:
                 self._claimed.close()
+
+
+def _keep_private(data_dir: Path) -> None:
+    """Close the files to others, and the folder too if it is ours: if it holds nothing else."""
+    had_data = (data_dir / FILE_NAME).exists()
+    create_file(data_dir / FILE_NAME)
+    for name in _OUR_FILES:
+        close_to_others(data_dir / name)
+    if had_data and all(each.name in _OUR_FILES for each in data_dir.iterdir()):
+        close_to_others(data_dir)

@@ -71,7 +71,7 @@ class Transfer:
                 continue
             try:
                 entity = json_format.Parse(line, Entity())
-            except (json_format.ParseError, UnicodeDecodeError) as error:
+            except (json_format.ParseError, ValueError, RecursionError) as error:
                 raise invalid(f"line {number} is not an entity: {error}") from None
             where = entity.key.partition_id
             if not where.project_id:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from emulator import limits
 from emulator.memcache.server import DEFAULT_HOST, DEFAULT_PORT, Server
 
 _CANNOT_LISTEN = 2
@@ -23,9 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--port", type=_port, default=DEFAULT_PORT, help="0 picks a free port; default: %(default)s"
     )
+    limits.add_arguments(parser, threads=False)
     options = parser.parse_args(arguments)
     try:
-        server = Server(options.port, options.host)
+        server = Server(options.port, options.host, limits=limits.limits_of(options))
     except OSError as error:
         reason = error.strerror or error
         print(f"cannot listen on {options.host}:{options.port}: {reason}", file=sys.stderr)

@@ -4,6 +4,8 @@
 memcached: a key has at most 250 bytes, an item 1 MiB. A line that has not ended after 2,048 bytes
 closes the connection, except for a `get`, which may name many keys (1 MiB here). At most one line
 or one value is buffered per connection; the data of a refused value is discarded as it arrives.
+Many pipelined commands, and a `get` of many keys, are executed in portions, as in memcached: other
+clients have their turn in between.
 
 memcached collects the replies to pipelined commands and writes them at certain points: after a
 `get`, after `mn`, or when it has read all there is between two commands. Most clients cannot tell.
@@ -28,7 +30,9 @@ from emulator.memcache.wire import split_line
 
 MAX_UNFINISHED_LINE_BYTES = 2048
 MAX_UNFINISHED_GET_BYTES = 1024 * 1024
-_MAX_LEADING_BLANKS = 100
+_MAX_START_BYTES = 100 + len(b"gets ")
+# A step that is continued counts as many.
+_WORK_OF_STEP = 50
 _BINARY_MAGIC = b"\x80"
 _FIRST_LETTERS = (b"a", b"c", b"d", b"g", b"i", b"s", b"t")
 _MOST_WORDS = 23
@@ -40,8 +44,9 @@ class Protocol:
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
         self.stats = Stats(cache, VERSION)
+        self._text = TextCommands(cache, self.stats)
         self._handlers: dict[bytes, Handler] = {
-            **TextCommands(cache, self.stats).handlers,
+            **self._text.handlers,
             **MetaReads(cache).handlers,
             **MetaWrites(cache).handlers,
         }
@@ -59,6 +64,8 @@ class Protocol:
 
     def execute(self, command_line: bytes) -> Step:
         """Run one command line, given without its line end."""
+        if len(command_line) > MAX_UNFINISHED_LINE_BYTES and _is_get(command_line):
+            return self._text.long_get(command_line)
         words = split_line(command_line)
         handler = self._handlers.get(words[0]) if words else None
         if handler is not None:
@@ -67,7 +74,13 @@ class Protocol:
 
 
 class Connection:
-    """One client's connection. `closed` turns True when the server is to hang up."""
+    """One client's connection.
+
+    Attributes:
+        closed: the server is to hang up.
+        pending: there are commands left to execute; see `receive`.
+        executed: number of steps taken.
+    """
 
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
@@ -76,37 +89,56 @@ class Connection:
         self._input = bytearray()
         self._block_bytes = 0
         self._finish: Callable[[bytes], Step] | None = None
+        self._then: Callable[[], Step] | None = None
         self._swallow_bytes = 0
         self._waiting: list[bytes] = []
         self._sending: list[bytes] = []
         self._read_items: list[Item] = []
         self.closed = False
+        self.pending = False
+        self.executed = 0
+
+    @property
+    def is_midway(self) -> bool:
+        """Return whether the rest of a command, or of its data, has not arrived."""
+        return bool(self._input) or self._finish is not None or self._swallow_bytes > 0
 
     @property
     def buffered_bytes(self) -> int:
         """Return the number of input bytes that wait for the rest of their line or value."""
         return len(self._input)
 
-    def receive(self, data: bytes) -> list[bytes]:
+    def receive(self, data: bytes, *, most: int | None = None) -> list[bytes]:
         """Take bytes from the client and return the bytes to send, in pieces.
 
         After `close` nothing may be sent to the client.
+
+        Args:
+            most: the most pieces of work, each about one key. Work that is left sets `pending`:
+                call again, with no data, after other clients had their turn.
         """
         self._counters.bytes_read += len(data)
         self._input += data
-        if not self._greeted:
+        if data and not self._greeted:
             self._greeted = True
             # The binary protocol, which memcached has deprecated.
             self.closed = data[:1] == _BINARY_MAGIC
         position = 0
+        work = 0
+        self.pending = False
         while not self.closed:
+            if most is not None and work >= most:
+                self.pending = True
+                break
             if self._swallow_bytes:
                 skipped = min(self._swallow_bytes, len(self._input) - position)
                 self._swallow_bytes -= skipped
                 position += skipped
                 if self._swallow_bytes:
                     break
-            if self._finish is not None:
+            if self._then is not None:
+                step = self._then()
+            elif self._finish is not None:
                 end = position + self._block_bytes
                 if len(self._input) < end:
                     break
@@ -121,6 +153,7 @@ class Connection:
                 step = self._protocol.execute(_without_cr(self._input, position, newline))
                 position = newline + 1
             self._take(step)
+            work += 1 + len(step.reply) + _WORK_OF_STEP * (step.then is not None)
         del self._input[:position]
         sending, self._sending = self._sending, []
         return sending
@@ -128,6 +161,8 @@ class Connection:
     def close(self) -> None:
         """End the connection and drop its unsent replies."""
         self.closed = True
+        self.pending = False
+        self._then = None
         self._forget_waiting()
         self._input.clear()
 
@@ -138,6 +173,8 @@ class Connection:
         if step.reads is not None:
             step.reads.readers += 1
             self._read_items.append(step.reads)
+        self.executed += 1
+        self._then = step.then
         self._block_bytes = step.block_bytes
         self._finish = step.finish
         self._swallow_bytes = step.swallow_bytes
@@ -155,8 +192,7 @@ class Connection:
     def _is_long_get(self, position: int) -> bool:
         if len(self._input) - position > MAX_UNFINISHED_GET_BYTES:
             return False
-        start = bytes(self._input[position : position + _MAX_LEADING_BLANKS + len(b"gets ")])
-        return start.lstrip(b" ").startswith((b"get ", b"gets "))
+        return _is_get(bytes(self._input[position : position + _MAX_START_BYTES]))
 
     def _flush(self) -> None:
         self._counters.bytes_written += sum(map(len, self._waiting))
@@ -168,6 +204,11 @@ class Connection:
         for item in self._read_items:
             item.readers -= 1
         self._read_items = []
+
+
+def _is_get(line: bytes) -> bool:
+    """Return whether a line begins like a `get`, after a limited number of blanks."""
+    return line[:_MAX_START_BYTES].lstrip(b" ").startswith((b"get ", b"gets "))
 
 
 def _is_http(words: list[bytes]) -> bool:

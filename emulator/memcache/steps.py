@@ -37,6 +37,8 @@ class Step:
     block_bytes: int = 0
     """Wait for a data block of this size, its CRLF included, and pass it to `finish`."""
     finish: Callable[[bytes], Step] | None = None
+    then: Callable[[], Step] | None = None
+    """Continue the command with this, before the next one. Other clients may come in between."""
     swallow_bytes: int = 0
     """Discard this many bytes of the following input (the data of a refused command)."""
     close: bool = False

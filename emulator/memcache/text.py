@@ -7,7 +7,10 @@ read as the next command; only a value that is too large is discarded.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 
 from emulator.memcache.cache import Cache, Mode, Refused, Stored
 from emulator.memcache.item import MAX_ITEM_BYTES, Item, item_size_bytes
@@ -28,6 +31,12 @@ from emulator.memcache.wire import MAX_KEY_BYTES, parse_int32, parse_uint32, par
 
 VERSION = b"1.6.18"
 
+#: The keys of a `get` that are read before other clients have a turn.
+_KEYS_AT_ONCE = 100
+_BYTES_AT_ONCE = 16 * 1024
+_WORD = re.compile(rb"[^ ]+")
+_KEY_TOO_LONG = re.compile(rb"[^ ]{%d}" % (MAX_KEY_BYTES + 1))
+
 _BAD_EXPTIME = b"CLIENT_ERROR invalid exptime argument"
 _BAD_DELTA = b"CLIENT_ERROR invalid numeric delta argument"
 _BAD_DELETE = BAD_FORMAT + b".  Usage: delete <key> [noreply]"
@@ -38,6 +47,9 @@ _STORED = {
     Stored.EXISTS: b"EXISTS",
     Stored.NOT_FOUND: b"NOT_FOUND",
 }
+
+
+_KEY_REFUSED = Step(reply=(BAD_FORMAT + CRLF,), drop=True)
 
 
 def is_quiet(words: list[bytes]) -> bool:
@@ -81,6 +93,24 @@ class TextCommands:
             return line(ERROR)
         return self._values(words[1:], with_cas=with_cas)
 
+    def long_get(self, command_line: bytes) -> Step:
+        """Run a `get` or `gets` of very many keys, without splitting the line at once."""
+        text = command_line.partition(b"\0")[0]
+        name, _, keys = text.strip(b" ").partition(b" ")
+        if not keys:
+            return line(ERROR)
+        return self._long_get_from(0, keys, with_cas=name == b"gets")
+
+    def _long_get_from(self, start: int, keys: bytes, *, with_cas: bool) -> Step:
+        """Check the keys in portions, then read them."""
+        end = start + _BYTES_AT_ONCE
+        if _KEY_TOO_LONG.search(keys, start, end + MAX_KEY_BYTES):
+            return _KEY_REFUSED
+        if end < len(keys):
+            return Step(then=partial(self._long_get_from, end, keys, with_cas=with_cas))
+        words = (match[0] for match in _WORD.finditer(keys))
+        return self._slice(words, with_cas=with_cas, expires_at=None)
+
     def _get_and_touch(self, words: list[bytes], *, with_cas: bool) -> Step:
         if len(words) < 2:
             return line(ERROR)
@@ -90,10 +120,32 @@ class TextCommands:
         return self._values(words[2:], with_cas=with_cas, expires_at=self._cache.expiry(exptime))
 
     def _values(self, keys: list[bytes], *, with_cas: bool, expires_at: int | None = None) -> Step:
+        if len(keys) > _KEYS_AT_ONCE and max(map(len, keys)) > MAX_KEY_BYTES:
+            # Before any of the slices is sent.
+            return _KEY_REFUSED
+        return self._slice(iter(keys), with_cas=with_cas, expires_at=expires_at)
+
+    def _slice(self, keys: Iterator[bytes], *, with_cas: bool, expires_at: int | None) -> Step:
+        """Return the values of some keys. The step continues with the others."""
+        taken = list(islice(keys, _KEYS_AT_ONCE))
+        pieces = self._found(taken, with_cas=with_cas, expires_at=expires_at)
+        if pieces is None:
+            return _KEY_REFUSED
+        if len(taken) < _KEYS_AT_ONCE:
+            return Step(reply=(*pieces, b"END\r\n"), flush=True)
+        return Step(
+            reply=tuple(pieces),
+            flush=True,
+            then=partial(self._slice, keys, with_cas=with_cas, expires_at=expires_at),
+        )
+
+    def _found(
+        self, keys: Iterable[bytes], *, with_cas: bool, expires_at: int | None
+    ) -> list[bytes] | None:
         pieces: list[bytes] = []
         for key in keys:
             if len(key) > MAX_KEY_BYTES:
-                return Step(reply=(BAD_FORMAT + CRLF,), drop=True)
+                return None
             item = self._cache.find(key)
             if expires_at is None:
                 self._counters.count_get(hit=item is not None)
@@ -107,7 +159,7 @@ class TextCommands:
             cas = b" %d" % item.cas if with_cas else b""
             head = b"VALUE %b %d %d%b\r\n" % (key, item.flags, len(item.value), cas)
             pieces += (head, item.value, CRLF)
-        return Step(reply=(*pieces, b"END\r\n"), flush=True)
+        return pieces
 
     def _store(self, mode: Mode, words: list[bytes]) -> Step:
         required = 6 if mode is Mode.CAS else 5

@@ -14,6 +14,7 @@ from google.api_core.exceptions import Aborted, RetryError
 from google.cloud import ndb
 
 import userlock
+from sample_app import validation
 
 bench = flask.Blueprint("lab_bench", __name__)
 
@@ -96,10 +97,11 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
     do = _WAYS.get(way)
     if do is None:
         flask.abort(404)
-    seconds = min(max(flask.request.args.get("hold_ms", 0, type=int), 0), 500) / 1000
+    name = validation.learner_id(name)
+    hold_ms = validation.number("hold_ms", flask.request.args.get("hold_ms", 0), least=0, most=500)
     watch = Stopwatch()
     try:
-        do(name, seconds, watch)
+        do(name, hold_ms / 1000, watch)
     except (userlock.StaleWriteError, Aborted):
         return watch.facts(accepted=False), 409
     except RetryError as error:
@@ -113,6 +115,7 @@ def one_more(way: str, name: str) -> tuple[dict[str, object], int]:
 @bench.get("/lab/bench/<way>/<name>")
 def count(way: str, name: str) -> dict[str, int]:
     """Return the stored count."""
+    name = validation.learner_id(name)
     model = LabCounter if way == "lock" else LabPlainCounter
     counter = model.get_by_id(name, use_cache=False)
     return {"count": 0 if counter is None else counter.count}

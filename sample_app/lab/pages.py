@@ -137,4 +137,4 @@ def _lost(run: Run) -> str:
 
 def _picture(run: Run, seconds: float) -> Markup:
     visits = [Visit(**each) for each in (run.document or {})["visits"]]
-    return Markup(timeline.svg(visits, run.plan.title, seconds))  # noqa: S704 (numbers, and escaped)
+    return Markup(timeline.svg(visits, run.plan.title, seconds, styled=False))  # noqa: S704 (numbers, and escaped)

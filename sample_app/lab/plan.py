@@ -6,6 +6,8 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
+from sample_app.numbers import whole_number
+
 
 class Between(enum.StrEnum):
     """The protection between two requests that change the same counter."""
@@ -24,6 +26,15 @@ class Between(enum.StrEnum):
 
 #: The emulator's concurrency modes.
 MODES = ("pessimistic", "optimistic", "optimistic-with-entity-groups")
+
+
+#: The least and the most of each number.
+_RANGES = {
+    "clients": (1, 32),
+    "requests": (1, 200),
+    "hold_ms": (0, 500),
+    "batch_percent": (0, 100),
+}
 
 
 class PlanError(ValueError):
@@ -55,16 +66,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise PlanError(f"mode is {self.mode!r}; it is one of: {', '.join(MODES)}")
-        for name, least, most in (
-            ("clients", 1, 32),
-            ("requests", 1, 200),
-            ("hold_ms", 0, 500),
-            ("batch_percent", 0, 100),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not least <= value <= most:
-                raise PlanError(f"{name} is {value!r}; it is a whole number from {least} to {most}")
+            raise PlanError(f"mode is {self.mode!r:.40}; it is one of: {', '.join(MODES)}")
+        for name in _RANGES:
+            _number(name, getattr(self, name))
 
     @property
     def in_all(self) -> int:
@@ -112,13 +116,20 @@ class Plan:
                     values["between"] = Between(text)
                 except ValueError:
                     raise PlanError(
-                        f"between is {text!r}; it is one of: {', '.join(Between)}"
+                        f"between is {text!r:.40}; it is one of: {', '.join(Between)}"
                     ) from None
             elif field.name == "mode":
                 values["mode"] = text
             else:
-                if not text.isascii() or not text.isdecimal():
-                    raise PlanError(f"{field.name} is {text!r}; it is a whole number")
-                values[field.name] = int(text)
+                values[field.name] = _number(field.name, text)
         values.setdefault("between", Between.LOCK)
         return cls(**values)  # type: ignore[arg-type]  # checked above, and by the class
+
+
+def _number(name: str, value: object) -> int:
+    least, most = _RANGES[name]
+    found = whole_number(value, least=least, most=most)
+    if found is None:
+        shown = f"{value!s:.40}" if str(value).isdecimal() else f"{value!r:.40}"
+        raise PlanError(f"{name} is {shown}; it is a whole number from {least} to {most}")
+    return found

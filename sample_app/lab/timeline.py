@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from xml.sax.saxutils import escape
 
 from sample_app.lab.crew import Visit
+
+STYLE_SHEET = Path(__file__).parents[1] / "static" / "timeline.css"
 
 _LEFT, _RIGHT, _TOP, _LANE, _BOTTOM = 86, 12, 26, 18, 52
 _WIDTH = 960
 
 
-def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
+def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0, *, styled: bool = True) -> str:
     """Return the picture. Its colours are CSS classes, so that the page's own scheme decides.
 
     Args:
         visits: the requests to draw.
         title: the heading.
         seconds: the time span of the width, or the visits' own span if that is longer.
+        styled: include the style sheet. A page links `static/timeline.css` instead.
     """
     start = min(visit.asked for visit in visits)
     seconds = max(max(visit.ended for visit in visits) - start, seconds, 0.001)
@@ -31,7 +35,7 @@ def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0) -> str:
     parts = [
         f'<svg class="timeline" xmlns="http://www.w3.org/2000/svg" role="img" '
         f'viewBox="0 0 {_WIDTH} {height}" aria-label="{escape(title, {chr(34): "&quot;"})}">',
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE_SHEET.read_text()}</style>" if styled else "",
         f'<text class="title" x="{_LEFT}" y="15">{escape(title)}</text>',
     ]
     for lane in range(lanes):
@@ -86,19 +90,3 @@ def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -
         marks.append(f'<text class="key" x="{at + 24:g}" y="{y + 41}">{text}</text>')
         at += 48 + 7.2 * len(text)
     return marks
-
-
-_STYLE = """
-.timeline text { font: 11px system-ui, "Liberation Sans", sans-serif; fill: currentColor; }
-.timeline .title { font-size: 13px; font-weight: 600; }
-.timeline .lane { text-anchor: end; }
-.timeline .axis { text-anchor: middle; }
-.timeline .rule { stroke: currentColor; opacity: 0.15; }
-.timeline .waits { fill: currentColor; opacity: 0.3; }
-.timeline .of-interactive { fill: #1f6feb; }
-.timeline .of-batch { fill: #b35900; }
-.timeline .degraded {
-  stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 3 2; opacity: 0.75;
-}
-.timeline .refused { fill: none; stroke: #cf222e; stroke-width: 1.5; }
-""".strip()

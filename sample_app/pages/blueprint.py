@@ -7,11 +7,26 @@ from typing import Any
 import flask
 from werkzeug.wrappers import Response
 
-from sample_app import lock_notes, streaks
+from sample_app import lock_notes, signed_in, streaks
 from sample_app.models import Learner
 from sample_app.web import today
 
 views = flask.Blueprint("views", __name__)
+
+#: The pages that need nobody, and those that need a coach. All others need a learner.
+_PUBLIC = ("home", "create", "record", "sign_in", "sign_out", "nightly", "nightly_document",
+           "start_nightly")  # fmt: skip
+_OF_COACHES = ("coach", "give_bonus")
+
+
+@views.before_request
+def authorise() -> None:
+    """Refuse a request without its user before anything else of it is looked at."""
+    page = str(flask.request.endpoint).removeprefix("views.")
+    if page in _OF_COACHES:
+        signed_in.coach_id()
+    elif page not in _PUBLIC:
+        signed_in.learner_id()
 
 
 def to(endpoint: str, **values: Any) -> Response:

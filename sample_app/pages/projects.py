@@ -31,38 +31,43 @@ def create_project() -> Response:
     return to("views.all_projects")
 
 
-@views.get("/projects/<int:project_id>")
-def project(project_id: int) -> str:
+@views.get("/projects/<project_id>")
+def project(project_id: str) -> str:
     """Show one project."""
-    found = projects.find_project(signed_in.learner_id(), project_id)
+    found = projects.find_project(*_path(project_id))
     return flask.render_template("project.html", project=found)
 
 
-@views.post("/projects/<int:project_id>")
-def change_project(project_id: int) -> Response:
+@views.post("/projects/<project_id>")
+def change_project(project_id: str) -> Response:
     """Archive or activate a project, depending on `state`."""
     match field("state"):
         case "archived":
-            found = projects.archive_project(signed_in.learner_id(), project_id)
+            found = projects.archive_project(*_path(project_id))
             done(f"“{found.title}” is archived.")
         case "active":
-            found = projects.activate_project(signed_in.learner_id(), project_id)
+            found = projects.activate_project(*_path(project_id))
             done(f"“{found.title}” is active again.")
         case _:
             raise BadInput("state", "active or archived")
     return to("views.all_projects")
 
 
-@views.get("/projects/<int:project_id>/delete")
-def ask_to_delete(project_id: int) -> str:
+@views.get("/projects/<project_id>/delete")
+def ask_to_delete(project_id: str) -> str:
     """Ask for confirmation before a project is deleted."""
-    found = projects.find_project(signed_in.learner_id(), project_id)
+    found = projects.find_project(*_path(project_id))
     return flask.render_template("project_delete.html", project=found)
 
 
-@views.post("/projects/<int:project_id>/delete")
-def delete_project(project_id: int) -> Response:
+@views.post("/projects/<project_id>/delete")
+def delete_project(project_id: str) -> Response:
     """Delete a project."""
-    projects.delete_project(signed_in.learner_id(), project_id)
+    projects.delete_project(*_path(project_id))
     done("The project is deleted.")
     return to("views.all_projects")
+
+
+def _path(project_id: str) -> tuple[str, int]:
+    """Return the ids of the learner and the project."""
+    return signed_in.learner_id(), validation.project_id(project_id)

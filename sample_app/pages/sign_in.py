@@ -15,7 +15,8 @@ def sign_in() -> Response:
     """Sign in as a learner or, with `coach`, as a coach."""
     coach = field("coach")
     if coach is not None:
-        signed_in.sign_in(coaching.find_coach(str(coach)[: validation.MAX_ID_LENGTH]))
+        coach_id = validation.line("coach", coach, longest=validation.MAX_ID_LENGTH)
+        signed_in.sign_in(coaching.find_coach(coach_id))
     else:
         learner_id = validation.learner_id(field("learner"))
         signed_in.sign_in(learners.find_learner(learner_id))

@@ -154,3 +154,23 @@ def test_the_keyboard_reaches_everything(page: Page, who: str, path: str) -> Non
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.outerHTML"))
     assert [each for each in wanted if each not in reached] == []
+
+
+@pytest.mark.parametrize("path", ["/", "/nightly", "/lab/", "/userlock/"])
+def test_nothing_that_is_put_into_a_page_runs(page: Page, path: str) -> None:
+    """The negative control of the pages without errors: the policy is in force."""
+    page.goto(path)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', "
+        '\'<p id=trap style="color: red">x</p><img src=x onerror="window.ran = 1">\');'
+        "const script = document.createElement('script');"
+        "script.textContent = 'window.ran = 2'; document.body.append(script);"
+    )
+    wait_until(lambda: page.evaluate("1") and len(said) >= 2)
+    assert page.evaluate("window.ran") is None
+    assert page.evaluate("getComputedStyle(document.getElementById('trap')).color") != (
+        "rgb(255, 0, 0)"
+    )
+    assert "Content Security Policy" in " ".join(said)

@@ -134,7 +134,7 @@ class Crowd:
 
 
 def test_a_crowd_on_one_row_of_datastore(datastore: ndb.Client) -> None:
-    service = LockService(DatastoreStore(datastore, prefix=uuid.uuid4().hex))
+    service = LockService(DatastoreStore(datastore, prefix=uuid.uuid4().hex, timeout=2))
     crowd = Crowd(service, 60)
     assert crowd.outcomes["confirmed"] == 60
     assert crowd.overlaps == 0

@@ -23,6 +23,7 @@ FLOORS = (
     ("lock", "reports"),
     ("stores", "ndb"),
     ("admin",),
+    ("contrib.origin",),
     ("contrib.inspector",),
     ("contrib", "cli", "testing", "_public"),
     ("__main__",),

@@ -103,13 +103,14 @@ class UserLock:
     def init_app(self, app: flask.Flask) -> None:
         """Attach to an app."""
         app.extensions["userlock"] = self
+        if self._inspector is not None:
+            # First, so that its headers come last: also on an answer that `_finish` replaces.
+            self._inspector.init_app(app, self._scope.service)
         app.before_request(self._open)
         app.after_request(self._finish)
         app.teardown_request(self._close)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
-        if self._inspector is not None:
-            self._inspector.init_app(app, self._scope.service)
 
     def _open(self) -> None:
         request = flask.request

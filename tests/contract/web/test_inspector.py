@@ -145,6 +145,12 @@ def test_without_a_function_that_decides_there_is_no_inspector() -> None:
     [
         ({}, 200),
         ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "https://localhost"}, 403),
+        ({"Origin": "http://localhost:81"}, 403),
+        ({"Origin": "http://["}, 403),
+        ({"Referer": "http://["}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"}, 403),
         ({"Origin": "https://elsewhere.example"}, 403),
         ({"Referer": "https://elsewhere.example/page"}, 403),
         ({"Origin": "null"}, 403),
@@ -161,11 +167,66 @@ def test_forms_of_other_sites_are_refused(
     assert (service.holder("ann") is None) is (status == 200)
 
 
-@pytest.mark.parametrize("path", ["/userlock/", "/userlock/locks.json", "/userlock/nothing"])
-def test_answers_are_kept_to_themselves(client: FlaskClient, path: str) -> None:
-    headers = client.get(path).headers
-    assert headers["Cache-Control"] == "no-store"
-    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+#: Addresses that Flask answers before any route's function.
+BESIDE = ["/userlock", "//userlock/", "//userlock/locks", "/userlock//locks", "/userlock//",
+          "/userlock/a/b", "/userlock/locks/", "/userlock/break/now/"]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", [False, "olga"])
+@pytest.mark.parametrize("path", [*BESIDE, "/userlock/locks", "/userlock/break"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "OPTIONS", "BREW"])
+def test_nothing_is_told_before_the_check(
+    ndb_client: ndb.Client, service: userlock.LockService, path: str, method: str, answer: Any
+) -> None:
+    """No redirection and no 405: they would tell which addresses there are."""
+    app = app_with(ndb_client, service, lambda request: answer)
+    response = app.test_client().open(method=method, environ_overrides={"PATH_INFO": path})
+    assert response.status_code in ((200, 400, 404) if answer else (403, 404))
+    private(response)
+
+
+def test_the_address_without_a_slash(client: FlaskClient) -> None:
+    assert client.get("/userlock").status_code == 200
+
+
+def test_other_addresses_of_the_app_are_left_alone(client: FlaskClient) -> None:
+    """The negative control."""
+    assert client.get("/forget-the-lock").status_code == 405
+    redirected = client.post(environ_overrides={"PATH_INFO": "/users//ann/coins"})
+    assert redirected.status_code == 308
+    assert "X-Frame-Options" not in client.get("/userlocks/").headers
+
+
+def private(response: Any) -> None:
+    assert response.headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+    assert response.headers["X-Frame-Options"] == "DENY"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("answer", [False, "olga"])
+def test_answers_are_kept_to_themselves(
+    ndb_client: ndb.Client, service: userlock.LockService, answer: Any
+) -> None:
+    app = app_with(ndb_client, service, lambda request: answer)
+    for _, method, path in routes(app):
+        with app.test_client().open(path, method=method) as response:
+            private(response)
+    private(app.test_client().get("/userlock/nothing"))
+    private(app.test_client().get("/userlock/no/thing"))
+
+
+def test_an_answer_that_replaces_the_page_is_private_too(
+    ndb_client: ndb.Client, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write of the request fails after the page is made, and the problem document goes out."""
+    stale = userlock.StaleWriteError(
+        key=None, lock_id="ann", read_version=1, found_version=2, read_at=None, put_at=None
+    )
+    monkeypatch.setattr("userlock.contrib.flask.finish_writes", lambda status: stale)
+    response = app_with(ndb_client, service, lambda request: "olga").test_client().get("/userlock/")
+    assert response.status_code == 409
+    private(response)
 
 
 # --- views --------------------------------------------------------------------------------------

@@ -326,3 +326,34 @@ class TestRunning:
         (result,) = response.batch.aggregation_results
         assert dict(result.aggregate_properties) == {"c": value(3), "s": value(9)}
         assert response.query == parse_aggregation_query(gql(text), PARTITION)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "9" * 19, "\u0663"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM K WHERE a = {}",
+        "SELECT * FROM K WHERE a IN ARRAY({})",
+        "SELECT * FROM K WHERE __key__ = KEY(K, {})",
+        "SELECT * FROM K LIMIT {}",
+        "SELECT * FROM K LIMIT FIRST({}, @1)",
+        "SELECT * FROM K OFFSET {}",
+        "SELECT * FROM K WHERE a = @{}",
+        "SELECT * FROM K LIMIT @{}",
+    ],
+)
+def test_numbers_out_of_range_anywhere(text: str, number: str) -> None:
+    with pytest.raises(DatastoreError) as caught:
+        parse(text.format(number))
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_count_out_of_range() -> None:
+    text = "AGGREGATE COUNT_UP_TO(%s) OVER (SELECT * FROM K)"
+    with pytest.raises(DatastoreError) as caught:
+        parse_aggregation_query(gql(text % ("9" * 5000)), PARTITION)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_leading_zeros_do_not_count() -> None:
+    assert parse(WHERE + "n = 1 LIMIT " + "0" * 5000 + "7").limit.value == 7

@@ -323,3 +323,45 @@ def test_a_file_is_needed(mode: str) -> None:
 def test_an_unknown_mode() -> None:
     with pytest.raises(ValueError, match="off, enforced, auto"):
         IndexPolicy("on")
+
+
+def test_auto_stops_when_the_file_is_full(storage: Storage, tmp_path: Path) -> None:
+    path = tmp_path / "index.yaml"
+    by_hand = "indexes:\n- kind: K\n  properties:\n  - name: mine\n"
+    path.write_text(by_hand)
+    index_file.add(path, [index("a", str(n)) for n in range(index_file.MOST_INDEXES - 2)])
+    engine = Engine(storage, indexes=IndexPolicy("auto", path))
+
+    def run(orders: tuple[str, ...]) -> None:
+        engine.run_query(RunQueryRequest(project_id=PROJECT, query=asked(orders=orders)))
+
+    run(("b", "c"))
+    full = path.read_text()
+    assert len(index_file.read(path)) == index_file.MOST_INDEXES
+    for _ in range(3):
+        with pytest.raises(DatastoreError, match="it is full: 200 indexes") as caught:
+            run(("b", "d"))
+        assert caught.value.code is Code.FAILED_PRECONDITION
+    assert path.read_text() == full
+    assert full.startswith(by_hand)
+    # Those that are defined still answer, and a developer may add more by hand.
+    run(("b", "c"))
+    path.write_text(by_hand + "- kind: K\n  properties:\n  - name: b\n  - name: d\n")
+    run(("b", "d"))
+
+
+def test_auto_stops_at_large_indexes_too(tmp_path: Path) -> None:
+    path = tmp_path / "index.yaml"
+    with pytest.raises(StorageError, match="it is full"):
+        index_file.add(path, [index(*("n" * 1400 + str(n) for n in range(100)))])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_file_is_for_its_owner_and_an_existing_one_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "index.yaml"
+    index_file.add(path, [index("a", "b")])
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    index_file.add(path, [index("a", "c")])
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]

@@ -9,7 +9,7 @@ ROOT = Path(emulator.__file__).parent
 
 # Each module may import from earlier floors.
 FLOORS = [
-    ["protos", "errors"],
+    ["protos", "errors", "numbers"],
     ["encoding", "clock", "schema", "catalog"],
     ["indexing", "validation", "gql_lexer"],
     ["rows", "masks", "gql_values", "gql_words"],
@@ -22,7 +22,7 @@ FLOORS = [
     ["reads", "queries", "writes"],
     ["engine"],
     ["rpcs", "relay", "transfer", "http_body", "browsers"],
-    ["servicer", "http_rpcs", "front"],
+    ["servicer", "http_rpcs", "front", "http_head"],
     ["control", "web"],
     ["server"],
 ]

@@ -119,3 +119,57 @@ def test_clients_share_the_cache(talk: Talk) -> None:
     assert b"STAT curr_connections 2\r\n" in talk(b"stats\r\n")
     talk.protocol.disconnect(other)
     assert b"STAT curr_connections 1\r\n" in talk(b"stats\r\n")
+
+
+def in_turns(talk: Talk, sent: bytes, most: int) -> tuple[bytes, int]:
+    """Return the replies, and the number of turns."""
+    answer = b"".join(talk.connection.receive(sent, most=most))
+    turns = 1
+    while talk.connection.pending:
+        answer += b"".join(talk.connection.receive(b"", most=most))
+        turns += 1
+    return answer, turns
+
+
+@given(st.integers(1, 12))
+def test_the_answer_does_not_depend_on_the_turns(most: int) -> None:
+    answer, turns = in_turns(Talk(), SCRIPT, most)
+    assert answer == Talk()(SCRIPT)
+    assert turns > 1
+
+
+@pytest.mark.parametrize("name", [b"get", b"gets", b"gat 0"])
+@pytest.mark.parametrize("count", [99, 100, 101, 250, 10_000])
+def test_a_get_of_many_keys_takes_turns(talk: Talk, name: bytes, count: int) -> None:
+    talk(b"set k 0 0 1\r\nx\r\n")
+    one = talk(name + b" k\r\n").removesuffix(b"END\r\n")
+    answer, turns = in_turns(talk, name + b" k" * count + b"\r\nmn\r\n", 100)
+    assert answer == one * count + b"END\r\nMN\r\n"
+    assert turns >= count // 100
+
+
+@pytest.mark.parametrize("place", [0, 150, 9_000])
+def test_a_key_too_long_among_many_is_found_before_anything_is_sent(talk: Talk, place: int) -> None:
+    talk(b"set k 0 0 1\r\nx\r\n")
+    keys = [b"k"] * 10_000
+    keys[place] = b"k" * 251
+    answer, _ = in_turns(talk, b"version\r\nget " + b" ".join(keys) + b"\r\nmn\r\n", 100)
+    assert answer == b"CLIENT_ERROR bad command line format\r\nMN\r\n"
+
+
+@pytest.mark.parametrize("keys", [b" " * 3_000, b" \0" + b" k" * 3_000])
+def test_a_long_get_without_keys(talk: Talk, keys: bytes) -> None:
+    assert talk(b"get" + keys + b"\r\n") == b"ERROR\r\n"
+
+
+def test_one_turn_is_short(talk: Talk) -> None:
+    """Whatever arrives at once, a turn executes a bounded number of pieces."""
+    talk(b"set k 0 0 1\r\nx\r\n")
+    for load in (b"get" + b" k" * 300_000 + b"\r\n", b"get k\r\n" * 9_000, b"mn\r\n" * 9_000):
+        talk.connection.receive(load, most=100)
+        while talk.connection.pending:
+            before = talk.cache.counters.cmd_get
+            executed = talk.connection.executed
+            talk.connection.receive(b"", most=100)
+            assert talk.cache.counters.cmd_get - before <= 200
+            assert talk.connection.executed - executed <= 100

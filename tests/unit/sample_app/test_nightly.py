@@ -8,9 +8,17 @@ import pytest
 
 from sample_app import demonstration
 from sample_app.learning import nightly
+from sample_app.pages import nightly as nightly_page
 from tests.unit.sample_app.conftest import Site
 
 FINISH = "/api/learners/ada/exercises/primes/finish"
+
+
+def shown_name(site: Site) -> str:
+    """Return the name of the stored run, as the page's links have it."""
+    with site.app.test_request_context():
+        site.app.preprocess_request()
+        return nightly_page._name(nightly.latest_run())
 
 
 def wait(site: Site) -> None:
@@ -98,3 +106,59 @@ def test_a_run_that_was_cut_short_is_said_to_be(site: Site, step: Step) -> None:
     assert site.client.get("/nightly.json").get_json()["over"] is True
     step.go_on.set()
     wait(site)
+
+
+@pytest.mark.parametrize("run_before", [True, False])
+def test_no_parameter_starts_a_second_run(site: Site, step: Step, run_before: bool) -> None:
+    """`after` is for display. It does not decide whether the job is running."""
+    if run_before:
+        step.go_on.set()
+        site.client.post("/nightly")
+        wait(site)
+        step.go_on.clear()
+        step.reached.clear()
+        site.later(1)
+    site.client.post("/nightly")
+    assert step.reached.wait(30)
+    began = []
+    site.app.extensions["background"].start = lambda *_: began.append(1)
+    names = ["never", shown_name(site), "", "x", "9" * 5000]
+    for after in names:
+        answer = site.client.post("/nightly", query_string={"after": after}, data={"after": after})
+        assert answer.location == "/nightly"
+    assert began == []
+    step.go_on.set()
+    wait(site)
+    # The negative control: when none is running, the same request starts one.
+    site.client.post("/nightly", query_string={"after": "never"})
+    assert began == [1]
+
+
+def test_a_run_that_has_stored_nothing_yet_is_running(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two presses at once start one job."""
+    may_begin = threading.Event()
+    begun = []
+
+    def begin_late() -> None:
+        begun.append(1)
+        assert may_begin.wait(30)
+
+    monkeypatch.setattr(nightly, "award_badges", begin_late)
+    for _ in range(3):
+        assert site.client.post("/nightly").status_code == 303
+    may_begin.set()
+    wait(site)
+    assert begun == [1]
+
+
+def test_a_run_of_another_process_is_left_alone(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It took the lock after this process had looked."""
+    with site.somebody_else_holds(nightly.LOCK_ID):
+        assert site.client.post("/nightly").location == "/nightly"
+        site.app.extensions["background"].start("nightly job", nightly_page._run)
+        wait(site)
+    assert "has failed" not in caplog.text

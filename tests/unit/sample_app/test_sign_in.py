@@ -80,6 +80,14 @@ def test_a_deleted_learner_is_signed_out(site: Site, datastore: object) -> None:
         ({"Origin": "http://localhost:81"}, False),
         ({"Origin": "http://elsewhere.example"}, False),
         ({"Origin": "null"}, False),
+        ({"Origin": "https://localhost"}, False),
+        ({"Origin": "http://localhost:80"}, True),
+        ({"Origin": "http://localhost@elsewhere.example"}, False),
+        ({"Origin": "http://["}, False),
+        ({"Origin": "http://localhost:99999"}, False),
+        ({"Origin": ""}, False),
+        ({"Referer": "http://elsewhere.example/"}, False),
+        ({"Referer": "http://localhost/projects"}, True),
     ],
 )
 @pytest.mark.parametrize("path", ["/projects", "/api/learners/ada/exercises/primes/finish"])

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import flask
+from werkzeug.exceptions import NotFound
 
 import userlock.ids as ids
 from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.tally import Tally
 from userlock.contrib.inspector.views import View, Views
+from userlock.contrib.origin import is_of_this_site
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
 from userlock.lock.lease import check_lock_id, process_label
@@ -26,7 +28,7 @@ Authorise = Callable[[flask.Request], bool | str | None]
 
 #: Facts of rows that are for forms.
 _OF_FORMS = ("token", "breaks")
-
+_NAME = "userlock_inspector"
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -74,6 +76,36 @@ class Inspector:
             service.listeners.add(tally.listen)
         pages = _Pages(self._authorise, lambda: service or default_service(), tally, app)
         app.register_blueprint(pages.blueprint(self._url_prefix))
+        address = _Address(self._url_prefix)
+        app.before_request(address.hide)
+        app.after_request(address.harden)
+
+
+class _Address:
+    """All addresses under the inspector's, those without a route included.
+
+    Flask authorises only requests that match a route. It answers others by itself: with a
+    redirection of `//userlock/locks`, or with 405. Both would tell a stranger which routes there
+    are.
+    """
+
+    def __init__(self, url_prefix: str) -> None:
+        self._prefix = url_prefix.rstrip("/")
+
+    def hide(self) -> None:
+        """Answer 404 to each request that matches no route."""
+        if flask.request.routing_exception is not None and self._covers(flask.request.path):
+            flask.request.routing_exception = NotFound()
+
+    def harden(self, response: flask.Response) -> flask.Response:
+        """Keep the response from caches, frames and scripts."""
+        if flask.request.blueprint == _NAME or self._covers(flask.request.path):
+            response.headers.update(_HEADERS)
+        return response
+
+    def _covers(self, path: str) -> bool:
+        path = re.sub("/+", "/", path)
+        return bool(self._prefix) and f"{path}/".startswith(f"{self._prefix}/")
 
 
 class _Pages:
@@ -93,15 +125,16 @@ class _Pages:
 
     def blueprint(self, url_prefix: str) -> flask.Blueprint:
         pages = flask.Blueprint(
-            "userlock_inspector",
+            _NAME,
             __name__,
             url_prefix=url_prefix,
             template_folder="templates",
             static_folder="static",
         )
         pages.before_request(self._check)
-        pages.after_request(_harden)
-        pages.add_url_rule("/", "home", lambda: self._page("locks"))
+        # Without a redirection from the address without the slash: that would come before the
+        # check.
+        pages.add_url_rule("/", "home", lambda: self._page("locks"), strict_slashes=False)
         pages.add_url_rule("/<name>", "page", self._page)
         pages.add_url_rule("/<name>.json", "document", self._document)
         pages.add_url_rule("/break", "ask", self._ask, methods=["POST"])
@@ -111,13 +144,16 @@ class _Pages:
     # --- access -------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        if flask.request.endpoint == "userlock_inspector.static":
+        if flask.request.endpoint == f"{_NAME}.static":
             return  # a style sheet
         operator = self._authorise(flask.request)
         if not operator:
             flask.abort(403)
         flask.g.userlock_operator = operator if isinstance(operator, str) else process_label()
-        if flask.request.method == "POST" and not _is_of_this_site(flask.request):
+        request = flask.request
+        if request.method == "POST" and not is_of_this_site(
+            request.headers, request.scheme, request.host
+        ):
             flask.abort(403, "This was sent from another site.")
 
     # --- views --------------------------------------------------------------------------------
@@ -215,21 +251,6 @@ class _Pages:
         )
         # A lock id may be any string, even one that UTF-8 cannot encode.
         return page.encode("utf-8", "backslashreplace").decode()
-
-
-def _harden(response: flask.Response) -> flask.Response:
-    response.headers.update(_HEADERS)
-    return response
-
-
-def _is_of_this_site(request: flask.Request) -> bool:
-    """Return whether a form was sent by one of our own pages.
-
-    Browsers send one of these headers. A client that sends neither is no
-    browser, so another site cannot make it send the operator's credentials.
-    """
-    origin = request.headers.get("Origin") or request.headers.get("Referer")
-    return origin is None or urlsplit(origin).netloc == request.host
 
 
 def _endpoint() -> str:

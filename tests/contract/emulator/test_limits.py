@@ -1,0 +1,277 @@
+"""Bounds on clients: connections, threads, and time to send a request and read its reply."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+import emulator
+from emulator import Limits
+from emulator.datastore.protos import LookupRequest
+from tests.contract.emulator.conftest import SERVICE, Stub
+from tests.contract.emulator.process import EmulatorProcess, run_to_end
+from tests.contract.emulator.test_operation import put
+from tests.unit.emulator.builders import PROJECT, key, value
+from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
+
+LOOKUP = LookupRequest(project_id=PROJECT, keys=[key("K", 1)])
+HALF = [
+    b"",
+    b"P",
+    b"POST / HTTP/1.1\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
+]
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def connect(server: emulator.Emulator, begin: bytes = b"") -> socket.socket:
+    host, _, port = server.host.rpartition(":")
+    client = socket.create_connection((host, int(port)), timeout=20)
+    client.sendall(begin)
+    return client
+
+
+def ended(client: socket.socket) -> bool:
+    """Wait for the end of a connection."""
+    with contextlib.suppress(ConnectionResetError):
+        while client.recv(65536):
+            pass
+    return True
+
+
+def is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return bool(client.recv(1))
+    except BlockingIOError:
+        return True
+
+
+def status_of(server: emulator.Emulator, path: str = "/") -> int:
+    connection = http.client.HTTPConnection(server.host, timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+
+@contextlib.contextmanager
+def many(server: emulator.Emulator, count: int, begin: bytes) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(connect(server, begin)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("begin", HALF)
+def test_half_a_request_costs_no_thread_and_delays_nobody(begin: bytes) -> None:
+    with emulator.start(project=PROJECT) as server:
+        assert status_of(server) == 200
+        before = threading.active_count()
+        with many(server, 300, begin):
+            assert status_of(server) == 200
+            assert threading.active_count() <= before + 1
+            stub = Stub(server.host)
+            stub.call("Lookup", LOOKUP)
+            stub.close()
+
+
+@pytest.mark.parametrize("begin", HALF)
+def test_half_a_request_is_hung_up_on(begin: bytes) -> None:
+    with (
+        emulator.start(limits=Limits(request_seconds=0.2)) as hurried,
+        emulator.start(limits=Limits(request_seconds=1000, idle_seconds=0.1)) as patient,
+        connect(patient, begin) as waiting,
+        connect(hurried, begin) as late,
+    ):
+        assert ended(late)
+        assert is_open(waiting), "the negative control"
+
+
+def test_a_request_that_arrives_byte_by_byte_has_no_longer() -> None:
+    with (
+        emulator.start(limits=Limits(request_seconds=0.3)) as server,
+        connect(server, b"GET / HTTP/1.1\r\nX: ") as client,
+    ):
+        client.settimeout(0.02)
+
+        def send_another() -> bool:
+            try:
+                client.sendall(b"a")
+                return bool(client.recv(1))
+            except TimeoutError:
+                return True
+            except OSError:
+                return False
+
+        while send_another():
+            pass
+
+
+def test_an_idle_connection_is_hung_up_on() -> None:
+    request = b"GET / HTTP/1.1\r\n\r\n"
+    with (
+        emulator.start(limits=Limits(idle_seconds=0.2)) as hurried,
+        emulator.start(limits=Limits(request_seconds=0.1)) as patient,
+        connect(patient, request) as waiting,
+        connect(hurried, request) as idle,
+    ):
+        assert waiting.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert idle.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert ended(idle)
+        assert is_open(waiting), "the negative control"
+
+
+@pytest.mark.parametrize("begin", [PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"P"])
+def test_connections_are_bounded(begin: bytes) -> None:
+    """gRPC's, HTTP's and undecided ones together. A place that becomes free is used again."""
+    with emulator.start(limits=Limits(max_connections=5)) as server:
+        with many(server, 5, begin), connect(server) as refused:
+            answer = refused.recv(1000)
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"--max-connections" in answer
+            with contextlib.closing(Stub(server.host)) as stub:
+                call = stub.channel.unary_unary(SERVICE + "Lookup").future(b"", timeout=20)
+                assert call.code() is grpc.StatusCode.UNAVAILABLE
+
+        def is_served() -> bool:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return status_of(server) == 200
+            return False
+
+        wait_until(is_served)
+
+
+def test_places_are_counted_when_the_relay_is_replaced() -> None:
+    request = b"GET / HTTP/1.1\r\n\r\n"
+    with (
+        emulator.start(limits=Limits(max_connections=3)) as server,
+        many(server, 2, request) as clients,
+    ):
+        for client in clients:
+            assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        killed = server._front._process
+        killed.kill()
+        wait_until(lambda: server._front._process is not killed)
+        with connect(server, request) as third:
+            assert third.recv(1000).startswith(b"HTTP/1.1 200")
+            with connect(server) as fourth:
+                assert fourth.recv(1000).startswith(b"HTTP/1.1 503")
+
+
+def test_threads_are_bounded_and_faults_can_still_be_removed() -> None:
+    with emulator.start(project=PROJECT, limits=Limits(max_threads=3)) as server:
+        stub = Stub(server.host)
+        path = f"/v1/projects/{PROJECT}:lookup"
+        fault = server.faults.hold(rpc="Lookup", count=None)
+
+        def over_http() -> int:
+            connection = http.client.HTTPConnection(server.host, timeout=20)
+            with contextlib.closing(connection):
+                connection.request("POST", path, json.dumps({"keys": []}))
+                return connection.getresponse().status
+
+        asked = [Started(over_http) for _ in range(4)]
+        asked += [Started(lambda: stub.call("Lookup", LOOKUP) and 200) for _ in range(4)]
+        fault.wait(3)
+        # Its threads are all busy. The requests beside the RPCs have their own.
+        assert status_of(server, "/faults") == 200
+        assert fault.hits == 3
+        assert len(server._threads._threads) == 3
+        server.faults.clear()
+        for each in asked:
+            assert each.result() in (200, 400)
+        stub.close()
+
+
+def test_clients_that_never_read_delay_nobody_and_are_hung_up_on() -> None:
+    with emulator.start(project=PROJECT, limits=Limits(request_seconds=0.5)) as server:
+        stub = Stub(server.host)
+        for number in range(1, 9):
+            put(stub, key("K", number), text="x" * 900)
+            put(stub, key("Large", number), blob=value(b"x" * 900_000, indexed=False))
+        body = json.dumps({"query": {"kind": [{"name": "Large"}]}}).encode()
+        query = b"POST /v1/projects/%b:runQuery HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (
+            PROJECT.encode(), len(body), body
+        )  # fmt: skip
+        for request in (query, b"GET /export HTTP/1.1\r\n\r\n"):
+            with many(server, 20, request * 3) as clients:
+                for _ in range(20):
+                    stub.call("Lookup", LOOKUP, timeout_seconds=5)
+                    assert status_of(server) == 200
+                # None was served to its end: the server has given up first.
+                wait_until(lambda: not server._web._tasks)
+                assert all(map(ended, clients))
+        stub.close()
+
+
+def test_a_slow_reader_gets_everything() -> None:
+    """The control: one that reads, if slowly, is not hung up on."""
+    with emulator.start(project=PROJECT, limits=Limits(request_seconds=2)) as server:
+        stub = Stub(server.host)
+        for number in range(1, 9):
+            put(stub, key("Large", number), blob=value(b"x" * 900_000, indexed=False))
+        with connect(server, b"GET /export HTTP/1.0\r\n\r\n") as client:
+            received = 0
+            while piece := client.recv(4096):
+                received += len(piece)
+        assert received > 8 * 900_000
+        stub.close()
+
+
+@pytest.mark.parametrize("service", [SERVICE + "Lookup", "/grpc.health.v1.Health/Check"])
+def test_half_a_request_over_grpc(service: str) -> None:
+    """Without the message, that a thread waits for. Others are served meanwhile."""
+    limits = Limits(max_threads=4, request_seconds=1000)
+    with emulator.start(project=PROJECT, limits=limits) as server:
+        stub = Stub(server.host)
+        never = threading.Event()
+
+        def requests() -> Iterator[bytes]:
+            never.wait()
+            yield b""
+
+        other = Stub(server.host)
+        calls = [other.channel.stream_unary(service).future(requests()) for _ in range(4)]
+        stub.call("Lookup", LOOKUP)
+        cancelled = [call for call in calls if call.code() is grpc.StatusCode.CANCELLED]
+        assert cancelled
+        never.set()
+        other.close()
+        stub.close()
+
+
+def test_the_data_is_for_its_owner_alone(tmp_path: Path) -> None:
+    def modes(folder: Path) -> set[int]:
+        return {stat.S_IMODE(each.stat().st_mode) for each in (folder, *folder.rglob("*"))}
+
+    data, export = tmp_path / "new" / "data", tmp_path / "export"
+    index = tmp_path / "index.yaml"
+    options = ("--data-dir", str(data), "--index-file", str(index), "--indexes", "auto")
+    with EmulatorProcess(*options) as process:
+        stub = Stub(process.host)
+        put(stub, key("K", 1), n=1)
+        stub.close()
+        query = {"kind": [{"name": "K"}], "order": [{"property": {"name": n}} for n in "ab"]}
+        connection = http.client.HTTPConnection(process.host, timeout=20)
+        connection.request("POST", f"/v1/projects/{PROJECT}:runQuery", json.dumps({"query": query}))
+        assert connection.getresponse().status == 200
+        connection.close()
+        assert run_to_end("export", str(export), "--host", process.host).returncode == 0
+        assert modes(tmp_path / "new") == {0o700, 0o600}
+        assert modes(export) == {0o700, 0o600}
+        assert stat.S_IMODE(index.stat().st_mode) == 0o600
+    # As an earlier version left them.
+    for each in data.iterdir():
+        each.chmod(0o644)
+    data.chmod(0o755)
+    with EmulatorProcess("--data-dir", str(data)):
+        assert modes(data) == {0o700, 0o600}
