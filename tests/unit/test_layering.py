@@ -23,7 +23,6 @@ FLOORS = (
     ("lock", "reports"),
     ("stores", "ndb"),
     ("admin",),
-    ("contrib.origin",),
     ("contrib.inspector",),
     ("contrib", "cli", "testing", "_public"),
     ("__main__",),

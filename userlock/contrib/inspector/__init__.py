@@ -4,6 +4,7 @@ UserLock(app, inspector=Inspector(operator_of))  # operator_of(request): a name,
 
 tally.py     counts of this process: contention, outages
 views.py     the facts of each view: locks, contention, violations, outages, heartbeats
+origin.py    forms of other sites
 pages.py     the Flask blueprint: HTML, JSON, and breaking a lock
 """
 

@@ -13,9 +13,9 @@ from werkzeug.exceptions import NotFound
 import userlock.ids as ids
 from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
+from userlock.contrib.inspector.origin import is_of_this_site
 from userlock.contrib.inspector.tally import Tally
 from userlock.contrib.inspector.views import View, Views
-from userlock.contrib.origin import is_of_this_site
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
 from userlock.lock.lease import check_lock_id, process_label
