@@ -169,7 +169,7 @@ def test_cloud_run(
         command_of("cloudrun/Dockerfile"),
         tmp_path,
         USERLOCK_STORE=url,
-        USERLOCK_FALLBACK="datastore://?prefix=points-production",
+        USERLOCK_FALLBACK="datastore://?prefix=points-production&timeout=10",
     ) as site:
         assert site.post("/users/ann/points") == (200, {"points": 5})
         assert site.post_often("/users/ann/points", 16) == [200] * 16

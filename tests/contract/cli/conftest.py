@@ -65,7 +65,7 @@ def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         env = dict(running.env)
         for name, value in env.items():
             monkeypatch.setenv(name, value)
-        url = f"datastore://?prefix={prefix}"
+        url = f"datastore://?prefix={prefix}&timeout=10"
     scene = Scene(Cli(url, env))
     with contextlib.closing(scene.service):
         yield scene

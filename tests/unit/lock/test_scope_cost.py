@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -49,3 +50,25 @@ class TestCost:
                 scope.release(str(number))
                 pictures.append(scope.held)
         assert [len(picture) for picture in pictures] == [*range(51), *reversed(range(50))]
+
+
+def test_pairs_of_nested_locks_leave_nothing_behind(service: LockService) -> None:
+    """An earlier edition kept the order in which each pair was taken."""
+
+    def use(numbers: range) -> None:
+        for number in numbers:
+            with (
+                userlock.scope(service),
+                userlock.global_lock(f"a{number}"),
+                userlock.global_lock(f"b{number}"),
+            ):
+                pass
+
+    def objects() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    use(range(500))
+    before = objects()
+    use(range(500, 2500))
+    assert objects() - before < 100

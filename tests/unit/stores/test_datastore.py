@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 import userlock
 from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
-from userlock.stores.datastore import DEFAULT_KIND, DatastoreStore, rows
+from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
 from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
 from userlock.stores.datastore.url import Address, parse
 from userlock.stores.urls import open_url
@@ -61,7 +61,7 @@ class TestNames:
             DatastoreStore(timeout=0)
 
 
-DEFAULT = Address(None, None, None, "userlock", DEFAULT_KIND)
+DEFAULT = Address(None, None, None, "userlock", DEFAULT_KIND, TIMEOUT)
 
 
 class TestUrls:
@@ -72,8 +72,8 @@ class TestUrls:
             ("datastore://p1", DEFAULT._replace(project="p1")),
             ("datastore://example.com:p1", DEFAULT._replace(project="example.com:p1")),
             (
-                "datastore://p1?database=db&namespace=ns&prefix=p&kind=K",
-                Address("p1", "db", "ns", "p", "K"),
+                "datastore://p1?database=db&namespace=ns&prefix=p&kind=K&timeout=2",
+                Address("p1", "db", "ns", "p", "K", 2.0),
             ),
             ("datastore://?namespace=&database=", DEFAULT),
         ],
@@ -86,6 +86,7 @@ class TestUrls:
         [
             ("datastore://p1?ns=a", "unknown option ns; there are: database"),
             ("datastore://p1/db", "must look like datastore://"),
+            *((f"datastore://p1?timeout={each}", "timeout must be") for each in ("0", "x", "nan")),
             ("datastore://p1#db", "%23"),
             ("datastore://p1?prefix=", "a key prefix must"),
             ("datastore://p1?kind=", "a kind must"),

@@ -145,12 +145,12 @@ class DatastoreStore(LeaseStore):
 
     @classmethod
     def _of_parts(cls, parts: SplitResult) -> DatastoreStore:
-        project, database, namespace, prefix, kind = parse(parts)
+        project, database, namespace, prefix, kind, timeout = parse(parts)
 
         def client() -> Any:
             return ndb.Client(project=project, database=database, namespace=namespace)
 
-        return cls(client_factory=client, prefix=prefix, kind=kind)
+        return cls(client_factory=client, prefix=prefix, kind=kind, timeout=timeout)
 
     # --- the verbs --------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class TestDatastore(LeaseStoreContract, RewriteContract):
 
 
 def test_a_service_over_it(client: ndb.Client) -> None:
-    service = userlock.LockService.from_url("datastore://?prefix=app1")
+    service = userlock.LockService.from_url("datastore://?prefix=app1&timeout=10")
     lease = service.acquire("ann")
     assert not lease.degraded
     with pytest.raises(userlock.LockTimeout):
