@@ -9,7 +9,7 @@ import pytest
 from tests.contract.cli.conftest import Scene
 from userlock.lock.lease import Lost
 
-ODD = ["日本 語", "-x", "x" * 3000, "a b"]
+ODD = ["日本 語", "-x", "x" * 1500, "a b"]
 
 
 def test_holder(scene: Scene) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 import userlock
 from userlock import LockService
+from userlock.events import Listeners
+from userlock.stores import MemoryStore
 
 #: The allowed growth of a lock's cost with the number of held locks: machines are noisy. It was
 #: more than a hundred.
@@ -52,8 +54,9 @@ class TestCost:
         assert [len(picture) for picture in pictures] == [*range(51), *reversed(range(50))]
 
 
-def test_pairs_of_nested_locks_leave_nothing_behind(service: LockService) -> None:
+def test_pairs_of_nested_locks_leave_nothing_behind() -> None:
     """An earlier edition kept the order in which each pair was taken."""
+    service = LockService(MemoryStore(), listeners=Listeners())
 
     def use(numbers: range) -> None:
         for number in numbers:
