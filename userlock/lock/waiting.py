@@ -293,8 +293,8 @@ class _Wait:
     def _reserved(self, record: Record, *, leaving: bool) -> bool:
         """Reserve the free lock for the queue; return whether it was."""
         claim = self._claim
-        return record.can_be_reserved_by(claim.token) and self._ask(
-            self._protocol.reserve, claim, record, leaving=leaving
+        return record.can_be_reserved_by(claim.token) and bool(
+            self._ask_among_others(self._protocol.reserve, claim, record, leaving=leaving)
         )
 
     # --- requests ---------------------------------------------------------------------------
