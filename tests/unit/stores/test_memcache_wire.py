@@ -51,9 +51,10 @@ def test_a_long_command_arrives_in_full(client: Client) -> None:
         while len(received) < len(LONG):
             received.extend(client.server.recv(65536))
 
+    wire = connected(client)
     reader = threading.Thread(target=read)
     reader.start()
-    connected(client).send(LONG)
+    wire.send(LONG)
     reader.join()
     assert bytes(received) == LONG
 

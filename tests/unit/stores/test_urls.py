@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import userlock
@@ -28,10 +28,11 @@ _schemes = st.sampled_from(
 )
 _begins = st.sampled_from(["://", ":/", ":", "//", ":///", "", "://[", "://:", ":\\\\"])
 #: Characters that end a part of a URL, among others.
-_passwords = st.text(
-    st.sampled_from(list("@:/?#[]%&=;,+ \\\t\n\r'\"\0\x1b\ud800ü\uff0e℀")) | st.characters(),
-    min_size=4,
-) | st.text(st.sampled_from("abcXYZ019@:/?#%&="), min_size=4)
+_texts = st.text(
+    st.sampled_from(list("@:/?#[]%&=;,+ \\\t\n\r'\"\0\x1b\ud800ü\uff0e℀")) | st.characters()
+) | st.text(st.sampled_from("abcXYZ019@:/?#%&="))
+#: Each contains something that no message says.
+_passwords = st.builds("{}Zq7{}".format, _texts, _texts)
 _SHAPES = [
     "{scheme}{begin}user:{password}@{host}:6379/0",
     "{scheme}{begin}:{password}@{host}",
@@ -59,10 +60,6 @@ def urls(draw: st.DrawFn) -> tuple[str, str]:
     password = draw(_passwords)
     shape = draw(st.sampled_from(_SHAPES))
     scheme, begin = draw(_schemes), draw(_begins)
-    # What is left of the shape may be shown, and so may the words of messages.
-    rest = shape.format(scheme=scheme, begin=begin, password=" ", host=HOST)
-    assume(password not in rest and password not in repr(rest))
-    assume(any(not each.isascii() or not each.islower() for each in password))
     return shape.format(scheme=scheme, begin=begin, password=password, host=HOST), password
 
 
@@ -75,7 +72,8 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def shows(text: str, password: str) -> bool:
-    forms = (password, repr(password)[1:-1], ascii(password)[1:-1])
+    part = "Zq7" if "Zq7" in password else password
+    forms = (part, password, repr(password)[1:-1], ascii(password)[1:-1])
     return any(form in text for form in forms)
 
 
