@@ -35,7 +35,7 @@ def main() -> int:
         f"STORE={options.store} SEED={seed}, {count} rounds of {options.seconds / count:.0f} s",
         flush=True,
     )
-    report = Report(seed)
+    report = Report(seed, options.store)
     for number in range(count) if options.round is None else [options.round - 1]:
         folder = Path(tempfile.mkdtemp(prefix="userlock-trial-"))
         folder.chmod(0o755)  # memcached may run as another user

@@ -21,9 +21,9 @@ from tests.chaos.stores import StoreKind
 from tests.chaos.watched import WallClockOffset
 from userlock.clock import SYSTEM_CLOCK
 
-#: The durations of alternating phases with and without faults of the lease store and the network,
-#: in seconds. Order is only kept in the phases without faults. In a storm one lease server fails.
-_STORM, _CALM = 14.0, 7.0
+#: The duration of the phases with faults of the lease store and the network, in seconds. Order is
+#: only kept in the phases between them, see `StoreKind.calm`. In a storm one lease server fails.
+_STORM = 14.0
 #: The time after a storm within which the last faults of Datastore have been planted.
 _DIES_DOWN_SECONDS = 3.0
 #: The time after filling during which a memcached may still evict items, in seconds.
@@ -131,15 +131,15 @@ class Nemesis:
             with self._recorder.span(harms.DATASTORE_STORM):
                 self._sleep(_STORM + _DIES_DOWN_SECONDS)
                 self._stage.clear_faults()
-            if not self._sleep(_CALM - _DIES_DOWN_SECONDS):
+            if not self._sleep(self._kind.calm - _DIES_DOWN_SECONDS):
                 return
 
     def _is_stormy(self) -> bool:
-        return (time.monotonic() - self._began) % (_STORM + _CALM) < _STORM
+        return (time.monotonic() - self._began) % (_STORM + self._kind.calm) < _STORM
 
     def _victim(self) -> int:
         """Return the number of the lease server that fails in this storm: it has a lock."""
-        storm = int((time.monotonic() - self._began) / (_STORM + _CALM))
+        storm = int((time.monotonic() - self._began) / (_STORM + self._kind.calm))
         return self._stage.homes[USERS[storm % len(USERS)]]
 
     # --- the faults -------------------------------------------------------------------------

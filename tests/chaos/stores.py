@@ -94,6 +94,7 @@ class StoreKind:
             happens to the first store.
         flush: the command, if any, by which a program makes a server lose its data.
         stormy: the sources that pause at times, so that order can be checked.
+        calm: the length of these pauses, in seconds.
         members: the processes.
     """
 
@@ -107,6 +108,7 @@ class StoreKind:
     fallback: str = ""
     flush: str = ""
     stormy: frozenset[Harm] = frozenset({Harm.STORE, Harm.NETWORK})
+    calm: float = 7.0
     members: Members = MEMBERS
 
     @property
@@ -148,6 +150,7 @@ STORES: Mapping[str, StoreKind] = {
         start=None,
         url="datastore://?prefix=trial",
         stormy=frozenset({Harm.STORE, Harm.NETWORK, Harm.DATASTORE}),
+        calm=14.0,
         members=_CONTENDED,
     ),
     "fallback": dataclasses.replace(
