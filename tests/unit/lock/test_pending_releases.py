@@ -406,11 +406,11 @@ def test_a_release_that_is_being_sent_keeps_the_renewal_task(clock: ManualClock)
     clock.advance(1.0)
     client.call("ann", lambda: None)  # a request that is answered
     assert released == [lease]
-    assert client.pending.any
+    assert len(client.pending) == 1
     clock.advance(1.0)
     renewals.run_due()
     assert released == [lease, lease]
     clock.advance(60.0)
     renewals.run_due()
-    assert not client.pending.any
+    assert len(client.pending) == 0
     assert len(renewals) == 0
