@@ -105,6 +105,7 @@ def judge(
         "hand-overs in the fallback store": exclusion.compared_backed,
         "reads compared with earlier writes": exclusion.compared_reads,
         "waits checked for order": waits.checked,
+        "processes with releases still pending": sum(g["pending"] for g in history.gauges),
         "longest delay after a timeout, s": round(waits.longest, 3),
     }
     return Verdict(findings, exclusion.explained, figures, history.met + meetings(history, losses))

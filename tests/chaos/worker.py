@@ -126,10 +126,11 @@ class _Process:
         pending_until = time.monotonic() + _PENDING_SECONDS
         while self._service.has_pending_releases and time.monotonic() < pending_until:
             time.sleep(0.1)
+        pending = self._service.has_pending_releases
         self._service.close()
         for cache in itertools.chain(*self._caches):
             cache.close()
-        self._gauge("after", objects=True)
+        self._gauge("after", objects=True, pending=pending)
         self._recorder.close()
 
     def _look_on(self, working: Sequence[Future[None]], seconds: float) -> None:
@@ -163,9 +164,9 @@ class _Process:
                 break
             worker.carry_out(operation)
 
-    def _gauge(self, when: str, *, objects: bool = False) -> None:
+    def _gauge(self, when: str, *, objects: bool = False, pending: bool = False) -> None:
         facts = gauged(self._config.ports, objects=objects)
-        self._recorder.note("gauge", who=self._config.name, when=when, **facts)
+        self._recorder.note("gauge", who=self._config.name, when=when, pending=pending, **facts)
 
 
 def main() -> None:
