@@ -2,7 +2,7 @@
 # make check     lint, types, unit tests of the library: half a minute
 # make test      the above, real servers, official clients, a browser, the model, a short fault trial: ten minutes
 # make test-all  the rest: long fault trials, load, oldest releases, tests of the tools
-# make chaos     a fault trial: DURATION=300 (seconds), SEED=7
+# make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis or memcacheds, datastore, fallback
 # make docs      the documentation as a site, in build/site
 # make spec      the model of the protocol, checked exhaustively; SPEC=--full takes much longer
 # make audit     known vulnerabilities of the installed packages
@@ -85,13 +85,14 @@ test-oldest: $(VENV)/oldest/.ready-oldest
 
 # Random programs in several processes while servers, network and processes fail. A checker says
 # whether the guarantees were kept.
-#   make chaos DURATION=3600 SEED=7
+#   make chaos DURATION=3600 SEED=7 STORE=memcacheds
 DURATION := 300
 SEED :=
+STORE := memcached
 OUT := .run/chaos
 .PHONY: chaos
 chaos: $(VENV)/.ready-dev servers
-	@$(PY) -m tests.chaos --seconds $(DURATION) --seed "$(SEED)" --out $(OUT)
+	@$(PY) -m tests.chaos --seconds $(DURATION) --seed "$(SEED)" --store $(STORE) --out $(OUT)
 
 .PHONY: servers
 servers:

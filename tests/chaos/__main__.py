@@ -1,6 +1,6 @@
-"""The command `make chaos DURATION=300 SEED=7`, or
+"""The command `make chaos DURATION=300 SEED=7 STORE=redis`, or
 
-    python -m tests.chaos --seconds 300 --seed 7 --out FOLDER
+    python -m tests.chaos --seconds 300 --seed 7 --store redis --out FOLDER
 
 It runs in rounds of up to five minutes, alternating between the emulator's optimistic and
 pessimistic modes, each with servers of its own. If anything is wrong, it prints the surrounding
@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.chaos.findings import Finding
 from tests.chaos.processes import Result, run
 from tests.chaos.report import Report, excerpt
+from tests.chaos.stores import STORES
 
 _ROUND_SECONDS = 300.0
 _MODES = ("optimistic", "pessimistic")
@@ -30,8 +31,11 @@ def main() -> int:
     seed = options.seed or str(random.randrange(10**6))
     options.out.mkdir(parents=True, exist_ok=True)
     count = max(len(_MODES), round(options.seconds / _ROUND_SECONDS))
-    print(f"SEED={seed}, {count} rounds of {options.seconds / count:.0f} s", flush=True)
-    report = Report(seed)
+    print(
+        f"STORE={options.store} SEED={seed}, {count} rounds of {options.seconds / count:.0f} s",
+        flush=True,
+    )
+    report = Report(seed, options.store)
     for number in range(count) if options.round is None else [options.round - 1]:
         folder = Path(tempfile.mkdtemp(prefix="userlock-trial-"))
         folder.chmod(0o755)  # memcached may run as another user
@@ -39,6 +43,7 @@ def main() -> int:
             folder,
             seed=f"{seed}/{number}",
             seconds=options.seconds / count,
+            store=options.store,
             concurrency_mode=_MODES[number % len(_MODES)],
         )
         report.add(result, number + 1)
@@ -49,7 +54,7 @@ def main() -> int:
         if result.verdict.findings:
             print(f"The records of this round are in {folder}. To repeat it:")
             again = f"--seconds {options.seconds:g} --seed {seed} --round {number + 1}"
-            print(f"    python -m tests.chaos {again}", flush=True)
+            print(f"    python -m tests.chaos --store {options.store} {again}", flush=True)
         else:
             shutil.rmtree(folder)
     print(report.brief())
@@ -67,6 +72,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0, help="total duration of all rounds")
     parser.add_argument("--seed", default="", help="seed of programs and faults (default: random)")
+    parser.add_argument("--store", choices=STORES, default="memcached", help="the lease store")
     parser.add_argument(
         "--out", type=Path, default=Path(".run/chaos"), help="folder for the report"
     )

@@ -6,12 +6,13 @@ import gc
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def gauged(ports: tuple[int, ...], *, objects: bool = False) -> dict[str, int]:
+def gauged(ports: Sequence[int], *, objects: bool = False) -> dict[str, int]:
     """Return the present usage of this process.
 
     Args:
@@ -30,7 +31,7 @@ def gauged(ports: tuple[int, ...], *, objects: bool = False) -> dict[str, int]:
     return facts
 
 
-def _connections(ports: tuple[int, ...]) -> int:
+def _connections(ports: Sequence[int]) -> int:
     """Return the number of this process's sockets that are connected to one of these ports."""
     inodes = set()
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:

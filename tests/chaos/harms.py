@@ -15,24 +15,21 @@ from tests.chaos.programs import one_of
 class Harm(enum.Enum):
     """A source of faults, with the least and longest time between two, in seconds."""
 
-    MEMCACHED = (1.5, 5.0)
+    STORE = (1.5, 5.0)
     NETWORK = (0.5, 3.0)
     PROCESSES = (0.6, 3.0)
     DATASTORE = (0.02, 0.3)
     EMULATOR = (8.0, 20.0)
 
 
-RESTARTED, RESTARTED_TWICE = "memcached restarted", "memcached restarted twice"
-DOWN, STOPPED, FILLED = "memcached down", "memcached stopped", "memcached filled"
+RESTARTED, RESTARTED_TWICE = "lease server restarted", "lease server restarted twice"
+DOWN, STOPPED, FILLED = "lease server down", "lease server stopped", "lease server filled"
 CLOCK_SET = "wall clock set"
 PROCESS_STOPPED, PROCESS_KILLED = "process stopped", "process killed"
-EMULATOR_KILLED = "emulator killed"
+EMULATOR_KILLED, EMULATOR_STOPPED = "emulator killed", "emulator stopped"
+#: A time in which requests to Datastore meet faults. Noted only where the leases are there.
+DATASTORE_STORM = "Datastore disturbed"
 
-#: The faults after which memcached may have lost any record.
-LOSSES = frozenset({RESTARTED, RESTARTED_TWICE, DOWN, FILLED})
-#: The other faults of the network and of memcached, without loss of data. Wall clocks are among
-#: them, because a waiter that rejoins the queue is placed by its own.
-TROUBLES = frozenset({STOPPED, CLOCK_SET, *(trouble.value for trouble in Trouble)})
 #: The faults that stop a process. The last one happens on a busy machine by itself.
 STOPS = frozenset({PROCESS_STOPPED, PROCESS_KILLED, "process starved"})
 
@@ -75,15 +72,22 @@ class Deed:
     offset: float = 0.0
 
 
-def deeds(seed: str, harm: Harm) -> Iterator[Deed]:
-    """Yield the faults of one source, without end."""
+def deeds(seed: str, harm: Harm, faults: Mapping[str, int]) -> Iterator[Deed]:
+    """Yield the faults of one source, without end.
+
+    Args:
+        seed: the seed.
+        harm: the source.
+        faults: the frequency of each of its faults; see `stores`.
+    """
     random = Random(f"{seed}/{harm.name}")
     while True:
-        yield _DRAWN[harm](random, random.uniform(*harm.value))
+        pause = random.uniform(*harm.value)
+        what = one_of(random, faults)
+        yield _DRAWN.get(what, _of_network)(random, what, pause)
 
 
-def _of_memcached(random: Random, pause: float) -> Deed:
-    what = one_of(random, {RESTARTED: 3, RESTARTED_TWICE: 1, DOWN: 2, STOPPED: 4, FILLED: 2})
+def _of_server(random: Random, what: str, pause: float) -> Deed:
     seconds = random.uniform(0.2, 1.0) if random.random() < 0.6 else random.uniform(1.0, 4.5)
     if what == RESTARTED_TWICE:
         # Few changes in between, so that version numbers repeat.
@@ -91,18 +95,20 @@ def _of_memcached(random: Random, pause: float) -> Deed:
     return Deed(what, pause, seconds)
 
 
-def _of_network(random: Random, pause: float) -> Deed:
-    if random.random() < 0.15:
-        offset = random.choice((-1, 1)) * random.choice((0.3, 5.0, 120.0, 86400.0))
-        return Deed(CLOCK_SET, pause, random.uniform(0.5, 4.0), offset=offset)
-    trouble = random.choice(list(Trouble))
+def _of_clocks(random: Random, what: str, pause: float) -> Deed:
+    offset = random.choice((-1, 1)) * random.choice((0.3, 5.0, 120.0, 86400.0))
+    return Deed(what, pause, random.uniform(0.5, 4.0), offset=offset)
+
+
+def _of_network(random: Random, what: str, pause: float) -> Deed:
+    trouble = Trouble(what)
     weather = Weather(
         trouble,
         share=random.choice((0.05, 0.3, 1.0)),
         seconds=random.choice((0.05, 0.25, 0.6)),
     )
     return Deed(
-        trouble.value,
+        what,
         pause,
         random.uniform(0.1, 1.5),
         weather=weather,
@@ -110,27 +116,29 @@ def _of_network(random: Random, pause: float) -> Deed:
     )
 
 
-def _of_processes(random: Random, pause: float) -> Deed:
-    # A moment, or longer than its leases.
-    lasts = one_of(random, {(0.1, 0.9): 4, (1.2, 7.0): 3, None: 2})
+def _of_processes(random: Random, what: str, pause: float) -> Deed:
     whom = random.random()
-    if lasts is None:
-        return Deed(PROCESS_KILLED, pause, whom=whom)
-    return Deed(PROCESS_STOPPED, pause, random.uniform(*lasts), whom=whom)
+    if what == PROCESS_KILLED:
+        return Deed(what, pause, whom=whom)
+    # A moment, or longer than its leases.
+    lasts = one_of(random, {(0.1, 0.9): 4, (1.2, 7.0): 3})
+    return Deed(what, pause, random.uniform(*lasts), whom=whom)
 
 
-def _of_datastore(random: Random, pause: float) -> Deed:
-    return Deed(one_of(random, {what: weight for what, (weight, _) in FAULTS.items()}), pause)
+def _of_datastore(_: Random, what: str, pause: float) -> Deed:
+    return Deed(what, pause)
 
 
-def _of_emulator(random: Random, pause: float) -> Deed:
-    return Deed(EMULATOR_KILLED, pause, random.uniform(0.0, 1.0))
+def _of_emulator(random: Random, what: str, pause: float) -> Deed:
+    return Deed(what, pause, random.uniform(0.0, 1.5))
 
 
-_DRAWN: Mapping[Harm, Callable[[Random, float], Deed]] = {
-    Harm.MEMCACHED: _of_memcached,
-    Harm.NETWORK: _of_network,
-    Harm.PROCESSES: _of_processes,
-    Harm.DATASTORE: _of_datastore,
-    Harm.EMULATOR: _of_emulator,
+_DRAWN: Mapping[str, Callable[[Random, str, float], Deed]] = {
+    **dict.fromkeys((RESTARTED, RESTARTED_TWICE, DOWN, STOPPED, FILLED), _of_server),
+    CLOCK_SET: _of_clocks,
+    PROCESS_STOPPED: _of_processes,
+    PROCESS_KILLED: _of_processes,
+    **dict.fromkeys(FAULTS, _of_datastore),
+    EMULATOR_KILLED: _of_emulator,
+    EMULATOR_STOPPED: _of_emulator,
 }

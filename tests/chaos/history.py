@@ -26,6 +26,7 @@ class Asked(Attempt):
         degraded: whether the lease was degraded at first.
         confirmed: the time when the store confirmed a degraded lease.
         deadline: the known end of the lease, by the holder's clock.
+        backed_until: the end of the lease in the fallback store that backs a degraded one.
         error: the error that reported the failure.
         overslept: total time that sleeps took longer than requested.
     """
@@ -35,6 +36,7 @@ class Asked(Attempt):
     degraded: bool = False
     confirmed: float | None = None
     deadline: float = -math.inf
+    backed_until: float | None = None
     error: str = ""
     overslept: float = 0.0
 
@@ -81,19 +83,23 @@ class Span:
         kind: its kind.
         began: its start, in seconds.
         ended: its end.
-        lock: the affected lock; None: all.
+        locks: the affected locks; None: all.
         who: the affected process; None: all.
     """
 
     kind: str
     began: float
     ended: float
-    lock: str | None = None
+    locks: frozenset[str] | None = None
     who: str | None = None
 
     def meets(self, began: float, ended: float) -> bool:
         """Return whether it overlaps this interval."""
         return self.began <= ended and self.ended >= began
+
+    def affects(self, lock_id: str) -> bool:
+        """Return whether this lock is among the affected ones."""
+        return self.locks is None or lock_id in self.locks
 
 
 @dataclasses.dataclass
@@ -186,7 +192,7 @@ class _Reader:
         asked = self._end(facts)
         asked.granted = facts["at"]
         asked.token, asked.degraded = facts["token"], facts["degraded"]
-        asked.deadline = facts["deadline"]
+        asked.deadline, asked.backed_until = facts["deadline"], facts["backed_until"]
         self._tenures[asked.token] = asked
 
     def _failed(self, facts: dict[str, Any]) -> None:
@@ -201,7 +207,7 @@ class _Reader:
     def _extended(self, facts: dict[str, Any]) -> None:
         asked = self._tenures.get(facts["token"])
         if asked is not None:
-            asked.deadline = facts["deadline"]
+            asked.deadline, asked.backed_until = facts["deadline"], facts["backed_until"]
 
     def _confirmed(self, facts: dict[str, Any]) -> None:
         asked = self._tenures.get(facts["token"])
@@ -215,8 +221,10 @@ class _Reader:
             asked.released = facts["at"]
 
     def _span(self, facts: dict[str, Any], ended: float) -> None:
+        locks = facts.get("locks")
+        affected = None if locks is None else frozenset(locks)
         self._history.spans.append(
-            Span(facts["kind"], facts["at"], ended, facts.get("lock"), facts.get("who"))
+            Span(facts["kind"], facts["at"], ended, affected, facts.get("who"))
         )
 
     def _operation(self, facts: dict[str, Any]) -> None:

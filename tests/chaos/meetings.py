@@ -73,6 +73,6 @@ def _ended(asked: Asked) -> float:
 def _is_hit(asked: Asked, began: float, ended: float, losses: Sequence[Span]) -> bool:
     """Return whether a whole loss was between these times."""
     return any(
-        loss.lock in (None, asked.lock_id) and began <= loss.began and loss.ended <= ended
+        loss.affects(asked.lock_id) and began <= loss.began and loss.ended <= ended
         for loss in losses
     )

@@ -6,11 +6,13 @@ Fencing is disabled by its own setting. The other rules are replaced in the proc
 from __future__ import annotations
 
 import enum
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from userlock.datastore_rpc import Mutation as RowMutation
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
@@ -18,6 +20,9 @@ from userlock.lock.record import Record
 from userlock.ndb import enforcement, fencing, hooks, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
+from userlock.stores import ShardedMemcacheStore
+from userlock.stores.datastore import store as datastore_store
+from userlock.stores.datastore.rpc import Calls
 
 
 class Mutation(enum.Enum):
@@ -33,6 +38,9 @@ class Mutation(enum.Enum):
     FRESH_READS = "the context cache serves earlier reads under a lock"
     HELD_TO_COMMIT = "a lock inside a transaction is released before the commit"
     BATCH_STANDS_BACK = "batch ranks as interactive"
+    AGREED_SERVER = "processes disagree on the server of a lock"
+    COMPARED_ROWS = "a row is overwritten, whatever is there"
+    SHARED_FALLBACK = "each process has a fallback of its own"
 
 
 def apply(mutation: Mutation) -> None:
@@ -54,6 +62,12 @@ def apply(mutation: Mutation) -> None:
         _replace(DatastoreParticipant, "postpone", _release_at_once)
     elif mutation is Mutation.BATCH_STANDS_BACK:
         _replace(Record, "_ranks_as_interactive", lambda *_: True)
+    elif mutation is Mutation.AGREED_SERVER:
+        _replace(ShardedMemcacheStore, "shard_of", lambda self, _: os.getpid() % len(self.servers))
+    elif mutation is Mutation.COMPARED_ROWS:
+        _replace(Calls, "commit", _overwrite)
+    elif mutation is Mutation.SHARED_FALLBACK:
+        _replace(datastore_store, "row_name", lambda _, lock_id: f"{os.getpid()}={lock_id}")
 
 
 def _always(value: object) -> property:
@@ -89,6 +103,16 @@ def _release_at_once(
     tenure.scope.service.release(tenure.lease)
     time.sleep(_MOMENT_SECONDS)
     _postpone(self, tenure, release)
+
+
+_commit = Calls.commit
+
+
+def _overwrite(self: Calls, mutation: Any) -> Any:
+    operation = mutation.WhichOneof("operation")
+    if operation in ("insert", "update"):
+        mutation = RowMutation(upsert=getattr(mutation, operation))
+    return _commit(self, mutation)
 
 
 def _replace(owner: object, name: str, replacement: object) -> None:

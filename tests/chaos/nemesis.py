@@ -12,18 +12,22 @@ from pathlib import Path
 
 from tests.chaos import harms
 from tests.chaos.crew import Crew
-from tests.chaos.harms import Deed, Harm, deeds
+from tests.chaos.harms import FAULTS, Deed, Harm, deeds
+from tests.chaos.network import Weather
+from tests.chaos.programs import USERS
 from tests.chaos.record import LOOK_SECONDS, Recorder
 from tests.chaos.stage import Stage
+from tests.chaos.stores import StoreKind
 from tests.chaos.watched import WallClockOffset
 from userlock.clock import SYSTEM_CLOCK
 
-#: The durations of alternating phases with and without faults of memcached and the network, in
-#: seconds. Order is only kept in the phases without faults.
-_STORM, _CALM = 14.0, 7.0
-#: The time after filling during which memcached may still evict items, in seconds.
+#: The duration of the phases with faults of the lease store and the network, in seconds. Order is
+#: only kept in the phases between them, see `StoreKind.calm`. In a storm one lease server fails.
+_STORM = 14.0
+#: The time after a storm within which the last faults of Datastore have been planted.
+_DIES_DOWN_SECONDS = 3.0
+#: The time after filling during which a memcached may still evict items, in seconds.
 _STAYS_FULL_SECONDS = 2.5
-_IN_STORMS = frozenset({Harm.MEMCACHED, Harm.NETWORK})
 
 
 class Nemesis:
@@ -35,6 +39,7 @@ class Nemesis:
         offset: the error of their wall clock.
         out: the folder for records.
         seed: the seed of the faults.
+        kind: the lease store, and so the faults that apply.
     """
 
     def __init__(
@@ -45,49 +50,47 @@ class Nemesis:
         out: Path,
         *,
         seed: str,
+        kind: StoreKind,
     ) -> None:
         self._stage = stage
         self._crew = crew
         self._offset = offset
         self._recorder = Recorder(out)
         self._seed = seed
+        self._kind = kind
         self._began = self._until = 0.0
         self._trouble: list[BaseException] = []
 
     def run(self, chosen: frozenset[Harm], seconds: float) -> None:
         """Inject faults for this time, and restore everything.
 
-        The calling thread restarts memcached, because memcached ends with the thread that started
-        it.
+        The calling thread restarts lease servers, because a server ends with the thread that
+        started it.
         """
         self._began = time.monotonic()
         self._until = self._began + seconds
-        actions = {
-            Harm.MEMCACHED: self._harm_memcached,
-            Harm.NETWORK: self._harm_network,
-            Harm.PROCESSES: self._harm_processes,
-            Harm.DATASTORE: self._harm_datastore,
-            Harm.EMULATOR: self._harm_emulator,
-        }
+        chosen &= self._kind.harms
         threads = [
-            threading.Thread(target=self._guarded, args=(harm, actions[harm]))
-            for harm in sorted(chosen - {Harm.MEMCACHED}, key=lambda harm: harm.name)
+            threading.Thread(target=self._guarded, args=(self._again_and_again, harm))
+            for harm in sorted(chosen - {Harm.STORE}, key=lambda harm: harm.name)
         ]
         threads.append(threading.Thread(target=self._look_on))
+        if Harm.DATASTORE in chosen & self._kind.stormy:
+            threads.append(threading.Thread(target=self._guarded, args=(self._note_storms,)))
         for thread in threads:
             thread.start()
         try:
-            if Harm.MEMCACHED in chosen:
-                self._again_and_again(Harm.MEMCACHED, actions[Harm.MEMCACHED])
+            if Harm.STORE in chosen:
+                self._again_and_again(Harm.STORE)
         finally:
             for thread in threads:
                 thread.join()
             self._offset.set(0.0)
             self._stage.clear_faults()
-            if Harm.EMULATOR in chosen:
+            if any(harms.EMULATOR_KILLED in self._kind.faults[harm] for harm in chosen):
                 # The locks of a transaction would otherwise stay for a minute after its process was
                 # killed.
-                self._kill_emulator(0.0)
+                self._harm_emulator(Deed(harms.EMULATOR_KILLED, 0.0))
             for kind, count in self._stage.met.items():
                 self._recorder.note("met", kind=kind, count=count)
             self._recorder.close()
@@ -103,55 +106,93 @@ class Nemesis:
                 self._recorder.note("starved", who=None, began=last + LOOK_SECONDS)
             last = SYSTEM_CLOCK.now()
 
-    def _guarded(self, harm: Harm, act: Callable[[Deed], None]) -> None:
+    def _guarded(self, act: Callable[..., None], *args: Harm) -> None:
         try:
-            self._again_and_again(harm, act)
+            act(*args)
         except BaseException as trouble:  # reported by the run
             self._trouble.append(trouble)
 
-    def _again_and_again(self, harm: Harm, act: Callable[[Deed], None]) -> None:
-        for deed in deeds(self._seed, harm):
-            left = self._until - time.monotonic()
-            time.sleep(max(0.0, min(deed.pause, left)))
-            if deed.pause >= left:
+    def _again_and_again(self, harm: Harm) -> None:
+        for deed in deeds(self._seed, harm, self._kind.faults[harm]):
+            if not self._sleep(deed.pause):
                 return
-            if harm not in _IN_STORMS or self._is_stormy():
-                act(deed)
+            if harm not in self._kind.stormy or self._is_stormy():
+                self._act(deed)
+
+    def _sleep(self, seconds: float) -> bool:
+        """Sleep, but not beyond the end. Return whether there is time left."""
+        left = self._until - time.monotonic()
+        time.sleep(max(0.0, min(seconds, left)))
+        return seconds < left
+
+    def _note_storms(self) -> None:
+        """Record the times in which requests to Datastore meet faults, and end them."""
+        while True:
+            with self._recorder.span(harms.DATASTORE_STORM):
+                self._sleep(_STORM + _DIES_DOWN_SECONDS)
+                self._stage.clear_faults()
+            if not self._sleep(self._kind.calm - _DIES_DOWN_SECONDS):
+                return
 
     def _is_stormy(self) -> bool:
-        return (time.monotonic() - self._began) % (_STORM + _CALM) < _STORM
+        return (time.monotonic() - self._began) % (_STORM + self._kind.calm) < _STORM
 
-    def _harm_memcached(self, deed: Deed) -> None:
-        memcached = self._stage.memcached
-        with self._recorder.span(deed.what):
+    def _victim(self) -> int:
+        """Return the number of the lease server that fails in this storm: it has a lock."""
+        storm = int((time.monotonic() - self._began) / (_STORM + self._kind.calm))
+        return self._stage.homes[USERS[storm % len(USERS)]]
+
+    # --- the faults -------------------------------------------------------------------------
+
+    def _act(self, deed: Deed) -> None:
+        if deed.what in FAULTS:
+            self._stage.plant(deed.what)
+        elif deed.what in (harms.PROCESS_KILLED, harms.PROCESS_STOPPED):
+            self._harm_processes(deed)
+        elif deed.what in (harms.EMULATOR_KILLED, harms.EMULATOR_STOPPED):
+            self._harm_emulator(deed)
+        elif deed.what == harms.CLOCK_SET:
+            self._set_clocks(deed)
+        elif deed.weather is not None:
+            self._harm_network(deed, deed.weather)
+        else:
+            self._harm_server(deed)
+
+    def _harm_server(self, deed: Deed) -> None:
+        number = self._victim()
+        server = self._stage.lease_servers[number].server
+        with self._recorder.span(deed.what, locks=self._stage.locks_of(number)):
             if deed.what == harms.RESTARTED:
-                memcached.restart()
+                server.restart()
             elif deed.what == harms.RESTARTED_TWICE:
-                memcached.restart()
+                server.restart()
                 time.sleep(deed.seconds)
-                memcached.restart()
+                server.restart()
             elif deed.what == harms.DOWN:
-                memcached.kill()
+                server.kill()
                 time.sleep(deed.seconds)
-                memcached.start()
+                server.start()
             elif deed.what == harms.STOPPED:
-                with memcached.paused():
+                with server.paused():
                     time.sleep(deed.seconds)
             else:
-                assert self._stage.fill_memcached() > 0, "nothing was evicted"
+                assert self._stage.fill(number) > 0, "nothing was evicted"
                 time.sleep(_STAYS_FULL_SECONDS)
 
-    def _harm_network(self, deed: Deed) -> None:
-        if deed.weather is None:
-            with self._recorder.span(deed.what):
-                self._offset.set(deed.offset)
-                time.sleep(deed.seconds)
-                self._offset.set(0.0)
-            return
-        with self._recorder.span(deed.what), self._stage.network.weather(deed.weather):
+    def _harm_network(self, deed: Deed, weather: Weather) -> None:
+        number = self._victim()
+        network = self._stage.lease_servers[number].network
+        locks = self._stage.locks_of(number)
+        with self._recorder.span(deed.what, locks=locks), network.weather(weather):
             if deed.cuts:
-                self._stage.network.cut()
+                network.cut()
             time.sleep(deed.seconds)
+
+    def _set_clocks(self, deed: Deed) -> None:
+        with self._recorder.span(deed.what):
+            self._offset.set(deed.offset)
+            time.sleep(deed.seconds)
+            self._offset.set(0.0)
 
     def _harm_processes(self, deed: Deed) -> None:
         if deed.what == harms.PROCESS_KILLED:
@@ -160,12 +201,9 @@ class Nemesis:
             seconds = min(deed.seconds, max(0.1, self._until - time.monotonic()))
             self._crew.stop(deed.whom, self._recorder, seconds)
 
-    def _harm_datastore(self, deed: Deed) -> None:
-        self._stage.plant(deed.what)
-
     def _harm_emulator(self, deed: Deed) -> None:
-        self._kill_emulator(deed.seconds)
-
-    def _kill_emulator(self, seconds: float) -> None:
-        with self._recorder.span(harms.EMULATOR_KILLED):
-            self._stage.kill_emulator(seconds)
+        with self._recorder.span(deed.what):
+            if deed.what == harms.EMULATOR_KILLED:
+                self._stage.kill_emulator(deed.seconds)
+            else:
+                self._stage.stop_emulator(deed.seconds)

@@ -1,4 +1,4 @@
-"""A network between the processes and memcached that is unreliable at times.
+"""A network between the processes and a lease server that is unreliable at times.
 
 `tests.faults.proxy` does one thing to one command. This one does the same to many connections, as
 long as the weather lasts.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from google.cloud import ndb
 from pymemcache.client.base import Client as MemcacheClient
 
 import userlock
+from sample_app.stack.ports import LOOPBACK
 from tests.chaos import corners
 from tests.chaos.programs import Accident, Guard, Operation, Way
 from tests.chaos.record import Recorder
@@ -23,6 +25,7 @@ _PAST_LEASE_SECONDS = 1.2
 #: Includes the possible delay of memcached's expiry.
 _PAST_RECORD_SECONDS = LEASE_SECONDS + 5.0
 _AFTER_ERROR_SECONDS = 0.05
+_FLUSH_SECONDS = 0.5
 
 #: The time within which a stopped server continues, and then executes pending requests.
 _LATE_SECONDS = 6.0
@@ -34,9 +37,10 @@ class Worker:
     Args:
         client: the Datastore client.
         service: the lock service.
-        memcached: two clients of the locks' server, which is also ndb's global cache: for
-            this thread, and for a concurrent one.
+        memcached: two clients of ndb's global cache: for this thread, and for a concurrent one.
         recorder: records each write, and each read under a lock.
+        homes: the port of each lock's lease server. Empty: Datastore has the leases.
+        flush: the command that makes a lease server lose its data.
         fencing: whether writes are fenced.
     """
 
@@ -47,13 +51,16 @@ class Worker:
         memcached: tuple[MemcacheClient, MemcacheClient],
         recorder: Recorder,
         *,
+        homes: Mapping[str, int],
+        flush: str,
         fencing: bool,
     ) -> None:
         self._client = client
         self._service = service
-        self._memcached = memcached[0]
         self._cache, self._cache_beside = map(ndb.MemcacheCache, memcached)
         self._recorder = recorder
+        self._homes = homes
+        self._flush = flush
         self._fencing = fencing
 
     def carry_out(self, operation: Operation) -> None:
@@ -111,15 +118,29 @@ class Worker:
 
     def _lose(self, accident: Accident, user: str) -> None:
         """Lose a lease, now or, with a stopped server, later."""
-        kind, lock = ("broken", user) if accident is Accident.BROKEN else ("flushed", None)
-        with self._recorder.span(kind, lock=lock):
+        if accident is Accident.BROKEN:
+            kind, locks = "broken", [user]
+        elif user in self._homes:
+            mine = self._homes[user]
+            kind, locks = "flushed", [lock for lock, home in self._homes.items() if home == mine]
+        else:
+            return  # nobody flushes Datastore
+        with self._recorder.span(kind, locks=locks):
             try:
                 if accident is Accident.BROKEN:
                     self._service.break_lock(user)
                 else:
-                    self._memcached.flush_all(noreply=False)
-            except (userlock.LockError, *CACHE_TROUBLE):
-                self._recorder.note("late", kind=kind, lock=lock, lasts=_LATE_SECONDS)
+                    _flush(mine, self._flush)
+            except (userlock.LockError, OSError):
+                self._recorder.note("late", kind=kind, locks=locks, lasts=_LATE_SECONDS)
+
+
+def _flush(port: int, command: str) -> None:
+    """Have a lease server lose its data. `OSError`: it has not confirmed that."""
+    with socket.create_connection((LOOPBACK, port), timeout=_FLUSH_SECONDS) as connection:
+        connection.sendall(command.encode())
+        if b"OK" not in connection.recv(64):
+            raise ConnectionError("the server has not confirmed the flush")
 
 
 def _run(request: Request) -> None:

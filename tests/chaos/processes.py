@@ -17,21 +17,13 @@ from tests.chaos.models import stored_counters, stored_entries
 from tests.chaos.mutations import Mutation
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.stage import set_up
+from tests.chaos.stores import STORES, Members
 from tests.chaos.verdict import Verdict, judge
 from tests.chaos.watched import WallClockOffset
 from tests.chaos.worker import Config
 
 #: The time for the last operation of each process, and its end.
 _PATIENCE = 60.0
-
-#: Of each process the mix of its programs, its threads and its outage policy.
-MEMBERS = (
-    ("interactive", 2, "optimistic"),
-    ("interactive", 2, "optimistic"),
-    ("interactive", 2, "fail"),
-    ("batch", 1, "optimistic"),
-    ("batch", 1, "fail"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +48,8 @@ def run(
     *,
     seed: str,
     seconds: float,
-    members: Sequence[tuple[str, int, str]] = MEMBERS,
+    store: str = "memcached",
+    members: Members | None = None,
     concurrency_mode: str = "optimistic",
     harms: frozenset[Harm] = frozenset(Harm),
     mutation: Mutation = Mutation.NONE,
@@ -67,33 +60,41 @@ def run(
         folder: an empty folder for records, logs and data.
         seed: the seed of the programs and the faults.
         seconds: the time during which operations are begun.
-        members: the processes; see `MEMBERS`.
+        store: the kind of lease store, one of `STORES`.
+        members: the processes; by default the kind's.
         concurrency_mode: the emulator's mode.
-        harms: the sources of faults.
+        harms: the sources of faults, of which those apply that the kind has.
         mutation: the disabled rule of the library.
 
     Raises:
         Exception: the run itself has failed.
     """
     began = time.monotonic()
-    with set_up(folder, concurrency_mode, seed) as stage:
+    kind = STORES[store]
+    with set_up(kind, folder, concurrency_mode, seed) as stage:
         config = Config(
             seed=seed,
             url=stage.url,
-            memcached=(LOOPBACK, stage.network.port),
-            ports=(stage.network.port, stage.memcached.port),
+            fallback=kind.fallback,
+            memcached=(LOOPBACK, stage.cache_port),
+            ports=stage.ports,
+            homes={
+                lock: stage.lease_servers[number].network.port
+                for lock, number in stage.homes.items()
+            },
+            flush=kind.flush,
             out=str(folder),
             mutation=mutation.value,
         )
         offset = WallClockOffset(config.wall_clock)
         harm_noted = folder / "nemesis.jsonl"
-        with gathered(config, members) as crew:
-            nemesis = Nemesis(stage, crew, offset, harm_noted, seed=seed)
+        with gathered(config, kind.members if members is None else members) as crew:
+            nemesis = Nemesis(stage, crew, offset, harm_noted, seed=seed, kind=kind)
             crew.go(seconds)
             nemesis.run(harms, seconds)
             ends = crew.finish(_PATIENCE)
             notes = [*crew.notes, harm_noted]
         history = read(notes)
         with ndb.Client().context():
-            verdict = judge(history, stored_counters(), stored_entries(), ends)
+            verdict = judge(history, stored_counters(), stored_entries(), ends, kind)
     return Result(history, verdict, notes, time.monotonic() - began)

@@ -39,12 +39,14 @@ class Report:
 
     Attributes:
         seed: the seed of the run.
+        store: the kind of lease store.
         seconds: total duration of the rounds.
         rounds: number of rounds.
         findings: the errors, each with its round.
     """
 
     seed: str
+    store: str = "memcached"
     seconds: float = 0.0
     rounds: int = 0
     findings: list[tuple[int, Finding]] = dataclasses.field(default_factory=list)
@@ -82,6 +84,7 @@ class Report:
         """Return all results, for JSON."""
         return {
             "seed": self.seed,
+            "store": self.store,
             "hours": round(self.seconds / 3600, 3),
             "rounds": self.rounds,
             "found": {kind.value: self._count(kind) for kind in Kind},
@@ -104,7 +107,7 @@ class Report:
         found = len(self.findings)
         verdict = counted(found, "finding") if found else "no findings"
         lines = [
-            f"# Chaos run with seed {self.seed}: {verdict}",
+            f"# Chaos run of {self.store} with seed {self.seed}: {verdict}",
             "",
             f"{facts['hours']} hours in {counted(self.rounds, 'round')}.",
         ]

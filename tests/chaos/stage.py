@@ -1,18 +1,20 @@
-"""The servers of a run: memcached behind a network, and the emulator with its data on disk."""
+"""The servers of a run: lease servers behind networks, and the emulator with its data on disk."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import signal
 import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 from pymemcache.client.base import Client as MemcacheClient
@@ -20,12 +22,14 @@ from pymemcache.client.base import Client as MemcacheClient
 from sample_app.stack.ports import LOOPBACK, any_free
 from tests.chaos.harms import FAULTS
 from tests.chaos.network import Network
+from tests.chaos.programs import USERS
+from tests.chaos.stores import StoreKind
 from tests.contract.emulator.process import EmulatorProcess
-from tests.servers import Memcached
+from tests.servers import Memcached, RedisServer
+from userlock.stores import ShardedMemcacheStore
+from userlock.stores.registry import open_store
 
 _PROJECT = "trial"
-#: Megabytes: small enough that new items soon evict all others.
-_MEMORY = "8"
 #: The sizes of the filling values: memcached groups items by size, and records have many sizes.
 _SIZES = (60, 100, 150, 200, 260, 330, 420, 520)
 _OF_EACH_SIZE = 8000
@@ -33,17 +37,34 @@ _OF_EACH_SIZE = 8000
 _FILLED_SECONDS = 1
 
 
+class LeaseServer(NamedTuple):
+    """A lease server, and the network between it and the processes."""
+
+    server: Memcached | RedisServer
+    network: Network
+
+
 class Stage:
     """The servers of a run. Created by `set_up`.
 
     Attributes:
-        memcached: the server.
-        network: the network between the processes and memcached.
+        lease_servers: the lease servers, each with its network. None if the emulator has the
+            leases.
+        homes: the number of the lease server of each lock.
+        cache_port: the port of the memcached that is ndb's global cache: of the first lease
+            server if it is one, and otherwise of a memcached without faults.
     """
 
-    def __init__(self, folder: Path, concurrency_mode: str, seed: str) -> None:
-        self.memcached = Memcached(folder, "-m", _MEMORY)
-        self.network = Network(self.memcached.port, Random(f"{seed}/network"))
+    def __init__(self, kind: StoreKind, folder: Path, concurrency_mode: str, seed: str) -> None:
+        self._kind = kind
+        self.lease_servers = [_lease_server(kind, folder, n, seed) for n in range(kind.servers)]
+        self._cache: Memcached | None = None
+        if self.lease_servers and isinstance(self.lease_servers[0].server, Memcached):
+            self.cache_port = self.lease_servers[0].network.port
+        else:
+            self._cache = Memcached(folder)
+            self.cache_port = self._cache.port
+        self.homes = self._homes()
         self._port = any_free()
         self._arguments = (
             *("--concurrency-mode", concurrency_mode),
@@ -61,7 +82,25 @@ class Stage:
     @property
     def url(self) -> str:
         """Return the URL of the lease store."""
-        return f"memcache://{LOOPBACK}:{self.network.port}?prefix=trial"
+        servers = ",".join(f"{LOOPBACK}:{each.network.port}" for each in self.lease_servers)
+        return self._kind.url.format(servers=servers)
+
+    @property
+    def ports(self) -> list[int]:
+        """Return the ports of the lease servers, of their networks, and of ndb's cache."""
+        each = [(one.server.port, one.network.port) for one in self.lease_servers]
+        return sorted({self.cache_port, *itertools.chain(*each)})
+
+    def _homes(self) -> Mapping[str, int]:
+        if not self.lease_servers:
+            return {}
+        store = open_store(self.url)
+        shard_of = store.shard_of if isinstance(store, ShardedMemcacheStore) else lambda _: 0
+        return {user: shard_of(user) for user in USERS}
+
+    def locks_of(self, number: int) -> list[str]:
+        """Return the locks of the lease server with that number."""
+        return [lock for lock, home in self.homes.items() if home == number]
 
     @property
     def met(self) -> Counter[str]:
@@ -69,8 +108,10 @@ class Stage:
 
         This is a lower bound: faults met just before the emulator was killed are not counted.
         """
-        packets = {trouble.value: count for trouble, count in self.network.hit.items()}
-        return Counter(packets) + self._faults_met
+        met = self._faults_met.copy()
+        for each in self.lease_servers:
+            met.update({trouble.value: count for trouble, count in each.network.hit.items()})
+        return met
 
     def kill_emulator(self, seconds: float) -> None:
         """Kill the emulator, and restart it after this time with its data on disk."""
@@ -81,6 +122,13 @@ class Stage:
             time.sleep(seconds)
             self._emulator = self._started()
         assert self._emulator.host == f"{LOOPBACK}:{self._port}"
+
+    def stop_emulator(self, seconds: float) -> None:
+        """Stop the emulator (SIGSTOP) for this time."""
+        with self._mutex:
+            self._emulator.process.send_signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            self._emulator.process.send_signal(signal.SIGCONT)
 
     def plant(self, what: str) -> None:
         """Add one of `FAULTS` to the emulator, for one request."""
@@ -109,9 +157,9 @@ class Stage:
             facts: dict[str, Any] = json.load(answer)
         return facts
 
-    def fill_memcached(self) -> int:
-        """Fill memcached until it evicts items; return the number of evictions so far."""
-        client = MemcacheClient((LOOPBACK, self.memcached.port), timeout=10)
+    def fill(self, number: int) -> int:
+        """Fill a memcached until it evicts items; return the number of evictions so far."""
+        client = MemcacheClient((LOOPBACK, self.lease_servers[number].server.port), timeout=10)
         try:
             for size in _SIZES:
                 value = b"x" * size
@@ -123,26 +171,38 @@ class Stage:
 
     def close(self) -> None:
         self._emulator.__exit__(None, None, None)
-        self.memcached.stop()
+        for each in self.lease_servers:
+            each.server.stop()
+        if self._cache is not None:
+            self._cache.stop()
+
+
+def _lease_server(kind: StoreKind, folder: Path, number: int, seed: str) -> LeaseServer:
+    assert kind.start is not None
+    logs = folder / f"server-{number}"
+    logs.mkdir()
+    server = kind.start(logs)
+    return LeaseServer(server, Network(server.port, Random(f"{seed}/network {number}")))
 
 
 @contextlib.contextmanager
-def set_up(folder: Path, concurrency_mode: str, seed: str) -> Iterator[Stage]:
+def set_up(kind: StoreKind, folder: Path, concurrency_mode: str, seed: str) -> Iterator[Stage]:
     """Start the servers for the clients of this process and its children; stop them afterwards.
 
     Args:
+        kind: the lease store.
         folder: the folder for logs and data.
         concurrency_mode: the emulator's mode.
         seed: selects the affected packets.
     """
-    stage = Stage(folder, concurrency_mode, seed)
+    stage = Stage(kind, folder, concurrency_mode, seed)
     environment = {
         "DATASTORE_EMULATOR_HOST": f"{LOOPBACK}:{stage._port}",
         "GOOGLE_CLOUD_PROJECT": _PROJECT,
     }
-    with (
-        contextlib.closing(stage),
-        stage.network,
-        mock.patch.dict(os.environ, environment),
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(stage))
+        for each in stage.lease_servers:
+            stack.enter_context(each.network)
+        stack.enter_context(mock.patch.dict(os.environ, environment))
         yield stage

@@ -3,6 +3,9 @@
 A tenure lasts from the grant reported to its holder to the begin of its release, or to its
 deadline, by the holder's own clock. A degraded one begins when the store has confirmed it.
 
+Leases in a fallback store exclude each other in the same way, whatever happens to the first store.
+Each backs a degraded lease: together they are checked like the leases of a store of its own.
+
 A holder whose process was stopped before the report, and until after the deadline, never held.
 
     A   granted ▐▀▀▀▀▀▀▀▀▀▀▀▀▀▌ released
@@ -18,8 +21,9 @@ cache, a write that lands after the release.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos.findings import Finding, Kind
 from tests.chaos.history import Asked, History, LockedRead, Span
@@ -34,20 +38,25 @@ class Exclusion:
 
     Args:
         history: the records.
-        losses: times at which the store lost records: all, or that of one lock.
+        losses: times at which the store lost records: all, or those of some locks.
+        fallback_losses: the same of the fallback store.
 
     Attributes:
         explained: number of legitimate overlaps, by their explanation.
         compared: number of pairs of consecutive tenures without a loss in between.
+        compared_backed: the same of leases in the fallback store.
         compared_reads: number of reads that were compared with earlier writes.
     """
 
-    def __init__(self, history: History, losses: Sequence[Span]) -> None:
+    def __init__(
+        self, history: History, losses: Sequence[Span], fallback_losses: Sequence[Span] = ()
+    ) -> None:
         self.explained: Counter[str] = Counter()
-        self.compared = 0
+        self.compared = self.compared_backed = 0
         self.compared_reads = 0
         self._history = history
         self._losses = losses
+        self._fallback_losses = fallback_losses
         self._by_token = history.tenures
 
     def findings(self) -> Iterator[Finding]:
@@ -56,19 +65,18 @@ class Exclusion:
         for asked in self._by_token.values():
             by_lock[asked.lock_id].append(asked)
         for tenures in by_lock.values():
-            yield from self._overlaps(tenures)
+            self.compared += yield from self._overlaps(tenures, self._losses)
+            backed = list(_backed(tenures))
+            self.compared_backed += yield from self._overlaps(backed, self._fallback_losses)
         yield from self._outdated()
-
-    def _loss(self, lock_id: str, since: float, until: float) -> str:
-        """Return the loss of a lock's record in this interval; empty if there is none."""
-        for loss in self._losses:
-            if loss.lock in (None, lock_id) and loss.meets(since, until):
-                return loss.kind
-        return ""
 
     # --- one at a time ----------------------------------------------------------------------
 
-    def _overlaps(self, tenures: Iterable[Asked]) -> Iterator[Finding]:
+    def _overlaps(
+        self, tenures: Iterable[Asked], losses: Sequence[Span]
+    ) -> Generator[Finding, None, int]:
+        """Yield the overlaps. Return the number of tenures that had no predecessor any more."""
+        compared = 0
         running: list[Asked] = []
         for later in sorted(tenures, key=_began):
             running = [each for each in running if each.held_until > _began(later)]
@@ -79,7 +87,7 @@ class Exclusion:
                 first, second = sorted((earlier, later), key=_held_from)
                 if min(first.held_until, second.held_until) <= _held_from(second):
                     continue  # the first one was over, or the second one never began
-                why = self._loss(later.lock_id, first.began, _held_from(second))
+                why = _loss(losses, later.lock_id, first.began, _held_from(second))
                 if why:
                     self.explained[why] += 1
                     continue
@@ -91,8 +99,9 @@ class Exclusion:
                     second.lock_id,
                     second.held_from,
                 )
-            self.compared += not running
+            compared += not running
             running.append(later)
+        return compared
 
     # --- one after the other ----------------------------------------------------------------
 
@@ -115,7 +124,7 @@ class Exclusion:
             earlier = sealed.get((read.entity, tenure.lock_id), [])
             before = bisect.bisect_left(earlier, tenure.held_from, key=lambda pair: pair[0])
             for held_from, write in earlier[max(0, before - _LATEST) : before]:
-                if self._loss(tenure.lock_id, held_from, read.ended):
+                if _loss(self._losses, tenure.lock_id, held_from, read.ended):
                     continue
                 self.compared_reads += 1
                 if chains.shows_less(read.found, write.id):
@@ -136,6 +145,22 @@ class Exclusion:
         for each in sealed.values():
             each.sort(key=lambda pair: pair[0])
         return sealed
+
+
+def _loss(losses: Iterable[Span], lock_id: str, since: float, until: float) -> str:
+    """Return the loss of a lock's record in this interval; empty if there is none."""
+    for loss in losses:
+        if loss.affects(lock_id) and loss.meets(since, until):
+            return loss.kind
+    return ""
+
+
+def _backed(tenures: Iterable[Asked]) -> Iterator[Asked]:
+    """Yield the leases in the fallback store, as tenures from the grant on."""
+    for asked in tenures:
+        if asked.backed_until is not None:
+            until = min(asked.deadline, asked.backed_until)
+            yield dataclasses.replace(asked, degraded=False, deadline=until)
 
 
 def _outdated(read: LockedRead, tenure: Asked, write: Write) -> Finding:

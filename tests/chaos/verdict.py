@@ -8,15 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos import writes
 from tests.chaos.findings import Finding, Kind
-from tests.chaos.harms import CLOCK_SET, LOSSES, STOPS, TROUBLES
+from tests.chaos.harms import CLOCK_SET, STOPS
 from tests.chaos.history import Asked, Facts, History, Span
 from tests.chaos.meetings import meetings
 from tests.chaos.record import Outcome, Stored
+from tests.chaos.stores import StoreKind
 from tests.chaos.tenures import Exclusion
 from tests.chaos.waits import Waits
 
+_BROKEN = "broken"
 #: Losses of locks by the programs themselves, beside the faults.
-_LOST_BY_PROGRAMS = frozenset({"broken", "flushed"})
+_LOST_BY_PROGRAMS = frozenset({_BROKEN, "flushed"})
 #: After these the store answers as before.
 _HARMLESS_TO_STORES = _LOST_BY_PROGRAMS | {CLOCK_SET}
 #: The time after a fault until breakers and queues have recovered, in seconds.
@@ -55,7 +57,11 @@ class Verdict:
 
 
 def judge(
-    history: History, stored: Mapping[str, Stored], single: Sequence[str], members: list[Finding]
+    history: History,
+    stored: Mapping[str, Stored],
+    single: Sequence[str],
+    members: list[Finding],
+    kind: StoreKind,
 ) -> Verdict:
     """Run all checks.
 
@@ -64,16 +70,17 @@ def judge(
         stored: the counters at the end, by name.
         single: the writes of the entries at the end.
         members: errors of processes at their end.
+        kind: the store, and so what is demanded of it.
     """
-    losses = [each for each in history.spans if each.kind in LOSSES | _LOST_BY_PROGRAMS]
+    losses = [each for each in history.spans if each.kind in kind.loses | _LOST_BY_PROGRAMS]
     troubles = [
         dataclasses.replace(each, ended=each.ended + _SETTLES_SECONDS)
         for each in history.spans
-        if each.kind in LOSSES | _LOST_BY_PROGRAMS | TROUBLES
+        if each.kind in kind.loses | _LOST_BY_PROGRAMS | kind.troubles
     ]
     stops = [each for each in history.spans if each.kind in STOPS]
-    exclusion = Exclusion(history, losses)
-    waits = Waits(list(history.attempts.values()), troubles, stops)
+    exclusion = Exclusion(history, losses, [each for each in losses if each.kind == _BROKEN])
+    waits = Waits(list(history.attempts.values()), troubles, stops, kind.late_seconds)
     compared = writes.check(list(history.writes.values()), stored, single)
     findings = [
         *members,
@@ -95,8 +102,10 @@ def judge(
             [*stops, *(each for each in troubles if each.kind not in _HARMLESS_TO_STORES)],
         ),
         "hand-overs checked for exclusion": exclusion.compared,
+        "hand-overs in the fallback store": exclusion.compared_backed,
         "reads compared with earlier writes": exclusion.compared_reads,
         "waits checked for order": waits.checked,
+        "processes with releases still pending": sum(g["pending"] for g in history.gauges),
         "longest delay after a timeout, s": round(waits.longest, 3),
     }
     return Verdict(findings, exclusion.explained, figures, history.met + meetings(history, losses))

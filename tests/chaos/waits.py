@@ -11,9 +11,8 @@ from tests.chaos.findings import Finding, Kind
 from tests.chaos.history import Asked, Span
 from tests.history import overtakings
 
-#: The allowed delay of an attempt beyond its timeout: the store's timeouts, as in
-#: docs/guarantees.md, and a margin for a busy machine. In seconds.
-LATE_SECONDS = 1.5 + 1.0
+#: The margin for a busy machine, in seconds.
+_MARGIN_SECONDS = 1.0
 
 
 class Waits:
@@ -23,6 +22,8 @@ class Waits:
         attempts: all of them.
         troubles: times at which the store lost data, or was hard to reach. Order is not kept then.
         stops: times at which processes were stopped or killed.
+        late_seconds: the delay of an attempt beyond its timeout that the store's timeouts may
+            cause, as in docs/guarantees.md.
 
     Attributes:
         checked: number of undisturbed waits, whose order must have been kept.
@@ -30,13 +31,18 @@ class Waits:
     """
 
     def __init__(
-        self, attempts: Sequence[Asked], troubles: Sequence[Span], stops: Sequence[Span]
+        self,
+        attempts: Sequence[Asked],
+        troubles: Sequence[Span],
+        stops: Sequence[Span],
+        late_seconds: float,
     ) -> None:
         self.checked = 0
         self.longest = 0.0
         self._attempts = attempts
         self._troubles = troubles
         self._stops = stops
+        self._most_over = late_seconds + _MARGIN_SECONDS
 
     def findings(self) -> Iterator[Finding]:
         """Yield the errors."""
@@ -64,7 +70,7 @@ class Waits:
 
     def _disturbed(self, asked: Asked, ended: float) -> bool:
         return any(
-            span.lock in (None, asked.lock_id) and span.meets(asked.began, ended)
+            span.affects(asked.lock_id) and span.meets(asked.began, ended)
             for span in self._troubles
         ) or any(span.who == asked.who and span.meets(asked.began, ended) for span in self._stops)
 
@@ -81,7 +87,7 @@ class Waits:
         )
         over = asked.waited - asked.timeout - max(stopped, asked.overslept)
         self.longest = max(self.longest, over)
-        if over > LATE_SECONDS:
+        if over > self._most_over:
             yield Finding(
                 Kind.LATE,
                 asked.id,

@@ -13,6 +13,7 @@ from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
+from userlock.lock.policy import OutagePolicy
 from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
@@ -112,6 +113,7 @@ class WatchedService(LockService):
 
     Args:
         url: the store's URL.
+        fallback: the URL of the fallback store; empty if there is none.
         outage: the policy for outages.
         name: the unique name of the process.
         recorder: the writer of records.
@@ -119,13 +121,31 @@ class WatchedService(LockService):
     """
 
     def __init__(
-        self, url: str, *, outage: str, name: str, recorder: Recorder, offset: WallClockOffset
+        self,
+        url: str,
+        *,
+        fallback: str,
+        outage: str,
+        name: str,
+        recorder: Recorder,
+        offset: WallClockOffset,
     ) -> None:
         self._present = Present()
+        clock = WatchedClock(self._present, offset)
+        other = None
+        if fallback:
+            other = LockService(
+                open_store(fallback),
+                outage=OutagePolicy.FAIL,
+                clock=clock,
+                renewals=SYSTEM_RENEWALS,
+                listeners=Listeners(),
+            )
         super().__init__(
             open_store(url),
             outage=outage,
-            clock=WatchedClock(self._present, offset),
+            fallback=other,
+            clock=clock,
             renewals=SYSTEM_RENEWALS,
             listeners=Listeners([self._hear]),
         )
@@ -136,7 +156,8 @@ class WatchedService(LockService):
     @property
     def has_pending_releases(self) -> bool:
         """Return whether there are pending releases."""
-        return self.client.pending.any
+        services = [self] if self.fallback is None else [self, self.fallback]
+        return any(service.client.pending.any for service in services)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Contended) and self._present.id:
@@ -178,7 +199,13 @@ class WatchedService(LockService):
         except BaseException as error:
             self._ends("failed", error=type(error).__name__)
             raise
-        self._ends("granted", token=lease.token, deadline=lease.deadline, degraded=lease.degraded)
+        self._ends(
+            "granted",
+            token=lease.token,
+            deadline=lease.deadline,
+            degraded=lease.degraded,
+            backed_until=_backed_until(lease),
+        )
         return lease
 
     def _ends(self, how: str, **facts: object) -> None:
@@ -215,10 +242,18 @@ class WatchedService(LockService):
         return outcomes
 
     def _runs(self, lease: Lease, deadline: float) -> None:
-        self._recorder.note("extended", token=lease.token, deadline=deadline)
+        backed_until = _backed_until(lease)
+        self._recorder.note(
+            "extended", token=lease.token, deadline=deadline, backed_until=backed_until
+        )
 
     def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
         outcome = super().confirm(lease)
         if isinstance(outcome, Granted):
             self._recorder.note("confirmed", token=lease.token, deadline=outcome.lease.deadline)
         return outcome
+
+
+def _backed_until(lease: Lease) -> float | None:
+    """Return the end of the lease in the fallback store, if there is one."""
+    return None if lease.fallback is None else lease.fallback.deadline

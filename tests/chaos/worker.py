@@ -16,7 +16,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,9 +51,12 @@ class Config:
         mix: its programs' mix, one of `MIXES`.
         threads: number of threads, each with a program of its own.
         url: URL of the lease store.
+        fallback: URL of the fallback store; empty if there is none.
         outage: the policy for outages.
-        memcached: host and port of the same server, for ndb's global cache.
-        ports: the ports whose connections are counted: memcached's and the network's.
+        memcached: host and port of ndb's global cache.
+        ports: the ports whose connections are counted: of the servers and the networks.
+        homes: the port of each lock's lease server. Empty: Datastore has the leases.
+        flush: the command that makes a lease server lose its data.
         out: the folder for records.
         mutation: the disabled rule of the library.
         skew: the factor for the error of its wall clock.
@@ -64,9 +67,12 @@ class Config:
     mix: str = "interactive"
     threads: int = 1
     url: str
+    fallback: str = ""
     outage: str = "optimistic"
     memcached: tuple[str, int]
-    ports: tuple[int, ...]
+    ports: Sequence[int]
+    homes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    flush: str = ""
     out: str
     mutation: str = Mutation.NONE.value
     skew: float = 1.0
@@ -88,6 +94,7 @@ class _Process:
         self._recorder = Recorder(config.notes)
         self._service = WatchedService(
             config.url,
+            fallback=config.fallback,
             outage=config.outage,
             name=config.name,
             recorder=self._recorder,
@@ -119,10 +126,11 @@ class _Process:
         pending_until = time.monotonic() + _PENDING_SECONDS
         while self._service.has_pending_releases and time.monotonic() < pending_until:
             time.sleep(0.1)
+        pending = self._service.has_pending_releases
         self._service.close()
         for cache in itertools.chain(*self._caches):
             cache.close()
-        self._gauge("after", objects=True)
+        self._gauge("after", objects=True, pending=pending)
         self._recorder.close()
 
     def _look_on(self, working: Sequence[Future[None]], seconds: float) -> None:
@@ -146,6 +154,8 @@ class _Process:
             self._service,
             caches,
             self._recorder,
+            homes=self._config.homes,
+            flush=self._config.flush,
             fencing=self._config.mutation != Mutation.FENCING.value,
         )
         performer = f"{self._config.name}.{number}"
@@ -154,9 +164,9 @@ class _Process:
                 break
             worker.carry_out(operation)
 
-    def _gauge(self, when: str, *, objects: bool = False) -> None:
-        facts = gauged(tuple(self._config.ports), objects=objects)
-        self._recorder.note("gauge", who=self._config.name, when=when, **facts)
+    def _gauge(self, when: str, *, objects: bool = False, pending: bool = False) -> None:
+        facts = gauged(self._config.ports, objects=objects)
+        self._recorder.note("gauge", who=self._config.name, when=when, pending=pending, **facts)
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """Short chaos runs, with the negative controls of their checks.
 
-    make chaos DURATION=3600 SEED=7
+    make chaos DURATION=3600 SEED=7 STORE=redis
 
-`make test` runs half a minute of it and one control, `make test-all` five minutes: more than three
-with the unchanged library, and one and a half with one of its rules disabled.
+`make test` runs half a minute of it and one control, both with memcached. `make test-all` runs
+eight minutes: half a minute with each other kind of store, three more with memcached, and two with
+one rule of the library disabled, at least one for each kind.
 
 Programs and faults follow from the seed. Their interleaving depends on the machine.
 """
@@ -23,6 +24,7 @@ from tests.chaos.mutations import Mutation
 from tests.chaos.network import Trouble
 from tests.chaos.processes import Result, run
 from tests.chaos.report import Report, excerpt
+from tests.chaos.stores import STORES
 from tests.servers import real
 
 SEED = str(random.randrange(10**6))
@@ -47,16 +49,25 @@ def said(result: Result, seed: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("concurrency_mode", "seconds"),
+    ("store", "concurrency_mode", "seconds"),
     [
-        ("optimistic", 25.0),
-        pytest.param("optimistic", 95.0, marks=pytest.mark.slow),
-        pytest.param("pessimistic", 40.0, marks=pytest.mark.slow),
+        ("memcached", "optimistic", 25.0),
+        pytest.param("memcached", "optimistic", 95.0, marks=pytest.mark.slow),
+        pytest.param("memcached", "pessimistic", 40.0, marks=pytest.mark.slow),
+        *(
+            pytest.param(store, "optimistic", 30.0, marks=pytest.mark.slow)
+            for store in sorted(STORES.keys() - {"memcached"})
+        ),
     ],
 )
-def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float) -> None:
-    result = run(tmp_path, seed=SEED, seconds=seconds, concurrency_mode=concurrency_mode)
-    print(f"\n{concurrency_mode}, SEED={SEED}\n{said(result, SEED)}")
+def test_nothing_is_wrong(
+    tmp_path: Path, store: str, concurrency_mode: str, seconds: float
+) -> None:
+    kind = STORES[store]
+    result = run(
+        tmp_path, store=store, seed=SEED, seconds=seconds, concurrency_mode=concurrency_mode
+    )
+    print(f"\n{store}, {concurrency_mode}, SEED={SEED}\n{said(result, SEED)}")
     assert result.verdict.findings == [], f"SEED={SEED}\n{said(result, SEED)}"
     # There was enough data to check, on a busy machine too.
     figures, met = result.verdict.figures, result.verdict.met
@@ -65,8 +76,10 @@ def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float)
     assert 0 < figures["writes unknown"] < figures["writes"] / 3
     assert figures["hand-overs checked for exclusion"] > seconds / 5
     assert figures["reads compared with earlier writes"] > 0
+    assert bool(figures["hand-overs in the fallback store"]) == bool(kind.fallback)
     # The faults had effects.
-    assert any(met[trouble.value] for trouble in Trouble)
+    troubles = [trouble.value for trouble in Trouble if kind.may_meet(trouble.value)]
+    assert any(met[trouble] for trouble in troubles) if troubles else figures["degraded leases"]
     hits = sum(met[fault] for fault in FAULTS)
     assert hits > seconds / 10
     if hits > _MANY:
@@ -76,16 +89,20 @@ def test_nothing_is_wrong(tmp_path: Path, concurrency_mode: str, seconds: float)
 
 
 class Control(NamedTuple):
-    """A disabled rule, the resulting finding, and the necessary programs and seconds."""
+    """A disabled rule, the resulting finding, and the necessary programs, seconds and store."""
 
     mutation: Mutation
     kind: Kind
     members: list[tuple[str, int, str]]
     seconds: float = 9.0
     harms: frozenset[Harm] = frozenset()
+    store: str = "memcached"
 
 
 _WITHOUT_LOCK = ("writes without the lock", 2, "optimistic")
+_BEYOND = [("beyond their leases", 4, "optimistic")]
+_ONE_LOCK = [("one lock", 2, "optimistic")]
+_STORE_AND_NETWORK = frozenset({Harm.STORE, Harm.NETWORK})
 
 CONTROLS = [
     Control(
@@ -101,7 +118,7 @@ CONTROLS = [
     Control(
         Mutation.SUPPRESSED_APART, Kind.UNCHECKED, [("blocks in tasklets", 1, "optimistic")], 3.0
     ),
-    Control(Mutation.CHECKED_RELEASE, Kind.OVERLAP, [("beyond their leases", 4, "optimistic")] * 2),
+    Control(Mutation.CHECKED_RELEASE, Kind.OVERLAP, _BEYOND * 2),
     Control(Mutation.FRESH_READS, Kind.OUTDATED, [("read before the lock", 2, "optimistic")] * 2),
     Control(
         Mutation.HELD_TO_COMMIT,
@@ -113,6 +130,13 @@ CONTROLS = [
         Mutation.BATCH_STANDS_BACK,
         Kind.OVERTAKEN,
         [("one lock", 2, "optimistic"), ("one lock, batch", 2, "optimistic")],
+    ),
+    # Of the other kinds of store.
+    Control(Mutation.CHECKED_RELEASE, Kind.OVERLAP, _BEYOND * 2, store="redis"),
+    Control(Mutation.AGREED_SERVER, Kind.OVERLAP, _ONE_LOCK * 3, store="memcacheds"),
+    Control(Mutation.COMPARED_ROWS, Kind.OVERLAP, _ONE_LOCK * 3, store="datastore"),
+    Control(
+        Mutation.SHARED_FALLBACK, Kind.OVERLAP, _ONE_LOCK * 3, 14.0, _STORE_AND_NETWORK, "fallback"
     ),
 ]
 
@@ -133,7 +157,7 @@ def test_the_controls_with_the_unchanged_library(tmp_path: Path) -> None:
     [
         pytest.param(
             control,
-            id=control.mutation.name.lower(),
+            id=f"{control.store}-{control.mutation.name.lower()}",
             marks=() if control.mutation is Mutation.GATE else pytest.mark.slow,
         )
         for control in CONTROLS
@@ -152,6 +176,7 @@ def test_each_disabled_rule_is_found(tmp_path: Path, control: Control) -> None:
             folder,
             seed=seed,
             seconds=control.seconds,
+            store=control.store,
             members=control.members,
             harms=control.harms,
             mutation=control.mutation,

@@ -93,9 +93,23 @@ class PendingReleases:
         """Drop all. In a forked child: the parent sends them."""
         self.any = False
         self._queues: dict[Hashable, collections.deque[_Pending]] = {}
+        #: One entry for each thread that has taken some and may put them back.
+        self._sending: set[object] = set()
 
     def __len__(self) -> int:
         return sum(map(len, list(self._queues.values())))
+
+    @property
+    def left(self) -> bool:
+        """Return whether there are any, those included that another thread sends just now.
+
+        a request's thread           the renewal thread
+        takes the only one
+                                     finds none: not its last run
+        is answered "not there yet"
+        puts it back
+        """
+        return bool(self._sending) or len(self) > 0
 
     def add(self, lease: Lease, server: Hashable = None) -> bool:
         """Release this lease when its server answers again. Return whether it is the first one."""
@@ -121,11 +135,14 @@ class PendingReleases:
         Raises:
             StoreUnavailable: the server did not answer. The rest stays pending.
         """
+        me = object()
+        self._sending.add(me)
         try:
             return self._send(self._queues.get(server, collections.deque()), most, may_ask)
         finally:
+            self._sending.discard(me)
             self.any = False
-            if len(self):  # counted afterwards: another thread may have added one just now
+            if self.left:  # looked at afterwards: another thread may have added one just now
                 self.any = True
 
     def _send(
@@ -281,6 +298,6 @@ class StoreClient:
             if asked:
                 breaker.succeeded()
             more = more or asked == _MOST_PER_RUN
-        if not self.pending.any:
+        if not self.pending.left:
             return None
         return now if more else self._clock.now() + _RETRY_SECONDS  # other due tasks run first

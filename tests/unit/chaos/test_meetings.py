@@ -66,8 +66,8 @@ def test_other_faults_do_not_count() -> None:
     [
         (Span("memcached restarted", 1.5, 1.6), 1, 2),
         (Span("memcached restarted", 2.5, 2.6), 0, 2),
-        (Span("broken", 1.5, 1.6, lock="ann"), 1, 2),
-        (Span("broken", 1.5, 1.6, lock="bob"), 0, 0),
+        (Span("broken", 1.5, 1.6, locks=frozenset({"ann"})), 1, 2),
+        (Span("broken", 1.5, 1.6, locks=frozenset({"bob"})), 0, 0),
         # The loss may have come later.
         (Span("flushed", 1.5, 6.5), 0, 0),
         (Span("flushed", 1.5, math.inf), 0, 0),

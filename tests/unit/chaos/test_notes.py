@@ -42,9 +42,11 @@ def test_the_life_of_a_lease(tmp_path: Path) -> None:
     reported = {"overslept": 0.0, "excused": False}
     recorder.note("asked", id="p/1", lock_id="ann", who="p", batch=True, timeout=3.0)
     recorder.note("queued", id="p/1")
-    recorder.note("granted", id="p/1", token="t", deadline=5.0, degraded=True, **reported)
+    recorder.note(
+        "granted", id="p/1", token="t", deadline=5.0, degraded=True, backed_until=4.0, **reported
+    )
     recorder.note("confirmed", token="t", deadline=6.0)
-    recorder.note("extended", token="t", deadline=7.0)
+    recorder.note("extended", token="t", deadline=7.0, backed_until=4.5)
     recorder.note("releasing", token="t")
     recorder.note("confirmed", token="t", deadline=9.0)  # too late
     recorder.note("releasing", token="t")
@@ -59,6 +61,7 @@ def test_the_life_of_a_lease(tmp_path: Path) -> None:
     assert lease.released is not None
     assert lease.began < lease.queued < lease.granted < lease.confirmed < lease.released
     assert (lease.held_from, lease.deadline) == (lease.confirmed, 7.0)
+    assert lease.backed_until == 4.5
     assert lease.held_until == min(lease.released, 7.0)
     assert (other.granted, other.error) == (None, "LockTimeout")
     assert list(history.tenures) == ["t"]
@@ -66,8 +69,8 @@ def test_the_life_of_a_lease(tmp_path: Path) -> None:
 
 def test_spans_have_a_beginning_and_an_end(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "notes")
-    with recorder.span("broken", lock="ann"):
-        recorder.note("late", kind="broken", lock="ann", lasts=5.0)
+    with recorder.span("broken", locks=["ann"]):
+        recorder.note("late", kind="broken", locks=["ann"], lasts=5.0)
     recorder.note("starved", who="p", began=1.0)
     recorder.note("begins", number=9, kind="process killed", who="p")
     recorder.close()

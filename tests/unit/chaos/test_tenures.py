@@ -43,13 +43,14 @@ def tenure(
 def checked(
     tenures: Sequence[Asked],
     *losses: Span,
+    fallback_losses: Sequence[Span] = (),
     writes: Sequence[Write] = (),
     reads: Sequence[LockedRead] = (),
 ) -> tuple[list[tuple[Kind, str]], Exclusion]:
     history = History(
         {write.id: write for write in writes}, {each.id: each for each in tenures}, list(reads)
     )
-    exclusion = Exclusion(history, losses)
+    exclusion = Exclusion(history, losses, fallback_losses)
     return [(each.kind, each.about) for each in exclusion.findings()], exclusion
 
 
@@ -116,13 +117,58 @@ def test_degraded_leases_do_not_exclude(confirmed: float | None) -> None:
         (Span("restart", 0.9, 0.95), True),
         (Span("restart", 0.5, 0.7), False),  # before its request
         (Span("restart", 1.95, 3.0), False),  # after the other's grant
-        (Span("broken", 1.4, 1.5, lock="ann"), True),
-        (Span("broken", 1.4, 1.5, lock="bob"), False),
+        (Span("broken", 1.4, 1.5, locks=frozenset({"ann"})), True),
+        (Span("broken", 1.4, 1.5, locks=frozenset({"bob"})), False),
     ],
 )
 def test_a_loss_explains_a_later_overlap(loss: Span, explains: bool) -> None:
     found, exclusion = checked([tenure("a", 1.0, 2.0, began=0.8), tenure("b", 1.9, 3.0)], loss)
     assert exclusion.explained == ({loss.kind: 1} if explains else {})
+    assert found == ([] if explains else [(Kind.OVERLAP, "b")])
+
+
+def backed(
+    name: str,
+    granted: float,
+    released: float,
+    *,
+    backed_until: float = 100.0,
+    deadline: float = 100.0,
+) -> Asked:
+    lease = tenure(name, granted, released, deadline=deadline, degraded=True)
+    return dataclasses.replace(lease, backed_until=backed_until)
+
+
+RESTART = Span("restart", 1.4, 1.6)
+
+
+def test_leases_in_the_fallback_store_exclude_each_other() -> None:
+    """Whatever happens to the first store."""
+    two = [backed("a", 1.0, 2.0), backed("b", 1.5, 3.0)]
+    assert checked(two, RESTART)[0] == [(Kind.OVERLAP, "b")]
+    assert checked(two, fallback_losses=[RESTART])[0] == []
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        backed("a", 1.0, 1.5),
+        backed("a", 1.0, 2.0, backed_until=1.5),  # it went on without the fallback store
+        backed("a", 1.0, 2.0, deadline=1.5),
+        tenure("a", 1.0, 2.0),  # of the first store, which did not answer the other one
+        tenure("a", 1.0, 2.0, degraded=True),  # neither store answered
+    ],
+)
+def test_leases_that_the_fallback_store_need_not_exclude(earlier: Asked) -> None:
+    found, exclusion = checked([earlier, backed("b", 1.5, 3.0)])
+    assert found == []
+    assert exclusion.compared_backed == 1 + (earlier.backed_until is not None)
+
+
+@pytest.mark.parametrize(("locks", "explains"), [({"ann"}, True), ({"bob", "cid"}, False)])
+def test_a_fault_of_one_server_excuses_its_locks_only(locks: set[str], explains: bool) -> None:
+    loss = dataclasses.replace(RESTART, locks=frozenset(locks))
+    found, _ = checked([tenure("a", 1.0, 2.0), tenure("b", 1.9, 3.0, began=1.5)], loss)
     assert found == ([] if explains else [(Kind.OVERLAP, "b")])
 
 

@@ -10,10 +10,11 @@ import pytest
 from tests.unit.lock.pulse import live
 from userlock import LockService
 from userlock.events import Listeners
-from userlock.lock.lease import Lease
+from userlock.lock.lease import Lease, Lost
 from userlock.lock.protocol import LeaseProtocol
+from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
-from userlock.lock.store_client import PendingReleases
+from userlock.lock.store_client import PendingReleases, StoreClient
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -379,3 +380,37 @@ class TestIdle:
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert len(service.client.pending) == 1
+
+
+def test_a_release_that_is_being_sent_keeps_the_renewal_task(clock: ManualClock) -> None:
+    """Its run meanwhile finds none, and the late command has not arrived yet.
+
+    a request                    the renewal thread
+    takes the only one
+                                 runs: there is none
+    "not there": puts it back
+                                 must run again
+    """
+    renewals = RenewalThread(clock, threaded=False)
+    released: list[Lease] = []
+
+    def release(lease: Lease) -> Lost:
+        released.append(lease)
+        if len(released) == 1:
+            renewals.run_due()
+        return Lost("not there yet")
+
+    client = StoreClient(MemoryStore(clock=clock), release, clock, renewals)
+    lease = Lease("ann", "token", deadline=clock.now() + 60, ttl_seconds=60, unsettled=True)
+    client.release_later(lease)
+    clock.advance(1.0)
+    client.call("ann", lambda: None)  # a request that is answered
+    assert released == [lease]
+    assert len(client.pending) == 1
+    clock.advance(1.0)
+    renewals.run_due()
+    assert released == [lease, lease]
+    clock.advance(60.0)
+    renewals.run_due()
+    assert len(client.pending) == 0
+    assert len(renewals) == 0
