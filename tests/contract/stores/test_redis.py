@@ -169,6 +169,32 @@ class TestForeignValues:
         assert isinstance(caught.value.__cause__, redis.ResponseError)
         assert client.hgetall(f"{prefix}:lock=ann") == {b"a": b"b"}
 
+    def test_a_huge_value_is_not_read_to_be_compared(
+        self, store: RedisStore, client: Any, prefix: str
+    ) -> None:
+        """Redis would copy 300 MB in one command, and answer nobody meanwhile."""
+        version = store.create("ann", b"first", 60)
+        client.setrange(f"{prefix}:lock=ann", 300_000_000, b"x")
+        client.config_resetstat()
+        assert store.swap("ann", version, b"next", 60) is None
+        assert store.rewrite("ann", version, b"next") is None
+        assert not store.remove("ann", version)
+        assert "cmdstat_get" not in client.info("commandstats")
+        client.delete(f"{prefix}:lock=ann")
+
+    @pytest.mark.parametrize("value", [b"", b"x"])
+    def test_a_short_value_is_compared_in_full(
+        self, store: RedisStore, client: Any, prefix: str, value: bytes
+    ) -> None:
+        client.set(f"{prefix}:lock=ann", value)
+        version = found(store.read("ann")).version
+        client.delete(f"{prefix}:lock=ann")
+        assert store.swap("ann", version, b"next", 60) is None
+        client.set(f"{prefix}:lock=ann", value + b"y")
+        assert store.swap("ann", version, b"next", 60) is None
+        client.set(f"{prefix}:lock=ann", value)
+        assert store.swap("ann", version, b"next", 60) is not None
+
     def test_a_value_of_another_type_does_not_stop_a_batch(
         self, store: RedisStore, client: Any, prefix: str
     ) -> None:

@@ -70,10 +70,12 @@ class _Script:
 
 
 # KEYS[1]: the record, with its head. ARGV: a version, as its head and its length.
+# Another program's value may have 512 MB: its length is compared before it is read.
 _COMPARE = """
-local found = redis.call('get', KEYS[1])
-if not found or #found ~= tonumber(ARGV[2]) then return 0 end
-if string.sub(found, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+local size = redis.call('strlen', KEYS[1])
+if size ~= tonumber(ARGV[2]) then return 0 end
+if size == 0 and redis.call('exists', KEYS[1]) == 0 then return 0 end
+if redis.call('getrange', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then return 0 end
 """
 # Of a value that is longer than any record only the head and the length.
 _GET = f"""
