@@ -23,14 +23,18 @@ class HeadError(Exception):
 
 
 class Head(NamedTuple):
-    """The head of a request. `persistent` is False for a connection that ends after the reply."""
+    """The head of a request.
+
+    Attributes:
+        persistent: False for a connection that ends after the reply.
+        chunks: True if the client understands a reply in chunks.
+    """
 
     method: str
     path: str
     headers: Message
     persistent: bool
     chunks: bool
-    """Whether the client understands a reply in chunks."""
 
     def single(self, name: str) -> str | None:
         """Return a header that may occur once.

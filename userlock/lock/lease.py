@@ -125,6 +125,9 @@ class Holder(NamedTuple):
     process: str
     request: str
 
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
+
     def describe(self) -> str:
         """One phrase that names the holder, safe to log. Hides the path with ids (`show_ids`)."""
         facts = f"{self.priority}, lease of {self.lock_timeout:g} s"

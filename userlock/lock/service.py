@@ -55,7 +55,7 @@ class LockService:
     one priority are served in the order in which they began to wait, and a
     waiting interactive caller is not passed by a batch attempt that began
     later; and `acquire` returns or raises within its `wait_timeout` plus the
-    store's time-outs (memcached: about half a second).
+    store's time-outs (about half a second; with a fallback, for each store).
 
     Args:
         store: where leases live.

@@ -6,9 +6,12 @@ import contextlib
 import uuid
 
 import pytest
+from pymemcache.client.base import Client
 
 from tests.faults.proxy import Fault, FaultProxy
 from tests.servers import Memcached
+from userlock import LockService
+from userlock.lock.lease import Granted, Unavailable
 from userlock.lock.store import StoreUnavailable, Swap
 from userlock.stores import MemcacheStore
 
@@ -116,3 +119,36 @@ def test_a_broken_connection_behind_a_proxy_may_still_be_slow(
             with proxy.fault(command, Fault.CUT_BEFORE), pytest.raises(StoreUnavailable) as caught:
                 store.create("ann", b"held", 60)
     assert (caught.value.sent, caught.value.slow) == (True, via_proxy)
+
+
+def test_a_batch_is_not_hurt_by_records_of_others(memcached: Memcached) -> None:
+    """Behind a proxy each record is read before it is changed; together these are too long."""
+    store = MemcacheStore(memcached.address, prefix=uuid.uuid4().hex, via_proxy=True)
+    names = [f"learner-{number}" for number in range(20)]
+    swaps = [Swap(name, store.create(name, b"first", 60), b"next", 60) for name in names]
+    client = Client(memcached.address)
+    for name in names[1:-1]:
+        client.set(store.keys.lock(name), b"x" * 1_000_000, noreply=False)
+    outcomes = store.swap_many(swaps)
+    assert outcomes[1:-1] == [None] * 18
+    assert not any(each is None or isinstance(each, StoreUnavailable) for each in outcomes[::19])
+    client.close()
+    store.close()
+
+
+def test_one_record_that_is_too_long_leaves_the_others_to_be_asked_for_alone(
+    memcached: Memcached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("userlock.stores.stream.MOST_VALUE_BYTES", 2_000)
+    store = MemcacheStore(memcached.address, prefix=uuid.uuid4().hex, via_proxy=True)
+    service = LockService(store)
+    leases = [service.acquire(name) for name in ("ann", "bob", "cem")]
+    client = Client(memcached.address)
+    client.set(store.keys.lock("bob"), b"x" * 3_000, noreply=False)
+    ann, bob, cem = service.extend_many([(lease, 60) for lease in leases])
+    assert isinstance(ann, Granted)
+    assert isinstance(cem, Granted)
+    assert isinstance(bob, Unavailable)
+    assert not service.acquire("dan").degraded
+    client.close()
+    service.close()

@@ -45,12 +45,15 @@ from userlock.stores.memcache.dialects import Change, Item
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.stream import MOST_BYTES, MOST_VALUE_BYTES
 
 _Answer = TypeVar("_Answer")
 #: How often an item may appear between the two commands of an `append`; one of such a length has
 #: not just appeared.
 _MOST_APPENDS = 5
 _LONG_BYTES = 500_000
+#: How many records are read in one exchange: however long they are, its bound has room for them.
+_MOST_READS = MOST_BYTES // MOST_VALUE_BYTES
 
 
 class _Version(NamedTuple):
@@ -173,7 +176,9 @@ class MemcacheStore(LeaseStore):
         try:
             self._ask_in_time(exchange)
         except StoreUnavailable as trouble:
-            return outcomes + [trouble] * (len(swaps) - len(outcomes))
+            # One record that was too long to compare tells nothing of the others.
+            answer = None if trouble.serves_others else trouble
+            return outcomes + [answer] * (len(swaps) - len(outcomes))
         return outcomes
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
@@ -258,11 +263,14 @@ class MemcacheStore(LeaseStore):
         doubtful = [version for version in versions if not self._trusts(connection, version)]
         if not doubtful:
             return [version.cas for version in versions]
-        items = connection.dialect.read(connection, [version.key for version in doubtful])
-        found = {
-            version.key: item.cas if item is not None and _is_of(item, version) else None
-            for version, item in zip(doubtful, items, strict=True)
-        }
+        found: dict[bytes, int | None] = {}
+        for first in range(0, len(doubtful), _MOST_READS):
+            some = doubtful[first : first + _MOST_READS]
+            connection.begin()  # the bytes of an exchange are bounded
+            items = connection.dialect.read(connection, [version.key for version in some])
+            for version, item in zip(some, items, strict=True):
+                ours = item is not None and _is_of(item, version)
+                found[version.key] = item.cas if item is not None and ours else None
         return [found.get(version.key, version.cas) for version in versions]
 
 
