@@ -4,7 +4,7 @@ A line is an entity message in the proto3 mapping, with its whole key. History, 
 versions are not included.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from google.protobuf import json_format
@@ -14,11 +14,13 @@ from emulator.datastore.encoding import decode_path, successor
 from emulator.datastore.errors import invalid
 from emulator.datastore.faults import Run
 from emulator.datastore.protos import CommitRequest, Entity, Message
-from emulator.datastore.rows import Span
+from emulator.datastore.rows import Span, StoredEntity
 from emulator.datastore.storage import Storage
 
-# While the data is in memory, a read blocks all other requests.
+# While the data is in memory, a read blocks all other requests. A client that does not read its
+# export keeps one chunk.
 _ENTITIES_AT_ONCE = 200
+_BYTES_AT_ONCE = 1 << 20
 
 
 class Transfer:
@@ -44,16 +46,16 @@ class Transfer:
             low = b""
             while True:
                 with self._storage.read(time) as reader:
-                    keys = list(islice(reader.scan_keys(number, Span(low)), _ENTITIES_AT_ONCE))
-                    found = [(key, reader.get(number, key)) for key in keys]
-                if not keys:
+                    keys = islice(reader.scan_keys(number, Span(low)), _ENTITIES_AT_ONCE)
+                    found = list(_some((key, reader.get(number, key)) for key in keys))
+                if not found:
                     break
                 yield b"".join(
                     _line(partition, key, stored.data)
                     for key, stored in found
                     if stored is not None
                 )
-                low = successor(keys[-1])
+                low = successor(found[-1][0])
 
     def load(self, lines: bytes) -> int:
         """Store the entities of some lines, in one commit per database, and return their number.
@@ -84,6 +86,18 @@ class Transfer:
             request.mode = CommitRequest.NON_TRANSACTIONAL
             self._commit(request)
         return count
+
+
+def _some(
+    found: Iterable[tuple[bytes, StoredEntity | None]],
+) -> Iterator[tuple[bytes, StoredEntity | None]]:
+    """Yield the entities of a chunk: at least one, and none after `_BYTES_AT_ONCE`."""
+    size = 0
+    for key, stored in found:
+        yield key, stored
+        size += 0 if stored is None else len(stored.data)
+        if size >= _BYTES_AT_ONCE:
+            return
 
 
 def _line(partition: Partition, key: bytes, data: bytes) -> bytes:

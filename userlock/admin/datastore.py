@@ -20,12 +20,13 @@ ADVICE = (
 
 def list_locks(store: DatastoreStore, limit: int) -> Listing:
     """Return the locks, found by queries."""
-    room, locks = Room(), list[Listed]()
+    room, locks, note = Room(), list[Listed](), ""
     for name, hashed, stored in store.records(limit):
-        if not room.takes(stored.record):
-            return Listing(locks, room.NOTE)
-        locks.append(Listed.of(name, hashed, stored))
-    return Listing(locks)
+        if room.takes(stored.record):
+            locks.append(Listed.of(name, hashed, stored))
+        else:
+            note = room.NOTE
+    return Listing(locks, note)
 
 
 def examine(store: DatastoreStore) -> list[Finding]:

@@ -34,15 +34,17 @@ class Room:
     """Room for the records of a listing: forged ones must not fill the memory."""
 
     #: Of a listing that room was too short for.
-    NOTE = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; these are some of them"
+    NOTE = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; long ones are missing"
 
     def __init__(self) -> None:
         self._left = MOST_LISTED_BYTES
 
     def takes(self, record: bytes) -> bool:
         """Return whether there is room for one more record."""
+        if len(record) > self._left:
+            return False
         self._left -= len(record)
-        return self._left >= 0
+        return True
 
 
 class Listing(NamedTuple):

@@ -11,6 +11,7 @@ Source: memcached's doc/protocol.txt, "LRU Crawler".
 from __future__ import annotations
 
 import math
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
@@ -26,15 +27,17 @@ from userlock.stores.memcache.connections import Connection, Connections
 from userlock.stores.memcache.dialects import Item
 from userlock.stores.memcache.wire import SLOW
 from userlock.stores.pool import REPLY_TIMEOUT
-from userlock.stores.stream import MOST_LINE_BYTES, Refused
+from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused
 
 #: How long writing down the keys may take, in seconds.
 LIST_SECONDS = 2.0
 #: The crawler is in no hurry.
 _SILENCE_SECONDS = 1.0
 _BUSY_PAUSE = 0.05
-#: How many records are read in one packet.
-_BATCH = 20
+
+_SIZE = re.compile(rb" size=([0-9]{1,12})\b")
+#: For an item that is not read.
+_FOREIGN = Item(b"", 0, None)
 
 _MOST_STATISTICS = 20_000
 #: Lengths of lock records: nearly empty, usual, with some waiters.
@@ -84,39 +87,42 @@ def _belongs_elsewhere(store: ShardedMemcacheStore, server: MemcacheStore, lock:
 
 def _list_one(store: MemcacheStore, limit: int) -> Listing:
     space = store.keys.space.encode()
-
-    def exchange(connection: Connection) -> tuple[list[bytes], str]:
-        return _dump(connection, space, limit)
-
-    keys, note = store.connections.ask_apart(exchange)
-    items = store.connections.ask_apart(lambda connection: _read(connection, keys))
+    sizes, note = store.connections.ask_apart(lambda connection: _dump(connection, space, limit))
+    items, no_room = store.connections.ask_apart(lambda connection: _read(connection, sizes))
     locks: list[Listed] = []
-    if len(items) < len(keys):
-        note = Room.NOTE
-    for key, item in zip(keys, items, strict=False):
+    for key, item in items.items():
         record = store.stored(item, key)
         if record is not None:
             name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
             locks.append(Listed.of(name.decode("latin-1"), hashed, record))
-    return Listing(locks, note)
+    return Listing(locks, no_room or note)
 
 
-def _read(connection: Connection, keys: list[bytes]) -> list[Item | None]:
-    """Return the items, as many as there is room for."""
-    room, items = Room(), list[Item | None]()
-    for first in range(0, len(keys), _BATCH):
+def _read(connection: Connection, sizes: dict[bytes, int]) -> tuple[dict[bytes, Item], str]:
+    """Return the items, the short ones first, and why some are missing."""
+    # Longer ones are not ours. memcached has them with `-I`; reading one would end the list.
+    items = {key: _FOREIGN for key, size in sizes.items() if size > MOST_VALUE_BYTES}
+    keys = sorted(sizes.keys() - items.keys(), key=sizes.__getitem__)
+    room = Room()
+    for first in range(0, len(keys), MOST_VALUES):
+        batch = keys[first : first + MOST_VALUES]
         connection.begin()
-        for item in connection.dialect.read(connection, keys[first : first + _BATCH]):
-            if item is not None and not room.takes(item.record):
-                return items
-            items.append(item)
-    return items
+        for key, item in zip(batch, connection.dialect.read(connection, batch), strict=True):
+            if item is None:
+                continue
+            if not room.takes(item.record):
+                return items, Room.NOTE
+            items[key] = item
+    return items, ""
 
 
-def _dump(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes], str]:
-    """Return the keys of locks, and why some may be missing. Uses the connection up."""
+def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes, int], str]:
+    """Return the keys of locks with their sizes, and why some may be missing.
+
+    A size is that of the whole item; 0 if an old server does not tell. Uses the connection up.
+    """
     wanted = b"key=" + quote_from_bytes(space, safe="").encode()
-    found: dict[bytes, None] = {}
+    found: dict[bytes, int] = {}
     ends = time.monotonic() + LIST_SECONDS
     # By the hash table, so that keys in steady use, which move from one LRU
     # list to another, are not missed; older servers cannot.
@@ -140,23 +146,24 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes]
             if line.startswith(wanted):
                 key = unquote_to_bytes(line[4:].partition(b" ")[0])
                 if key.startswith((space + b"=", space + b"#")):
-                    found[key] = None
+                    size = _SIZE.search(line)
+                    found[key] = int(size[1]) if size is not None else 0
                 if len(found) >= limit:
-                    return list(found), ""
+                    return found, ""
             elif line.startswith(b"key="):
                 continue
             elif line.startswith(b"END"):
-                return list(found), ""
+                return found, ""
             elif line.startswith(b"BUSY") and time.monotonic() < ends:
                 time.sleep(_BUSY_PAUSE)
                 connection.send(b"lru_crawler metadump all\r\n")
             elif line.startswith(b"CLIENT_ERROR bad class id") and commands:
                 connection.send(commands.pop(0))
             else:
-                return list(found), _why_not(line)
+                return found, _why_not(line)
         if time.monotonic() > ends:
             note = f"the cache has so many keys that {LIST_SECONDS:g} s were not enough for all"
-            return list(found), note
+            return found, note
 
 
 def _why_not(line: bytes) -> str:

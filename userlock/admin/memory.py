@@ -12,15 +12,15 @@ _PATIENCE = 1.0
 
 def list_locks(store: MemoryStore, limit: int) -> Listing:
     """Return the locks of this process."""
-    room, locks = Room(), list[Listed]()
-    for lock_id in store.lock_ids()[:limit]:
-        stored = store.read(lock_id)
-        if stored is None:
-            continue
-        if not room.takes(stored.record):
-            return Listing(locks, room.NOTE)
-        locks.append(Listed.of(lock_id, False, stored))
-    return Listing(locks)
+    found = ((lock_id, store.read(lock_id)) for lock_id in store.lock_ids()[:limit])
+    present = [(lock_id, stored) for lock_id, stored in found if stored is not None]
+    room, locks, note = Room(), list[Listed](), ""
+    for lock_id, stored in sorted(present, key=lambda each: len(each[1].record)):
+        if room.takes(stored.record):
+            locks.append(Listed.of(lock_id, False, stored))
+        else:
+            note = room.NOTE
+    return Listing(locks, note)
 
 
 def examine(store: MemoryStore) -> list[Finding]:

@@ -15,13 +15,12 @@ from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.connections import Connection, ErrorReply
 from userlock.stores.redis.store import MOST_ID_BYTES, read_commands, stored
-from userlock.stores.stream import Refused
+from userlock.stores.stream import MOST_VALUES, Refused
 from userlock.words import counted
 
 #: How long looking through the keys of a database may take, in seconds.
 LIST_SECONDS = 2.0
 _SCAN_COUNT = 1000
-_BATCH = 20
 _POLL_SECONDS = 0.002
 _MOST_LIFE = 1.0
 _ASKED_LIFE_MS = 100
@@ -36,9 +35,10 @@ def list_locks(store: RedisStore, limit: int) -> Listing:
 
     def exchange(connection: Connection) -> Listing:
         keys, note = _scan(connection, space, limit)
+        keys = _shortest_first(connection, keys)
         room, locks = Room(), list[Listed]()
-        for first in range(0, len(keys), _BATCH):
-            batch = keys[first : first + _BATCH]
+        for first in range(0, len(keys), MOST_VALUES):
+            batch = keys[first : first + MOST_VALUES]
             connection.begin()
             for key, reply in zip(
                 batch, list(connection.ask_each(read_commands(batch))), strict=True
@@ -74,6 +74,21 @@ def _scan(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes]
         if time.monotonic() > ends:
             note = f"the database has so many keys that {LIST_SECONDS:g} s were not enough for all"
             return list(found), note
+
+
+def _shortest_first(connection: Connection, keys: list[bytes]) -> list[bytes]:
+    """Sort keys by the length of their values: if there is no room for all, the longest go."""
+    lengths: dict[bytes, int] = {}
+    for first in range(0, len(keys), _SCAN_COUNT):
+        batch = keys[first : first + _SCAN_COUNT]
+        connection.begin()
+        replies = list(connection.ask_each([("STRLEN", key) for key in batch]))
+        lengths |= {
+            key: length
+            for key, length in zip(batch, replies, strict=True)
+            if isinstance(length, int)  # a key of another type is no lock
+        }
+    return sorted(lengths, key=lengths.__getitem__)
 
 
 def _lock_id(name: bytes) -> str:

@@ -24,11 +24,13 @@ from typing import Any
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import MAX_RECORD_BYTES
 
+#: Most bytes of a line.
+MOST_LINE_BYTES = 2048
 #: Most bytes of one value (a record, and its head in Redis), and of all replies of one exchange.
 MOST_VALUE_BYTES = MAX_RECORD_BYTES + 1024
 MOST_BYTES = 1 << 24
-#: Most bytes of a line.
-MOST_LINE_BYTES = 2048
+#: How many values one exchange has room for, however long they are.
+MOST_VALUES = MOST_BYTES // (MOST_VALUE_BYTES + MOST_LINE_BYTES)
 #: Most digits of a number: those of 64 bits.
 _MOST_DIGITS = 20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from emulator.datastore.protos import (
     RunQueryRequest,
 )
 from emulator.datastore.storage import FILE_NAME, Storage
+from emulator.datastore.transfer import Transfer
 from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
 from tests.unit.emulator.waiting import Started
@@ -381,3 +383,18 @@ class TestAtomicity:
         assert timed.storage.catalog.partitions() == {}
         timed.put(entity(KEY, n=1))
         assert timed.identifiers(query(filters=where(("n", "=", 1)))) == [1]
+
+
+def test_an_export_comes_in_chunks_of_whole_entities() -> None:
+    """A client that does not read its export keeps one chunk in memory."""
+    storage = Storage()
+    subject = Subject(storage)
+    for number in range(1, 6):
+        subject.put(entity(key("K", number), text=value("x" * 700_000, indexed=False)))
+    chunks = list(Transfer(storage, subject.engine.commit).lines())
+    assert [len(chunk.splitlines()) for chunk in chunks] == [2, 2, 1]
+    names = [
+        json.loads(line)["key"]["path"][0]["id"] for each in chunks for line in each.splitlines()
+    ]
+    assert names == ["1", "2", "3", "4", "5"]
+    storage.close()

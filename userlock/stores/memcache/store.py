@@ -45,15 +45,13 @@ from userlock.stores.memcache.dialects import Change, Item
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.stream import MOST_BYTES, MOST_VALUE_BYTES
+from userlock.stores.stream import MOST_VALUES
 
 _Answer = TypeVar("_Answer")
 #: How often an item may appear between the two commands of an `append`; one of such a length has
 #: not just appeared.
 _MOST_APPENDS = 5
 _LONG_BYTES = 500_000
-#: How many records are read in one exchange: however long they are, its bound has room for them.
-_MOST_READS = MOST_BYTES // MOST_VALUE_BYTES
 
 
 class _Version(NamedTuple):
@@ -264,8 +262,8 @@ class MemcacheStore(LeaseStore):
         if not doubtful:
             return [version.cas for version in versions]
         found: dict[bytes, int | None] = {}
-        for first in range(0, len(doubtful), _MOST_READS):
-            some = doubtful[first : first + _MOST_READS]
+        for first in range(0, len(doubtful), MOST_VALUES):
+            some = doubtful[first : first + MOST_VALUES]
             connection.begin()  # the bytes of an exchange are bounded
             items = connection.dialect.read(connection, [version.key for version in some])
             for version, item in zip(some, items, strict=True):
