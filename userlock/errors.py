@@ -36,7 +36,12 @@
     │   └── EntityExistsError           refused: a new object of an existing entity
     ├── CommitInDoubt                   the reply to a commit was lost
     ├── WriteNotFenced                  cannot be fenced, so it was not sent
-    └── EntityNotFound                  deleted before it could be locked
+    ├── EntityNotFound                  deleted before it could be locked
+    └── JobError                        concerns a job of the outbox
+        ├── JobArgumentsRefused         arguments that a row cannot carry
+        ├── JobStagedOutside            stage() outside of a transaction
+        ├── UnknownJob                  no such job is registered here
+        └── ClaimLost                   another worker has taken the job over
 
 A `WriteViolation` is a bug in the calling code and is raised before that
 entity is sent; docs/models.md says what to do about each. A `StaleWriteError`
@@ -671,3 +676,34 @@ class EntityNotFound(UserLockError, LookupError):
     def __init__(self, key: Any) -> None:
         super().__init__(f"{show_key(key)} no longer exists in Datastore")
         self.key = key
+
+
+class JobError(UserLockError):
+    """Something about one job of the outbox.
+
+    Attributes:
+        job: the name of the job.
+    """
+
+    def __init__(self, message: str, *, job: str) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class JobArgumentsRefused(JobError, ValueError):
+    """The arguments of a job are no JSON, or too long for its row. Nothing was staged."""
+
+
+class JobStagedOutside(JobError, RuntimeError):
+    """A job was staged where no transaction could carry it. Nothing was staged."""
+
+
+class UnknownJob(JobError, LookupError):
+    """A row names a job that this process has not registered."""
+
+
+class ClaimLost(JobError):
+    """Another worker has taken a job over, so this one must not finish it.
+
+    A job of `transactional=True` has written nothing then. Of another job, both have run.
+    """

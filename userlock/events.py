@@ -373,6 +373,46 @@ def _times(count: int) -> str:
     return "" if count == 1 else f", {count} times by now"
 
 
+# --- jobs -----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class JobRan(Event):
+    """A job of the outbox has run, or was found dead. `lock_id` is its owner.
+
+    Attributes:
+        job: its name.
+        outcome: `done`; `failed`: it runs again; `dead`: it does not; `lost`: another worker has
+            taken it over.
+        attempt: from 1 on.
+        lag_seconds: from the moment that it was due to its begin.
+        seconds: of the run.
+        error: of a failure, in one line; empty otherwise.
+    """
+
+    job: str
+    outcome: str
+    attempt: int
+    lag_seconds: float
+    seconds: float
+    error: str = ""
+
+    def log_line(self) -> LogLine:
+        if self.outcome == "done":
+            line = "job %s of %s done in %.0f ms (attempt %d)"
+            return logging.DEBUG, line, self.job, self._lock, self.seconds * 1000, self.attempt
+        return (
+            logging.ERROR if self.outcome == "dead" else logging.WARNING,
+            "job %s of %s %s after %.0f ms (attempt %d): %s",
+            self.job,
+            self._lock,
+            self.outcome,
+            self.seconds * 1000,
+            self.attempt,
+            self.error or "another worker has taken it over",
+        )
+
+
 # --- listeners ------------------------------------------------------------------------------
 
 Listener = Callable[[Event], None]

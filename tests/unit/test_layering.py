@@ -22,6 +22,7 @@ FLOORS = (
     ("events",),
     ("lock", "reports"),
     ("stores", "ndb"),
+    ("outbox",),
     ("admin",),
     ("contrib.inspector",),
     ("contrib", "cli", "testing", "_public"),
@@ -32,6 +33,7 @@ FLOORS = (
 GUESTS: dict[str, tuple[str, ...]] = {
     "google.cloud": (
         "userlock.ndb",
+        "userlock.outbox",
         "userlock.datastore_rpc",
         "userlock.stores.datastore",
         "userlock.admin.ndb",

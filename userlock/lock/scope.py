@@ -123,6 +123,7 @@ class LockScope:
         self.blocks = 0
         self.outer: LockScope | None = None
         self._held: dict[str, HeldLock] = {}
+        self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
         self._mutex = threading.Lock()
 
@@ -297,6 +298,29 @@ class LockScope:
             leave_scope(self)
         if not in_child:
             tenure.give_back()
+            if ending and self._when_free and not self._held:
+                self._call_when_free()
+
+    def when_free(self, callback: Callable[[], object]) -> None:
+        """Call a function when no lock is held here: at once, or after the last release.
+
+        Locks of the scopes around this one count. Its errors are logged.
+        """
+        self._when_free.append(callback)
+        if not self._held:
+            self._call_when_free()
+
+    def _call_when_free(self) -> None:
+        callbacks, self._when_free = self._when_free, []
+        outer = self.outer
+        for callback in callbacks:
+            if outer is not None and not outer.closed:
+                outer.when_free(callback)
+                continue
+            try:
+                callback()
+            except Exception:
+                log.exception("%r failed", callback)
 
     def finish_writes(self) -> None:
         """Wait for the writes that were begun under any lock; raise their errors.

@@ -9,7 +9,9 @@ Notes are attributes of ndb's own objects, and live as long as those.
 
 from __future__ import annotations
 
+import itertools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from google.cloud.ndb import context
@@ -46,6 +48,10 @@ class Attempt:
         self.deleted: set[Any] = set()
         #: Whether it was committed or rolled back. A put after that would be lost.
         self.over = False
+        #: Functions to call after its commit, each with the scope that it belongs to.
+        self.afterwards: list[tuple[Any, Callable[[], object]]] = []
+        #: Numbers for entities whose order in the commit counts.
+        self.numbers = itertools.count()
 
     def end(self) -> None:
         """Note that it has been committed or rolled back."""

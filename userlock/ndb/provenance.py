@@ -139,6 +139,12 @@ def stamp_of(entity: Any) -> Stamp | None:
     return stamp if stamp is not None and same_key(stamp.key, entity._key) else None
 
 
+def version_of(entity: Any) -> int:
+    """Return the version at which an entity object was read or put; 0 if it is not known."""
+    stamp = stamp_of(entity)
+    return 0 if stamp is None or stamp.version == DELETED else stamp.version
+
+
 # --- the history of puts --------------------------------------------------------------------
 
 

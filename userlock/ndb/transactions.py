@@ -29,6 +29,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
+    Attempt,
     current_attempt,
     current_context,
     in_flight,
@@ -326,15 +327,32 @@ class _Attempts:
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run
-        self._tickets: list[Any] = []
+        self._latest = Attempt()
 
     def __call__(self) -> Any:
-        for ticket in self._tickets:
+        for ticket in self._latest.tickets:
             ticket.trying_again()
-        attempt = current_attempt()
+        attempt = self._latest = current_attempt()
         current_context().call_on_transaction_complete(attempt.end)
-        self._tickets = attempt.tickets
         return self._run()
+
+    def committed(self) -> None:
+        """Call the functions that wait for the commit, outside of locks."""
+        for scope, callback in self._latest.afterwards:
+            if scope is None:
+                callback()
+            else:
+                scope.when_free(callback)
+
+
+def after_commit(callback: Callable[[], object]) -> None:
+    """Call a function after the running transaction, when its scope holds no lock any more.
+
+    Not after a rollback, and not if it is unknown whether the transaction was committed. Unlike
+    in ndb's `call_on_commit`, where an error runs a committed transaction again, the transaction
+    is over by then. The function must not raise.
+    """
+    current_attempt().afterwards.append((current_scope(), callback))
 
 
 def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
@@ -347,17 +365,19 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
         return begin(callback, *args, **kwargs)
     wait_for_all(context)
     # Of no lock: it may wait for code that runs after a lock is left.
-    return watch_over(_with_its_error(begin(_Attempts(callback), *args, **kwargs)))
+    attempts = _Attempts(callback)
+    return watch_over(_with_its_error(begin(attempts, *args, **kwargs), attempts))
 
 
 @tasklets.tasklet
-def _with_its_error(transaction: Any) -> Any:
+def _with_its_error(transaction: Any, attempts: _Attempts) -> Any:
     """Give a transaction's result, or its real error: ndb may have replaced its type."""
     try:
         result = yield transaction
     except Exception as error:
         failed = undisguised(error)
     else:
+        attempts.committed()
         return result
     raise failed
 

@@ -1,0 +1,21 @@
+"""Jobs that are never lost: staged in the caller's transaction, run after it.
+
+job.py           what an app declares and stages
+arguments.py     arguments as JSON;  retry.py: when a failed job runs again
+rows.py          the rows in Datastore, and their keys
+waking.py        asks engines, bounded and behind a breaker
+worker.py        claims, runs and removes
+relay.py         asks again for rows that are still there
+dead_letters.py  lists, redrives, purges
+engines/         Cloud Tasks, RQ, threads of this process
+"""
+
+from __future__ import annotations
+
+from userlock.outbox.engines import Engine, EngineError, Wake
+from userlock.outbox.job import Job, StagedJob
+from userlock.outbox.outbox import Outbox
+from userlock.outbox.retry import Retry
+from userlock.outbox.worker import Outcome
+
+__all__ = ["Engine", "EngineError", "Job", "Outbox", "Outcome", "Retry", "StagedJob", "Wake"]

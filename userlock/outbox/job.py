@@ -1,0 +1,265 @@
+"""Jobs: functions that are called later, staged in the caller's transaction.
+
+handler                      Datastore                    engine
+begin ─────────────────────▶
+get, change, stage()         (nothing is sent yet)
+commit ────────────────────▶ change and job: both or none
+leave the lock
+wake ───────────────────────────────────────────────────▶ runs it; if this message is
+                                                          lost, the relay sends another
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+from google.cloud import ndb
+
+from userlock.clock import Clock
+from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
+from userlock.lock.lease import check_lock_id
+from userlock.ndb.context import current_attempt, in_transaction
+from userlock.ndb.transactions import after_commit
+from userlock.outbox import arguments
+from userlock.outbox.retry import Retry
+from userlock.outbox.rows import JobRow, NameRow, name_key, new_key
+from userlock.outbox.waking import Due, Waker, text_of
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+#: Keywords of `stage`, which a job's function cannot have.
+OPTIONS = frozenset({"delay", "due", "tier", "dedupe"})
+_MOST_DELAY = 30 * 86_400
+_MOST_NAME = 200
+#: A job that is due within this time is asked for at once. In seconds.
+_SOON = 60.0
+
+
+class StagedJob(NamedTuple):
+    """A job in the outbox.
+
+    Attributes:
+        key: of its row, as text; `userlock outbox show KEY` shows it.
+        owner: the lock id.
+        duplicate: whether a job of the same `dedupe=` was there already, and this is that one.
+    """
+
+    key: str
+    owner: str
+    duplicate: bool = False
+
+
+class Job(Generic[_P, _R]):
+    """A function that an outbox calls; made by `Outbox.job`. Calling it calls the function.
+
+    Its first argument names the owner: the lock id under which it runs.
+
+    Attributes:
+        name: the name in the rows. A renamed function keeps it by `name=`.
+        retry: its retries.
+        never_retry: errors after which it is dead at once.
+        transactional: whether it runs in the transaction that removes it.
+        ordered: whether it waits for the owner's earlier jobs.
+        blocks: whether, dead, it holds the owner's later ones up.
+        tier: its tier.
+    """
+
+    def __init__(
+        self,
+        function: Callable[_P, _R],
+        waker: Waker,
+        clock: Clock,
+        *,
+        name: str | None,
+        retry: Retry,
+        never_retry: Collection[type[BaseException]],
+        transactional: bool,
+        ordered: bool,
+        on_dead: str,
+        tier: str,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name or f"{function.__module__}.{function.__qualname__}"
+        self.retry = retry
+        self.never_retry = tuple(never_retry)
+        self.transactional = transactional
+        self.ordered = ordered
+        self.blocks = on_dead == "block"
+        self.tier = tier
+        self._waker = waker
+        self._clock = clock
+        self._signature = inspect.signature(function)
+        self._check(on_dead)
+
+    def _check(self, on_dead: str) -> None:
+        name, parameters = self.name, self._signature.parameters
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MOST_NAME:
+            raise ConfigurationError(f"a job's name has 1 to {_MOST_NAME} characters: {name!r:.99}")
+        if inspect.iscoroutinefunction(self.function) or inspect.isgeneratorfunction(self.function):
+            raise ConfigurationError(
+                f"job {name}: a coroutine or generator would run after its lock is left. To fix "
+                f"it: make it a plain function"
+            )
+        taken = OPTIONS.intersection(parameters)
+        if taken:
+            raise ConfigurationError(
+                f"job {name} has a parameter {min(taken)!r}, which is an option of stage(). To fix "
+                f"it: give it another name"
+            )
+        if next(iter(parameters), "self") in ("self", "cls"):
+            raise ConfigurationError(
+                f"job {name} needs a first parameter that names its owner, the lock id, as in "
+                f"`def {self.function.__name__}(user_id, …)`"
+            )
+        if on_dead not in ("skip", "block"):
+            raise ConfigurationError(f"job {name}: on_dead is 'skip' or 'block', not {on_dead!r}")
+        for tier in (self.tier, *self.retry.tiers.values()):
+            if not self._waker.knows(tier):
+                raise ConfigurationError(f"job {name}: the outbox has no tier {tier!r:.80}")
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<job {self.name}>"
+
+    # --- staging ----------------------------------------------------------------------------
+
+    def stage(
+        self,
+        *args: Any,
+        delay: float | datetime.timedelta | None = None,
+        due: datetime.datetime | None = None,
+        tier: str | None = None,
+        dedupe: str | None = None,
+        **kwargs: Any,
+    ) -> StagedJob:
+        """Stage a call of the function in the running transaction: one more put of its commit.
+
+        Rolled back, it never was. Run again by ndb, it is staged once. It runs
+        at least once, after the commit, under the owner's lock; jobs of one
+        owner run in the order of their commits.
+
+        Args:
+            args: the function's arguments; the first one names the owner.
+            delay: the time before it runs, in seconds. Up to 30 days.
+            due: instead of `delay`, a moment with its time zone.
+            tier: the tier, by default the job's.
+            dedupe: stages it once while a job of this name and owner has not begun to run. Costs
+                a look-up.
+            kwargs: the function's keyword arguments.
+
+        Raises:
+            JobStagedOutside: there is no transaction; see `stage_now`.
+            JobArgumentsRefused: the arguments are no JSON, or more than 900 kB.
+            TypeError: the function does not take these arguments.
+            ValueError: an option is out of its range.
+        """
+        row = self._row(args, kwargs, delay, due, tier)
+        if not in_transaction():
+            raise JobStagedOutside(
+                f"job {self.name} was staged outside of a transaction, which would have to carry "
+                f"it. To fix it: stage it in the function under `@ndb.transactional()` that "
+                f"writes the change, or use stage_now()",
+                job=self.name,
+            )
+        if dedupe is not None:
+            existing = self._name(row, dedupe)
+            if existing is not None:
+                return StagedJob(text_of(existing), row.owner, duplicate=True)
+        row.index = next(current_attempt().numbers)
+        row.put()
+        if row.ready_at <= row.staged_at + _SOON * 1e6:
+            delay_seconds = (row.ready_at - row.staged_at) / 1e6
+            after_commit(lambda: self._wake(row.key, row.tier, delay_seconds))
+        return StagedJob(text_of(row.key), row.owner)
+
+    def stage_now(self, *args: Any, **options: Any) -> StagedJob:
+        """Stage a call in a commit of its own, whatever transaction is running. As `stage`.
+
+        The caller's transaction may still be rolled back: the job runs then all the same.
+        """
+        staged: StagedJob = ndb.transaction(
+            lambda: self.stage(*args, **options), propagation=_INDEPENDENT
+        )
+        return staged
+
+    def _row(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        delay: float | datetime.timedelta | None,
+        due: datetime.datetime | None,
+        tier: str | None,
+    ) -> Any:
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"job {self.name}: {error}") from None
+        owner = check_lock_id(next(iter(bound.arguments.values())))
+        tier = self.tier if tier is None else tier
+        if not self._waker.knows(tier):
+            raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")
+        now = round(self._clock.wall() * 1e6)
+        row = JobRow(
+            key=new_key(owner, now),
+            owner=owner,
+            job=self.name,
+            arguments=arguments.encode(self.name, args, kwargs),
+            ready_at=now + self._delay(delay, due),
+            queued=True,
+            ordered=self.ordered,
+            tier=tier,
+            staged_at=now,
+        )
+        row.look_at(row.ready_at)
+        return row
+
+    def _delay(
+        self, delay: float | datetime.timedelta | None, due: datetime.datetime | None
+    ) -> int:
+        """Return the time before it runs, in microseconds."""
+        if due is not None:
+            if delay is not None:
+                raise ValueError(f"job {self.name}: give delay= or due=, not both")
+            if not isinstance(due, datetime.datetime) or due.tzinfo is None:
+                raise ValueError(f"job {self.name}: due must be a datetime with its time zone")
+            delay = due.timestamp() - self._clock.wall()
+            delay = max(delay, 0.0)
+        if isinstance(delay, datetime.timedelta):
+            delay = delay.total_seconds()
+        if delay is None:
+            return 0
+        if isinstance(delay, bool) or not isinstance(delay, int | float):
+            raise TypeError(f"job {self.name}: delay must be seconds, not {delay!r:.80}")
+        if not 0 <= delay <= _MOST_DELAY:
+            raise ValueError(f"job {self.name}: delay must be from 0 to 30 days, not {delay!r:.80}")
+        return round(delay * 1e6)
+
+    def _name(self, row: Any, dedupe: str) -> Any:
+        """Take the name for a row; return the key of the job that has it."""
+        if not isinstance(dedupe, str) or not dedupe:
+            raise JobArgumentsRefused(
+                f"job {self.name}: dedupe must be a text that is not empty, not {dedupe!r:.80}",
+                job=self.name,
+            )
+        key = name_key(row.owner, self.name, dedupe)
+        known = key.get()
+        if known is not None:
+            return known.job_key
+        row.dedupe = key.id()
+        NameRow(key=key, job_key=row.key).put()
+        return None
+
+    def _wake(self, key: Any, tier: str, delay: float) -> None:
+        self._waker.wake([Due(key, tier, 0, 0, delay)])
+
+
+#: Of `ndb.transaction`: a transaction of its own, within another one.
+_INDEPENDENT = ndb.TransactionOptions.INDEPENDENT

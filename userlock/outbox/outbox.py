@@ -1,0 +1,244 @@
+"""The outbox: jobs, engines, relay and dead letters of an app."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ParamSpec, TypeVar, overload
+
+from google.cloud import ndb
+from google.cloud.ndb.context import get_context
+
+from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.errors import ConfigurationError
+from userlock.lock.service import LockService, check_service
+from userlock.outbox.dead_letters import DeadLetters
+from userlock.outbox.engines import Engine
+from userlock.outbox.engines.registry import open_engine
+from userlock.outbox.job import Job
+from userlock.outbox.relay import Relay, Relayed
+from userlock.outbox.retry import Retry
+from userlock.outbox.rows import JobRow
+from userlock.outbox.waking import Waker
+from userlock.outbox.worker import Outcome, Worker
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Outbox:
+    """Jobs that are never lost: staged in a transaction, run after it, until they are done.
+
+        outbox = userlock.outbox.Outbox("cloudtasks://my-project/europe-west1/jobs")
+
+        @outbox.job(never_retry=[BadAddress])
+        def send_receipt(user_id: str, cents: int) -> None: ...
+
+        @ndb.transactional()
+        def buy(user_id: str) -> None:
+            ...
+            send_receipt.stage(user_id, cents=2000)
+
+    A job runs at least once after the commit, under its owner's lock; with
+    `transactional=True` what it writes to Datastore is written exactly once.
+    Jobs of one owner run in the order of their commits. Correct also without
+    the lock and with engines that lose, repeat or delay messages.
+
+    Args:
+        engine: a URL (`cloudtasks://`, `rq://`, `inline://`), or an engine.
+        tiers: more engines by name, as a slow lane with a rate of its own.
+        client: the `ndb.Client`, or a function that makes it, for code outside of web requests
+            (the relay, threads). None: a context is open wherever the outbox is used.
+        service: the source of locks; by default the configured one.
+        retry: the retries of jobs that name none.
+        claim_seconds: longer than any job runs. A worker that dies without the lock holds its
+            job up for so long; with the lock, for its lease.
+        clock: for all times.
+    """
+
+    def __init__(
+        self,
+        engine: str | Engine,
+        *,
+        tiers: Mapping[str, str | Engine] | None = None,
+        client: Any = None,
+        service: LockService | None = None,
+        retry: Retry | None = None,
+        claim_seconds: float = 900.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        engines = {"": open_engine(engine)}
+        for name, each in (tiers or {}).items():
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ValueError(f"a tier's name is a word, not {name!r:.80}")
+            engines[name] = open_engine(each)
+        self._jobs: dict[str, Job[..., Any]] = {}
+        self._client = client
+        self._made: tuple[int, Any] = (0, None)
+        self._retry = Retry() if retry is None else retry
+        self._clock = clock
+        service = None if service is None else check_service(service)
+        self._waker = Waker(engines, clock)
+        self._worker = Worker(
+            self._jobs,
+            self._waker,
+            clock,
+            service=service,
+            claim_seconds=claim_seconds,
+        )
+        self._relay = Relay(self._waker, clock)
+        #: The dead letters.
+        self.dead = DeadLetters(self._waker, clock, service)
+        for each in self._waker.engines:
+            each.connect(self.run)
+
+    # --- jobs -------------------------------------------------------------------------------
+
+    @overload
+    def job(self, function: Callable[_P, _R]) -> Job[_P, _R]: ...
+
+    @overload
+    def job(
+        self,
+        function: None = None,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        never_retry: Iterable[type[BaseException]] = (),
+        transactional: bool = False,
+        ordered: bool = True,
+        on_dead: str = "skip",
+        tier: str = "",
+    ) -> Callable[[Callable[_P, _R]], Job[_P, _R]]: ...
+
+    def job(self, function: Any = None, **options: Any) -> Any:
+        """Register a function as a job; a decorator.
+
+        Args:
+            function: its first parameter names the owner, the lock id.
+            name: the name in the rows, by default module and function. Give one before you rename
+                or move a function that has rows.
+            retry: its retries, by default the outbox's.
+            never_retry: errors after which it is dead at once.
+            transactional: whether it runs in the transaction that removes it: what it writes to
+                Datastore is written exactly once. It must follow the rules of transactions.
+            ordered: whether it runs after the owner's earlier jobs. A job that fails holds up
+                the owner's later ordered ones until it is done or dead.
+            on_dead: `skip`, or `block`: dead, it holds the owner's later ones up until it is
+                redriven or purged.
+            tier: the name of a tier.
+
+        Raises:
+            ConfigurationError: the name is taken, or the function cannot be a job.
+        """
+        if function is not None:
+            return self._register(function)
+        return lambda function: self._register(function, **options)
+
+    def _register(
+        self,
+        function: Any,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        never_retry: Iterable[type[BaseException]] = (),
+        transactional: bool = False,
+        ordered: bool = True,
+        on_dead: str = "skip",
+        tier: str = "",
+    ) -> Job[..., Any]:
+        job = Job(
+            function,
+            self._waker,
+            self._clock,
+            name=name,
+            retry=self._retry if retry is None else retry,
+            never_retry=tuple(never_retry),
+            transactional=transactional,
+            ordered=ordered,
+            on_dead=on_dead,
+            tier=tier,
+        )
+        if job.name in self._jobs:
+            raise ConfigurationError(f"two jobs have the name {job.name}. To fix it: give name=")
+        self._jobs[job.name] = job
+        return job
+
+    @property
+    def jobs(self) -> Mapping[str, Job[..., Any]]:
+        """Return the registered jobs by name."""
+        return self._jobs
+
+    # --- what engines and operators call ----------------------------------------------------
+
+    def run(self, key: str) -> Outcome:
+        """Run the due jobs of an owner, up to the one with that key (as in a message).
+
+        Raises:
+            ValueError: the text is no key of a job.
+            GoogleAPIError: Datastore does not answer.
+        """
+        with self.context():
+            return self._worker.run(job_key(key))
+
+    def relay(self, *, seconds: float = 50.0) -> Relayed:
+        """Ask the engines once for all jobs that are due and still there.
+
+        To be called every minute. Any number of processes may, at any time.
+
+        Args:
+            seconds: ends after that time.
+
+        Raises:
+            GoogleAPIError: Datastore does not answer.
+        """
+        with self.context():
+            return self._relay.run_once(seconds=seconds)
+
+    def relay_until(self, stopped: Callable[[], bool]) -> None:
+        """Relay on and on, with pauses when there is nothing to do."""
+        self._relay.run(stopped, self.context)
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """Open an ndb context, where none is open."""
+        if get_context(False) is not None:
+            yield
+            return
+        client = self._client_of_this_process()
+        if client is None:
+            raise ConfigurationError(
+                "the outbox is used outside of an ndb context. To fix it: give it client=ndb.Client"
+            )
+        with client.context():
+            yield
+
+    def _client_of_this_process(self) -> Any:
+        if not callable(self._client):
+            return self._client
+        made_in, client = self._made
+        if made_in != os.getpid():
+            client = self._client()
+            self._made = os.getpid(), client
+        return client
+
+    def close(self) -> None:
+        """Close the engines."""
+        self._waker.close()
+
+
+def job_key(text: str) -> Any:
+    """Return the key of a job from its text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        key = ndb.Key(urlsafe=text.encode("ascii"))
+        kind, path = key.kind(), key.pairs()
+    except Exception:
+        raise ValueError(f"{text[:80]!r} is no key of a job") from None
+    if kind != JobRow._get_kind() or len(path) != 2:
+        raise ValueError(f"{text[:80]!r} is the key of another kind than a job")
+    return key

@@ -1,0 +1,193 @@
+"""The relay: asks the engines again for jobs that are due and still there.
+
+Any number of relays may run. Each works on one shard at a time, under a lease.
+The lease is a row, which the transaction of each batch reads and writes: a relay
+that was paused, and has lost its lease, cannot commit (`spec/outbox.py`).
+
+    relay A                     lease       relay B
+    take it ──────────────────▶ A
+    read what is due, wake,
+    is paused                               the lease has run out
+                                B ◀──────── take it
+    push back, if A ──────────▶ refused
+
+Waking comes first: a relay that dies in between leaves jobs that are woken twice.
+It deletes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from google.cloud import ndb
+
+from userlock.clock import Clock
+from userlock.outbox.rows import SHARDS, JobRow, RelayRow, due_before, relay_key
+from userlock.outbox.waking import Due, Waker
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+#: With the lease, a batch has as many entity groups as the oldest mode of Datastore allows.
+_BATCH = 24
+#: For the messages of a batch, in seconds.
+_WAKE_SECONDS = 10.0
+#: When a job is looked after again, if it is still there: after a minute, then later and later.
+_AGAIN_SECONDS = (60.0, 120.0, 240.0, 480.0, 900.0)
+#: The pause between two rounds of a relay that runs on: short after work, longer when idle.
+IDLE_SECONDS = (1.0, 20.0)
+
+
+class Relayed(NamedTuple):
+    """What one round of a relay did.
+
+    Attributes:
+        woken: the jobs that an engine has taken.
+        refused: those that it has not; they stay due.
+        shards: the shards whose lease it got.
+    """
+
+    woken: int = 0
+    refused: int = 0
+    shards: int = 0
+
+
+class _LeaseLost(Exception):
+    """Another relay has the shard."""
+
+
+class Relay:
+    """A relay.
+
+    Args:
+        waker: the engines.
+        clock: for all times.
+    """
+
+    def __init__(self, waker: Waker, clock: Clock) -> None:
+        self._waker = waker
+        self._clock = clock
+        self._token = secrets.token_hex(12)
+        self._process = f"{socket.gethostname()}:{os.getpid()}"
+
+    def run_once(self, *, seconds: float = 50.0, shards: Sequence[int] = range(SHARDS)) -> Relayed:
+        """Look through all shards once, in an ndb context; end after so many seconds.
+
+        Raises:
+            GoogleAPIError: Datastore does not answer.
+        """
+        ends = self._clock.now() + seconds
+        woken = refused = worked = 0
+        for shard in random.sample(list(shards), len(shards)):
+            if self._clock.now() >= ends:
+                break
+            if not self._is_due(shard) or not self._take(shard):
+                continue
+            worked += 1
+            try:
+                while self._clock.now() < ends:
+                    took, left, more = self._batch(shard)
+                    woken, refused = woken + took, refused + left
+                    if not more or left:
+                        break
+                self._give_back(shard)
+            except _LeaseLost:
+                log.info("relay %s has lost shard %d to another one", self._process, shard)
+        return Relayed(woken, refused, worked)
+
+    def run(self, stopped: Callable[[], bool], context: Callable[[], Any]) -> None:
+        """Run on, with pauses when there is nothing to do, until `stopped()`."""
+        pause, most = IDLE_SECONDS
+        while not stopped():
+            try:
+                with context():
+                    relayed = self.run_once()
+            except Exception:
+                log.exception("a round of the relay failed")
+                relayed = Relayed(refused=1)
+            pause = IDLE_SECONDS[0] if relayed.woken else min(2 * pause, most)
+            ends = self._clock.now() + pause * random.uniform(0.5, 1)
+            while not stopped() and self._clock.now() < ends:
+                self._clock.sleep(0.2)
+
+    # --- a shard ----------------------------------------------------------------------------
+
+    def _due(self, shard: int, most: int, **options: Any) -> list[Any]:
+        first, last = due_before(shard, self._now())
+        query = JobRow.query(JobRow.due >= first, JobRow.due < last).order(JobRow.due)
+        found: list[Any] = query.fetch(most, use_cache=False, use_global_cache=False, **options)
+        return found
+
+    def _is_due(self, shard: int) -> bool:
+        return bool(self._due(shard, 1, keys_only=True))
+
+    def _batch(self, shard: int) -> tuple[int, int, bool]:
+        """Wake for a batch, and push it back. Returns how many were taken and not, and if there
+        may be more."""
+        rows = self._due(shard, _BATCH)
+        if not rows:
+            return 0, 0, False
+        jobs = [Due(row.key, row.tier, row.attempts, row.wakes) for row in rows]
+        taken = self._waker.wake(jobs, timeout=_WAKE_SECONDS)
+        woken = [row for row, took in zip(rows, taken, strict=True) if took]
+        if woken:
+            self._push_back(shard, woken)
+        return len(woken), len(rows) - len(woken), len(rows) == _BATCH
+
+    def _push_back(self, shard: int, rows: list[Any]) -> None:
+        seen = {row.key: row.due for row in rows}
+
+        def push_back() -> None:
+            self._renew(shard)
+            now = self._now()
+            for row in ndb.get_multi(list(seen)):
+                if row is None or row.due != seen[row.key]:
+                    continue  # it has run meanwhile, or is about to
+                again = _AGAIN_SECONDS[min(row.wakes, len(_AGAIN_SECONDS) - 1)]
+                row.wakes += 1
+                row.look_at(now + round(again * random.uniform(0.8, 1) * 1e6))
+                row.put()
+
+        ndb.transaction(push_back)
+
+    # --- the lease --------------------------------------------------------------------------
+
+    def _take(self, shard: int) -> bool:
+        def take() -> bool:
+            row = relay_key(shard).get() or RelayRow(key=relay_key(shard))
+            if row.token not in ("", self._token) and row.until > self._now():
+                return False
+            self._write(row, self._now() + round(LEASE_SECONDS * 1e6))
+            return True
+
+        taken: bool = ndb.transaction(take)
+        return taken
+
+    def _renew(self, shard: int) -> None:
+        """Renew the lease in the transaction of a batch, which it guards."""
+        row = relay_key(shard).get()
+        if row is None or row.token != self._token:
+            raise _LeaseLost
+        self._write(row, self._now() + round(LEASE_SECONDS * 1e6))
+
+    def _give_back(self, shard: int) -> None:
+        def give_back() -> None:
+            row = relay_key(shard).get()
+            if row is not None and row.token == self._token:
+                self._write(row, 0)
+
+        ndb.transaction(give_back)
+
+    def _write(self, row: Any, until: int) -> None:
+        row.token = self._token if until else ""
+        row.process, row.until = self._process, until
+        row.put()
+
+    def _now(self) -> int:
+        return round(self._clock.wall() * 1e6)

@@ -1,0 +1,196 @@
+"""The rows of the outbox in Datastore.
+
+    UserLockOwner ann                               no entity of its own: the root of the group
+      UserLockJob 0006441f…                         one job; its key is its place in the queue
+      UserLockJobName send_receipt:order-7          while a job with `dedupe=` has not begun
+    UserLockRelay 07                                the lease of a shard
+
+An owner is one entity group, so a transaction pays one group more, however many
+jobs it stages. A job's key begins with the wall clock of the process that staged
+it; its exact place is the version that Datastore gave it in that commit, which
+needs no round trip (`place`). The index of `due` begins with a shard: no part of
+it has all new rows at its end. A job that is done is deleted, one that is dead
+leaves that index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import zlib
+from typing import Any
+
+from google.cloud import ndb
+
+from userlock.ndb.model import Model, WriteIdProperty
+from userlock.ndb.policies import WritePolicy
+from userlock.ndb.provenance import version_of
+
+#: Part of stored data: rows of another number would not be found.
+SHARDS = 16
+#: Most bytes of a name in a key, less room for a prefix.
+_MOST_NAME_BYTES = 1400
+#: The length of a cause, and of an error's text.
+MOST_CAUSE = 300
+MOST_ERROR = 2_000
+
+
+class OwnerRow(Model):
+    """The root of an owner's group. It has no entity."""
+
+    _write_policy = WritePolicy.NEVER_WRITTEN
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockOwner"
+
+
+class JobRow(Model):
+    """A job.
+
+    Attributes:
+        owner: the lock id.
+        job: its registered name.
+        arguments: as `arguments.encode` writes them.
+        ready_at: not run before, in microseconds since 1970.
+        due: the shard, and when the relay looks after it; None if it is dead.
+        queued: True while it counts in its owner's order.
+        ordered: whether it waits for the owner's earlier jobs.
+        place: the version of the commit that staged it; 0 until its first claim.
+        index: its number in that commit.
+        tier: the tier by which it runs; empty for the default.
+        dedupe: the name of its `NameRow`; empty for none.
+        staged_at: in microseconds since 1970.
+        attempts: the runs that have begun.
+        wakes: how often the engine was asked to run this attempt.
+        claim: the token of the worker that runs it; empty for none.
+        claimed_until: when others may take it over, in microseconds since 1970.
+        claimed_locked: whether that worker has the owner's lock for certain. Then another one that
+            has it may take it over before.
+        dead: the cause, for a dead letter; None otherwise.
+        died_at, redriven: when it died, and how often it was redriven.
+        first_error, first_error_at, last_error, last_error_at: the errors, with their times.
+    """
+
+    _write_policy = WritePolicy.IN_TRANSACTION
+    write_id = WriteIdProperty()
+
+    owner = ndb.JsonProperty(indexed=False)
+    job = ndb.TextProperty()
+    arguments = ndb.BlobProperty()
+    ready_at = ndb.IntegerProperty(indexed=False)
+    due = ndb.StringProperty()
+    queued = ndb.BooleanProperty()
+    ordered = ndb.BooleanProperty(indexed=False, default=True)
+    place = ndb.IntegerProperty(indexed=False, default=0)
+    index = ndb.IntegerProperty(indexed=False, default=0)
+    tier = ndb.TextProperty(default="")
+    dedupe = ndb.TextProperty(default="")
+    staged_at = ndb.IntegerProperty(indexed=False)
+    attempts = ndb.IntegerProperty(indexed=False, default=0)
+    wakes = ndb.IntegerProperty(indexed=False, default=0)
+    claim = ndb.TextProperty(default="")
+    claimed_until = ndb.IntegerProperty(indexed=False, default=0)
+    claimed_locked = ndb.BooleanProperty(indexed=False, default=False)
+    dead = ndb.StringProperty()
+    died_at = ndb.IntegerProperty(indexed=False, default=0)
+    redriven = ndb.IntegerProperty(indexed=False, default=0)
+    first_error = ndb.TextProperty()
+    first_error_at = ndb.IntegerProperty(indexed=False, default=0)
+    last_error = ndb.TextProperty()
+    last_error_at = ndb.IntegerProperty(indexed=False, default=0)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockJob"
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Return its place among the owner's jobs: by the commits that staged them."""
+        return self.place or version_of(self), self.index
+
+    def look_at(self, micros: int | None) -> None:
+        """Let the relay look after it at that time; None: never."""
+        self.due = None if micros is None else due_index(self.key, micros)
+
+    def end_claim(self) -> None:
+        """Note that no worker runs it."""
+        self.claim, self.claimed_until, self.claimed_locked = "", 0, False
+
+
+class NameRow(Model):
+    """The name of a job with `dedupe=` that has not begun: a second one is not staged."""
+
+    _write_policy = WritePolicy.IN_TRANSACTION
+    write_id = WriteIdProperty()
+    job_key = ndb.KeyProperty(indexed=False)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockJobName"
+
+
+class RelayRow(Model):
+    """The lease of a shard. `token`: of the relay that has it, `until` when, in microseconds."""
+
+    _write_policy = WritePolicy.IN_TRANSACTION
+    write_id = WriteIdProperty()
+    token = ndb.TextProperty(default="")
+    until = ndb.IntegerProperty(indexed=False, default=0)
+    process = ndb.TextProperty(default="")
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockRelay"
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def _name(text: str) -> str:
+    """Return a key's name for a text of any length."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    plain = len(encoded) <= _MOST_NAME_BYTES and text.isprintable()
+    return f"={text}" if plain else f"#{hashlib.sha256(encoded).hexdigest()}"
+
+
+def owner_key(owner: str) -> Any:
+    """Return the root key of an owner's group."""
+    return ndb.Key(OwnerRow._get_kind(), _name(owner))
+
+
+def new_key(owner: str, wall_micros: int) -> Any:
+    """Return a key for a new job of an owner."""
+    name = f"{wall_micros:016x}{secrets.token_hex(6)}"
+    return ndb.Key(JobRow, name, parent=owner_key(owner))
+
+
+def name_key(owner: str, job: str, dedupe: str) -> Any:
+    """Return the key of the name of a job."""
+    return ndb.Key(NameRow, _name(f"{job}:{dedupe}"), parent=owner_key(owner))
+
+
+def relay_key(shard: int) -> Any:
+    """Return the key of a shard's lease."""
+    return ndb.Key(RelayRow, f"{shard:02d}")
+
+
+def shard_of(key: Any) -> int:
+    """Return the shard of a job: that of its owner."""
+    root = key.root().id().encode("utf-8", "surrogatepass")
+    return zlib.crc32(root) % SHARDS
+
+
+def due_index(key: Any, micros: int) -> str:
+    """Return the value of `due` for a job at a time."""
+    return f"{shard_of(key):02d}|{max(micros, 0):016d}"
+
+
+def due_before(shard: int, micros: int) -> tuple[str, str]:
+    """Return the least value of `due` in a shard, and the first after that time."""
+    return f"{shard:02d}|", f"{shard:02d}|{micros + 1:016d}"
+
+
+def due_micros(due: str) -> int:
+    """Return the time in a value of `due`."""
+    return int(due.partition("|")[2])

@@ -1,0 +1,119 @@
+"""Asks engines to run jobs: bounded, behind a breaker, and never to the caller's harm."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from userlock.clock import Clock
+from userlock.lock.breaker import CircuitBreaker
+from userlock.outbox.engines import Engine, EngineError, Wake
+
+log = logging.getLogger(__name__)
+
+#: Of the fast path, which delays a request. In seconds.
+FAST_SECONDS = 0.3
+MOST_MESSAGES = 100
+
+
+class Due(NamedTuple):
+    """A job to be run: its key, the tier, the attempt, and how often it was asked for before."""
+
+    key: Any
+    tier: str
+    attempt: int
+    wakes: int
+    delay: float = 0.0
+
+
+class Waker:
+    """The engines of an outbox. Thread-safe.
+
+    Args:
+        engines: by tier; "" is the default one.
+        clock: for the breakers.
+
+    Attributes:
+        failed: the messages that no engine has taken, in this process. The relay sends them again.
+    """
+
+    def __init__(self, engines: Mapping[str, Engine], clock: Clock) -> None:
+        self._engines = dict(engines)
+        self._clock = clock
+        self._breakers = {
+            tier: CircuitBreaker(clock, most_pause_seconds=30.0) for tier in self._engines
+        }
+        self.failed = 0
+
+    def knows(self, tier: str) -> bool:
+        """Return whether there is a tier of that name."""
+        return tier in self._engines
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Return the engines, each once."""
+        return list({id(each): each for each in self._engines.values()}.values())
+
+    def wake(self, jobs: Sequence[Due], *, timeout: float = FAST_SECONDS) -> list[bool]:
+        """Ask for jobs; return for each whether an engine has taken it. Never raises."""
+        taken = [False] * len(jobs)
+        by_tier: dict[str, list[int]] = {}
+        for index, job in enumerate(jobs):
+            tier = job.tier if job.tier in self._engines else ""
+            by_tier.setdefault(tier, []).append(index)
+        ends = self._clock.now() + timeout
+        for tier, indexes in by_tier.items():
+            for first in range(0, len(indexes), MOST_MESSAGES):
+                some = indexes[first : first + MOST_MESSAGES]
+                left = ends - self._clock.now()
+                for index, took in zip(
+                    some, self._send(tier, [jobs[each] for each in some], left), strict=True
+                ):
+                    taken[index] = took
+        self.failed += taken.count(False)
+        return taken
+
+    def _send(self, tier: str, jobs: Sequence[Due], timeout: float) -> list[bool]:
+        breaker = self._breakers[tier]
+        if timeout <= 0 or not breaker.allows():
+            return [False] * len(jobs)
+        began = self._clock.now()
+        messages = [Wake(text_of(job.key), _name(job), job.delay) for job in jobs]
+        try:
+            errors = self._engines[tier].wake(messages, timeout)
+        except Exception as error:
+            # An engine's own failure must not reach a request that has done its work.
+            log.exception("the engine of tier %r failed", tier)
+            errors = [EngineError(str(error))] * len(jobs)
+        failures = [error for error in errors if error is not None]
+        if failures:
+            cost = max(self._clock.now() - began, 0.01)
+            breaker.failed(cost_seconds=cost, reason=str(failures[0]))
+            log.warning(
+                "the engine of tier %r has not taken %d of %d jobs, which the relay will send: %s",
+                tier,
+                len(failures),
+                len(jobs),
+                failures[0],
+            )
+        else:
+            breaker.succeeded()
+        return [error is None for error in errors]
+
+    def close(self) -> None:
+        """Close the engines."""
+        for engine in self.engines:
+            engine.close()
+
+
+def text_of(key: Any) -> str:
+    """Return a row's key as the text in a message."""
+    return str(key.urlsafe().decode())
+
+
+def _name(job: Due) -> str:
+    """Return a message's name. The hash comes first: names in sequence are slow in Cloud Tasks."""
+    digest = hashlib.sha256(text_of(job.key).encode()).hexdigest()[:32]
+    return f"{digest}-{job.attempt}-{job.wakes}"

@@ -1,0 +1,347 @@
+"""Runs jobs: claim, run, remove. Under the owner's lock; correct without it.
+
+    worker A                      the row                     worker B
+    lock; claim, token a ───────▶ a
+    runs, is paused                                           the lock is free: its lease ended
+                                  b ◀──────────────────────── claim, token b
+                                                              runs
+                                  gone ◀───────────────────── remove if b
+    remove if a ────────────────▶ refused: `ClaimLost`
+
+A message names a job; the worker runs the due jobs of its owner up to that one,
+in their order. So any message does for any of them.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import random
+import secrets
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from google.cloud import ndb
+
+from userlock.clock import Clock
+from userlock.errors import ClaimLost, LockServiceUnavailable, LockTimeout, UnknownJob
+from userlock.events import LISTENERS, JobRan
+from userlock.ids import quoted
+from userlock.lock.api import global_lock
+from userlock.lock.held_lock import HeldLock
+from userlock.lock.lease import Priority
+from userlock.lock.scope import LockScope, default_service, scope
+from userlock.lock.service import LockService
+from userlock.ndb import transactions
+from userlock.outbox import arguments
+from userlock.outbox.job import Job
+from userlock.outbox.retry import Retry
+from userlock.outbox.rows import (
+    MOST_CAUSE,
+    MOST_ERROR,
+    JobRow,
+)
+from userlock.outbox.waking import Due, Waker
+
+log = logging.getLogger(__name__)
+
+#: The rows of an owner that are read at once, and the most jobs that one message runs.
+_WINDOW = 20
+_MOST_RUNS = 100
+#: How long a message waits for a busy owner, in seconds. The engine's thread waits with it.
+BUSY_WAIT_SECONDS = 2.0
+_BUSY_PAUSE_SECONDS = (3.0, 10.0)
+#: The pause for a job of another deployment, in seconds.
+_UNKNOWN = Retry(attempts=50, first_seconds=30, most_seconds=600)
+
+
+class Outcome(enum.Enum):
+    """The outcome of a message."""
+
+    #: At least one job has run.
+    RAN = "ran"
+    #: There was no job to run: it is done, it is not due, or an earlier one holds it up.
+    NOTHING = "nothing"
+    #: Another request has the owner's lock. The job is asked for again; no attempt was spent.
+    BUSY = "busy"
+
+
+class _Claim:
+    """A job that this worker has claimed."""
+
+    def __init__(self, row: Any, token: str) -> None:
+        self.key = row.key
+        self.token = token
+        self.row = row
+
+    def current(self) -> Any:
+        """Return the row, in a transaction.
+
+        Raises:
+            ClaimLost: it has another token, or is gone.
+        """
+        row = self.key.get()
+        if row is None or row.claim != self.token:
+            raise ClaimLost(
+                f"job {self.row.job} was taken over by another worker while this one ran it",
+                job=self.row.job,
+            )
+        return row
+
+
+class Worker:
+    """Runs the jobs of an outbox. Thread-safe.
+
+    Args:
+        jobs: the registered ones, by name.
+        waker: the engines.
+        clock: for all times.
+        service: the source of locks; None for the configured one.
+        claim_seconds: how long a claim without a confirmed lock keeps others out: longer than
+            any job runs.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Job[..., Any]],
+        waker: Waker,
+        clock: Clock,
+        *,
+        service: LockService | None,
+        claim_seconds: float,
+    ) -> None:
+        self._jobs = jobs
+        self._waker = waker
+        self._clock = clock
+        self._service = service
+        self._claim_seconds = claim_seconds
+
+    def run(self, key: Any) -> Outcome:
+        """Run the due jobs of an owner, up to the one with that key. In an ndb context.
+
+        Raises:
+            GoogleAPIError: Datastore does not answer. The engine, or the relay, comes again.
+        """
+        row = key.get(use_cache=False, use_global_cache=False)
+        if row is None or not row.queued:
+            return Outcome.NOTHING
+        service = self._service or default_service()
+        with scope(service, priority=Priority.BATCH, request=f"job {row.job}") as opened:
+            try:
+                with global_lock(
+                    row.owner, wait_timeout=BUSY_WAIT_SECONDS, heartbeat=service.heartbeats or None
+                ) as tenure:
+                    return self._run_owner(key, opened, tenure)
+            except (LockTimeout, LockServiceUnavailable) as error:
+                log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
+        self._put_off(key)
+        return Outcome.BUSY
+
+    def _run_owner(self, until: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
+        ran = Outcome.NOTHING
+        for _ in range(_MOST_RUNS):
+            row = self._next(until)
+            claim = None if row is None else self._claim(row, tenure)
+            if claim is None:
+                return ran
+            ran = Outcome.RAN
+            self._run(claim, opened)
+            if claim.key == until:
+                return ran
+            tenure = tenure.yield_to_waiters()
+        return ran
+
+    # --- the next one -----------------------------------------------------------------------
+
+    def _next(self, until: Any) -> Any:
+        """Return the owner's next job that may run now, or None."""
+        rows = JobRow.query(JobRow.queued == True, ancestor=until.root())  # noqa: E712
+        found = rows.order(JobRow.key).fetch(_WINDOW, use_cache=False, use_global_cache=False)
+        now = self._now()
+        held_up = False
+        for row in sorted(found, key=lambda each: each.rank):
+            begun = row.attempts > 0
+            if not row.ordered:
+                if row.ready_at <= now and row.dead is None:
+                    return row
+            elif not held_up:
+                if row.dead is None and row.ready_at <= now:
+                    return row
+                # A job that was never due yet holds nobody up; one that failed does.
+                held_up = begun or row.dead is not None
+        return None
+
+    # --- claim ------------------------------------------------------------------------------
+
+    def _claim(self, row: Any, tenure: HeldLock) -> _Claim | None:
+        """Claim a job by compare-and-swap; None if another worker has it, or it has changed."""
+        token = secrets.token_hex(12)
+        locked = not tenure.degraded
+        place, key = row.rank[0], row.key
+
+        def claim() -> Any:
+            now = self._now()
+            current = key.get()
+            if current is None or current.dead is not None or current.ready_at > now:
+                return None
+            if (
+                current.claim
+                and current.claimed_until > now
+                and not (locked and current.claimed_locked)
+            ):
+                return None
+            if current.dedupe:
+                self._free_name(current)
+            current.place = current.place or place
+            current.attempts += 1
+            current.wakes = 0
+            current.claim, current.claimed_locked = token, locked
+            current.claimed_until = now + round(self._claim_seconds * 1e6)
+            current.look_at(current.claimed_until)
+            current.put()
+            return current
+
+        claimed = ndb.transaction(claim)
+        return None if claimed is None else _Claim(claimed, token)
+
+    @staticmethod
+    def _free_name(row: Any) -> None:
+        """From its begin on, a job of the same name may be staged again."""
+        key = ndb.Key("UserLockJobName", row.dedupe, parent=row.key.parent())
+        name = key.get()
+        if name is not None and name.job_key == row.key:
+            key.delete()
+        row.dedupe = ""
+
+    # --- run --------------------------------------------------------------------------------
+
+    def _run(self, claim: _Claim, opened: LockScope) -> None:
+        row = claim.row
+        began = self._clock.now()
+        lag = self._clock.wall() - row.ready_at / 1e6
+        if row.attempts > self._retry_of(row).attempts:
+            # Its last runs ended with their processes.
+            outcome, error = self._failed(claim, None)
+        else:
+            outcome, error = self._run_once(claim, opened)
+        seconds = self._clock.now() - began
+        ran = JobRan(row.owner, row.job, outcome, row.attempts, max(lag, 0.0), seconds, error)
+        LISTENERS.emit(ran)
+
+    def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
+        """Run it; return the outcome and the error."""
+        try:
+            job = self._jobs.get(claim.row.job)
+            if job is None:
+                raise UnknownJob(
+                    f"no job {claim.row.job} is registered in this process: it may belong to "
+                    f"another version of the app, or its module was not imported",
+                    job=claim.row.job,
+                )
+            args, kwargs = arguments.decode(claim.row.arguments)
+            if job.transactional:
+                ndb.transaction(lambda: self._call_and_remove(job, claim, args, kwargs))
+                return "done", ""
+            job.function(*args, **kwargs)
+            opened.finish_writes()
+            transactions.finish_writes()
+        except ClaimLost:
+            return "lost", ""
+        except Exception as error:
+            return self._failed(claim, error)
+        return self._remove(claim)
+
+    @staticmethod
+    def _call_and_remove(
+        job: Job[..., Any], claim: _Claim, args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Run a job in the transaction that removes it."""
+        claim.current()
+        job.function(*args, **kwargs)
+        claim.key.delete()
+
+    @staticmethod
+    def _remove(claim: _Claim) -> tuple[str, str]:
+        def remove() -> None:
+            claim.current()
+            claim.key.delete()
+
+        try:
+            ndb.transaction(remove)
+        except ClaimLost:
+            return "lost", ""
+        return "done", ""
+
+    # --- failures ---------------------------------------------------------------------------
+
+    def _failed(self, claim: _Claim, error: Exception | None) -> tuple[str, str]:
+        """Note the error, and when the job runs again: or that it is dead."""
+        job = self._jobs.get(claim.row.job)
+        retry = self._retry_of(claim.row)
+        final = job is not None and error is not None and isinstance(error, job.never_retry)
+        cause = "the process ended" if error is None else type(error).__qualname__
+        text = cause if error is None else _described(error)
+
+        def note() -> Any:
+            row = claim.current()
+            now = self._now()
+            if row.first_error is None:
+                row.first_error, row.first_error_at = text, now
+            row.last_error, row.last_error_at = text, now
+            row.end_claim()
+            if final or row.attempts >= retry.attempts:
+                row.dead, row.died_at = f"{row.job} {cause}"[:MOST_CAUSE], now
+                row.queued = True if job is not None and job.blocks else None
+                row.look_at(None)
+            else:
+                row.ready_at = now + round(retry.pause(row.attempts) * 1e6)
+                row.tier = retry.tier(row.attempts, row.tier)
+                row.look_at(row.ready_at)
+            row.put()
+            return row
+
+        try:
+            row = ndb.transaction(note)
+        except ClaimLost:
+            return "lost", text
+        if row.dead is not None:
+            return "dead", text
+        self._ask_again(row)
+        return "failed", text
+
+    def _retry_of(self, row: Any) -> Retry:
+        job = self._jobs.get(row.job)
+        return _UNKNOWN if job is None else job.retry
+
+    def _put_off(self, key: Any) -> None:
+        """Let a job of a busy owner be asked for again. Spends no attempt."""
+        pause = random.uniform(*_BUSY_PAUSE_SECONDS)
+
+        def put_off() -> Any:
+            row = key.get()
+            if row is None or row.due is None:
+                return None
+            row.wakes += 1
+            row.look_at(self._now() + round(pause * 1e6))
+            row.put()
+            return row
+
+        row = ndb.transaction(put_off)
+        if row is not None:
+            self._waker.wake([Due(row.key, row.tier, row.attempts, row.wakes, pause)])
+
+    def _ask_again(self, row: Any) -> None:
+        delay = (row.ready_at - self._now()) / 1e6
+        self._waker.wake([Due(row.key, row.tier, row.attempts, row.wakes, max(delay, 0.0))])
+
+    def _now(self) -> int:
+        return round(self._clock.wall() * 1e6)
+
+
+def _described(error: BaseException) -> str:
+    """Return an error and its last call site, for people."""
+    text = f"{type(error).__qualname__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{text[: MOST_ERROR - 300]}{place[-300:]}"
