@@ -12,7 +12,7 @@ def whole_number(text: str, *, most: int, least: int = 0, clip: bool = False) ->
     """Return the number in a text, or None if it is none or out of range.
 
     Args:
-        most, least: the range, ends included.
+        most, least: the range, ends included. It may be empty.
         clip: return `most` or `least` for a number beyond it.
     """
     match = _NUMBER.fullmatch(text)
@@ -25,4 +25,4 @@ def whole_number(text: str, *, most: int, least: int = 0, clip: bool = False) ->
     number = max(most, -least) + 1 if beyond else int(digits)
     number = -number if sign == "-" else number
     clipped = min(max(number, least), most)
-    return clipped if clip or clipped == number else None
+    return clipped if clip or least <= number <= most else None

@@ -125,6 +125,7 @@ def _orders(
 ) -> tuple[tuple[Order, ...], bool]:
     """Return explicit orders without the useless ones, then those that filters imply."""
     orders: list[Order] = []
+    ordered: set[str] = set()
     for order in query.order:
         name = order.property.name
         if not name:
@@ -133,16 +134,16 @@ def _orders(
         if name == KEY:
             # Keys are unique: later orders cannot make a difference.
             return tuple(orders), descending
-        if any(name == earlier.name for earlier in orders):
+        if name in ordered:
             raise invalid(f"cannot specify multiple orders on the property {name}")
         fixed = len(disjunction) == 1 and name in disjunction[0].equal
         if not fixed:
             orders.append(Order(name, descending))
+            ordered.add(name)
     # "If a query has inequality filters and no order on that property, results are ordered by it."
     # With alternatives, only if each one has the filter. Otherwise the order would hide entities
     # without the property.
     common = set.intersection(*(set(c.spans) for c in disjunction)) if disjunction else set()
-    ordered = {order.name for order in orders}
     orders += [Order(name) for name in sorted(common - ordered)]
     # A projection is answered from an index on its properties, hence in its order.
     ordered |= common

@@ -27,7 +27,7 @@ from userlock.stores.memcache.connections import Connection, Connections
 from userlock.stores.memcache.dialects import Item
 from userlock.stores.memcache.wire import SLOW
 from userlock.stores.pool import REPLY_TIMEOUT
-from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused
+from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused, words
 
 #: How long writing down the keys may take, in seconds.
 LIST_SECONDS = 2.0
@@ -141,7 +141,7 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes,
         heard_at = time.monotonic()
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > MOST_LINE_BYTES:
-            raise Refused(f"it answered {rest[:80]!r}…")
+            raise Refused(f"it answered {words(rest)}")
         for line in lines:
             if line.startswith(wanted):
                 key = unquote_to_bytes(line[4:].partition(b" ")[0])
@@ -176,8 +176,7 @@ def _why_not(line: bytes) -> str:
         return "memcached was started without its LRU crawler, so it does not list its keys"
     if line.startswith(b"ERROR"):
         return "the server does not list its keys (memcached can, from 1.4.31 on)"
-    answer = line[:80].decode("latin-1").strip()
-    return f"the server does not list its keys; it says {answer!r}"
+    return f"the server does not list its keys; it says {words(line.strip())}"
 
 
 # --- examination --------------------------------------------------------------------------------

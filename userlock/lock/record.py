@@ -23,8 +23,9 @@ the lock. Once it has lapsed, other callers may pass them.
 
 A record comes from a server that others can write to, later releases among
 them. Nothing here raises, whatever the record contains. Entries that make no
-sense are ignored, and so are fields behind the known ones and lines that are too
-long to be ours. A record that is too long as a whole counts as another program's.
+sense are ignored, and so are fields behind the known ones, lines that are too
+long to be ours, and waiters after the first 2,000. A record that is too long as
+a whole counts as another program's.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ PATIENCE_SECONDS = 0.25
 _LONG_BYTES = 32_000
 #: The longest line of ours: a lock id of 1,500 characters takes 12 bytes each, as JSON.
 _MOST_LINE_BYTES = 20_000
+#: The waiters that are read. Later ones poll without a position: a record of thousands of forged
+#: lines must not take the time of other locks.
+MOST_WAITERS = 2_000
 #: Lines up to this length are cached: a forged one must not fill the memory.
 _CACHED_BYTES = 500
 
@@ -184,7 +188,8 @@ class Record:
             if len(line) > _MOST_LINE_BYTES:
                 continue
             if line[:2] in _PRIORITIES:
-                self._add(_entry(line))
+                if len(self._entries) < MOST_WAITERS:
+                    self._add(_entry(line))
             else:
                 self._parse(line)
         self._reserved_for = frozenset(itertools.islice(self._known, self._reserved))
@@ -324,6 +329,11 @@ class Record:
     def empty(self) -> bool:
         """Return whether nobody waits."""
         return not self._queue
+
+    @property
+    def full(self) -> bool:
+        """Return whether it has no room for another waiter."""
+        return len(self._entries) >= MOST_WAITERS
 
     @property
     def interactive_waits(self) -> bool:

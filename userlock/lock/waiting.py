@@ -430,8 +430,10 @@ class _Wait:
         attempt.attempts += 1
         self._aged = False  # it was noted in the record that is lost
         self._about_to_read()
-        record = self._ask_among_others(self._protocol.join, self._claim, again=attempt.joined)
-        if record is None:  # it is gone, or was so much in demand that this entry did not get in
+        record = None
+        if self._seen is None or not self._seen.full:
+            record = self._ask_among_others(self._protocol.join, self._claim, again=attempt.joined)
+        if record is None:  # it is gone or full, or in such demand that this entry did not get in
             record = self._look()
         if record is not None:
             if not attempt.blocked_by:

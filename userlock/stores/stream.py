@@ -21,6 +21,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import userlock.ids as ids
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import MAX_RECORD_BYTES
 
@@ -131,7 +132,7 @@ class Stream:
         line, end, self._buffer = (self._buffer or self.receive()).partition(b"\r\n")
         while not end:
             if len(line) > MOST_LINE_BYTES:
-                raise Refused(f"it answered {line[:80]!r}…")
+                raise Refused(f"it answered {words(line)}")
             line, end, self._buffer = (line + self.receive()).partition(b"\r\n")
         return line
 
@@ -166,7 +167,7 @@ class Stream:
     def finish(self) -> None:
         """Make sure that all replies have been read."""
         if self._buffer:
-            raise Refused(f"it answered more than was asked: {self._buffer[:80]!r}")
+            raise Refused(f"it answered more than was asked: {words(self._buffer)}")
 
     def _hurry(self) -> None:
         """Give the socket's next call the time that is left."""
@@ -181,8 +182,15 @@ class Stream:
         self._patience = seconds
 
 
+def words(reply: bytes, most: int = 80) -> str:
+    """Return the begin of a reply for a message; none of it if ids are hidden: it may have keys."""
+    if not ids.are_plain():
+        return f"{len(reply):,} bytes"
+    return f"{reply[:most]!r}{'…' * (len(reply) > most)}"
+
+
 def number(text: bytes) -> int:
     """Return a whole number from 0 on; `Refused` for anything else that Python's `int` takes."""
     if not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise Refused(f"it answered {text[:40]!r} instead of a number")
+        raise Refused(f"it answered {words(text, 40)} instead of a number")
     return int(text)

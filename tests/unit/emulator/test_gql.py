@@ -164,6 +164,7 @@ class TestBindings:
         [
             (gql("SELECT * WHERE a = @1"), "no binding for the site @1"),
             (gql("SELECT * WHERE a = @0", 1), "no binding for the site @0"),
+            (gql("SELECT * WHERE a = @0"), "no binding for the site @0"),
             (gql("SELECT * WHERE a = @x", y=1), "no binding for the site @x"),
             (gql("SELECT *", 1), "no site for the positional binding 1"),
             (gql("SELECT * WHERE a = @2", 1, 2), "no site for the positional binding 1"),

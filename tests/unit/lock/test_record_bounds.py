@@ -15,7 +15,7 @@ from userlock.errors import LockTimeout
 from userlock.ids import MAX_CHARACTERS
 from userlock.lock import record as record_module
 from userlock.lock.lease import Holder, Lease
-from userlock.lock.record import BlockedOn, Record, blocked, joining
+from userlock.lock.record import MOST_WAITERS, BlockedOn, Record, blocked, done, joining
 from userlock.lock.service import LockService
 from userlock.lock.store import MAX_RECORD_BYTES, Stored, StoreUnavailable
 from userlock.stores import MemoryStore
@@ -137,6 +137,40 @@ def test_nobody_takes_a_lock_over_a_record_that_is_too_long(name: str) -> None:
         service.acquire("ann", wait_timeout=1)
     assert service.break_lock("ann") is not None
     assert isinstance(service.acquire("ann", wait_timeout=0), Lease)
+
+
+def crowd(size: int, mark: str) -> bytes:
+    """Return lines of forged waiters that began to wait one before the other."""
+    return "".join(f"\n{mark} {n:x} {9e9 - n} []" for n in range(size)).encode()
+
+
+@pytest.mark.parametrize("mark", ["+i", "~i", "+b"])
+def test_a_record_has_room_for_so_many_waiters(mark: str) -> None:
+    """Each poll parses it: a longer queue would take the time of all locks of the process."""
+    record = Record(Stored(HEAD + crowd(40_000, mark) + done("4f01"), None, lapsed=False))
+    assert len(record.waiters()) == MOST_WAITERS
+    assert record.full
+    assert record.released, "the holder's own entry counts wherever it is"
+    few = Record(Stored(HEAD + crowd(MOST_WAITERS - 1, mark), None, lapsed=False))
+    assert (few.full, len(few.waiters())) == (False, MOST_WAITERS - 1)
+
+
+def test_a_waiter_adds_nothing_to_a_full_record() -> None:
+    """It polls without a position, once it has seen that there is no room."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    service = LockService(store, clock=clock)
+    lease = service.acquire("ann", lock_timeout=3600)
+    store.append("ann", crowd(MOST_WAITERS, "+i"))
+    before = store.read("ann")
+    with pytest.raises(LockTimeout):
+        service.acquire("ann", wait_timeout=60)
+    after = store.read("ann")
+    assert before is not None
+    assert after is not None
+    own = after.record[len(before.record) :].splitlines()
+    assert len(own) <= 3, "it has joined once, and left"
+    service.release(lease)
 
 
 def test_waiters_do_not_make_a_record_too_long() -> None:

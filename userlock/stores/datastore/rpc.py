@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 from google.cloud.datastore_v1.types import query as query_types
 
+import userlock.ids as ids
 from userlock.clock import Clock
 from userlock.datastore_rpc import Endpoint, Query
 from userlock.fork import reset_in_child
@@ -215,7 +216,8 @@ class Calls:
                 self._sent = self._sent or not _stayed_here(error)
                 trouble = _translated(error, f"{where}: {rpc}", sent=self._sent)
                 if not _for_parents_connection(error):
-                    raise trouble from error
+                    # Its text may name a row, and so a lock.
+                    raise trouble from (error if ids.are_plain() else None)
                 self.wait_or_raise(trouble)
                 continue
             except (ValueError, IndexError) as error:  # a closed channel; a commit without result
@@ -245,7 +247,8 @@ def _for_parents_connection(error: Any) -> bool:
 def _translated(error: Any, where: str, *, sent: bool) -> StoreUnavailable:
     """Return the error as the lock service knows it."""
     code = error.code()
-    reason = f"{where}: {code.name}: {error.details() or '':.300}"
+    details = error.details() or "" if ids.are_plain() else "(lock ids are hidden)"
+    reason = f"{where}: {code.name}: {details:.300}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return StoreUnavailable(reason, slow=True)
     if code is grpc.StatusCode.ABORTED:

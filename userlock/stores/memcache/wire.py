@@ -14,8 +14,9 @@ from typing import Any
 
 from pymemcache.exceptions import MemcacheError
 
+import userlock.ids as ids
 from userlock.clock import SYSTEM_CLOCK
-from userlock.stores.stream import Refused, Stream
+from userlock.stores.stream import Refused, Stream, words
 
 #: Errors of a command when the server, or the way there, is in trouble.
 TROUBLE = (OSError, MemcacheError)
@@ -81,13 +82,19 @@ def is_a_break(error: BaseException) -> bool:
 def check(line: bytes) -> None:
     """Raise if this is one of memcached's error lines."""
     if line.startswith(_ERRORS):
-        raise Refused(f"it answered {line[:120].decode('latin-1').strip()!r}")
+        raise Refused(f"it answered {_shown_error(line)}")
 
 
 def unexpected(line: bytes) -> Refused:
     """Return the error for a line that is not in the protocol, or for memcached's own."""
     check(line)
-    return Refused(f"it answered {line[:80]!r}")
+    return Refused(f"it answered {words(line)}")
+
+
+def _shown_error(line: bytes) -> str:
+    """Return an error line for a message; its first word alone if ids are hidden."""
+    text = line if ids.are_plain() else line.partition(b" ")[0]
+    return repr(text[:120].decode("latin-1").strip())
 
 
 def speaks_meta(version: bytes) -> bool:

@@ -8,19 +8,38 @@ Source: https://redis.io/docs/latest/develop/reference/protocol-spec/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import redis
 from redis.connection import DefaultParser
 
-from userlock.stores.stream import MOST_BYTES, Refused, Stream, number
+from userlock.stores.stream import MOST_BYTES, Refused, Stream, number, words
 
 _PARSER: Any = DefaultParser
 #: Lists within lists: SCAN replies with a list within one.
 _MOST_DEPTH = 2
 #: The shortest reply: a sign and a line end.
 _LEAST_BYTES = 3
+
+
+#: The commands that errors may name.
+_COMMANDS = frozenset(
+    ("auth", "hello", "select", "client", "eval", "evalsha", "get", "set", "strlen", "scan", "info")
+)
+_QUOTE = re.compile("['\"`]")
+
+
+def _without_arguments(error: str) -> str:
+    """Return an error without the arguments that it repeats: a password, or a key with a lock id.
+
+    They are in quotes: "unknown command 'AUTH', with args beginning with: 'secret'".
+    """
+    begin, *quoted = _QUOTE.split(error, maxsplit=2)
+    if not quoted:
+        return error
+    return f"{begin}{quoted[0]!r}…" if quoted[0].lower() in _COMMANDS else f"{begin}…"
 
 
 class Replies:
@@ -58,9 +77,9 @@ class Replies:
                     raise Refused(f"it announced {count:,} replies in one")
                 return [self.read(stream, depth - 1) for _ in range(count)]
             case b"-":
-                return _PARSER.parse_error(rest.decode("utf-8", "replace"))
+                return _PARSER.parse_error(_without_arguments(rest.decode("utf-8", "replace")))
             case _:
-                raise Refused(f"it answered {line[:80]!r}, which is no reply of Redis")
+                raise Refused(f"it answered {words(line)}, which is no reply of Redis")
 
     # --- as redis-py calls a parser ---------------------------------------------------------
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
+
 import grpc
 import pytest
 
+import userlock
 from tests.contract.stores.datastore.cases import CASES, STEPS, Case, fails
 from tests.contract.stores.datastore.conftest import read
 from tests.contract.stores.datastore.faulty import (
@@ -189,6 +192,21 @@ class TestErrors:
     ) -> None:
         trouble = fails(faulty, 0, refused(code), lambda: faulty_store.create("ann", b"x", 60))
         assert advice in trouble.reason
+
+    @pytest.mark.parametrize("code", [code for code in CODES if code.name != "ALREADY_EXISTS"])
+    def test_hidden_ids_hide_the_rows_in_its_words(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore, code: grpc.StatusCode
+    ) -> None:
+        """Datastore names the rows that are in demand, for one."""
+        userlock.configure(show_ids="masked")
+        lock_id = "".join(["ann", "smith"])  # not in the lines of a traceback
+        fault = refused(code, f'contention on (app=x, UserLockLease, "userlock={lock_id}")')
+        faulty.faults[:] = [fault] * 1000
+        with pytest.raises(StoreUnavailable) as caught:
+            faulty_store.create(lock_id, b"x", 60)
+        trouble = caught.value
+        assert lock_id not in "".join(traceback.format_exception(trouble))
+        assert code.name in trouble.reason
 
     def test_without_credentials_nothing_was_sent(self) -> None:
         def no_credentials() -> object:

@@ -1,0 +1,125 @@
+"""Servers that repeat a command in their error: neither a password nor a hidden id comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import userlock
+from tests.faults.proxy import FaultProxy
+from tests.servers import Memcached, RedisServer
+from userlock import LockService
+from userlock.admin import diagnostics, snapshot
+from userlock.errors import LockServiceUnavailable
+from userlock.lock.store import StoreUnavailable
+
+PASSWORD = "s3cretpw"
+USER = "b0b"
+LOCK_ID = "ann.smith@example.com"
+
+Echo = Callable[[bytes], bytes]
+
+
+class EchoServer(FaultProxy):
+    """A real server, but for the commands that it answers by an echo of them."""
+
+    def __init__(self, target_port: int, command: bytes, echo: Echo) -> None:
+        super().__init__(target_port)
+        self.command = command
+        self.echo = echo
+
+    def _pass(self, data: bytes, client: socket.socket, server: socket.socket) -> bool:
+        if self.command not in data:
+            return super()._pass(data, client, server)
+        with contextlib.suppress(OSError):
+            client.sendall(self.echo(data))
+        return False
+
+
+def like_redis(data: bytes) -> bytes:
+    """Answer as Redis does for a command that was renamed."""
+    name, *arguments = [part for part in data.split(b"\r\n") if part and part[:1] not in b"*$"]
+    repeated = b"".join(b"'%b' " % each for each in arguments)[:128]
+    return b"-ERR unknown command '%b', with args beginning with: %b\r\n" % (name, repeated)
+
+
+def with_backticks(data: bytes) -> bytes:
+    """Answer as other servers of the protocol do."""
+    return like_redis(data).replace(b"'", b"`")
+
+
+ECHOES: dict[str, list[tuple[bytes, Echo]]] = {
+    "redis": [
+        (command, echo)
+        for command in (b"AUTH", b"SET", b"EVAL", b"SCAN")
+        for echo in (like_redis, with_backticks)
+    ],
+    "memcached": [
+        (command, echo)
+        for command in (b"ms ", b"mg ", b"lru_crawler")
+        for echo in (
+            lambda data: b"SERVER_ERROR " + data,
+            lambda data: b"CLIENT_ERROR " + data,
+            lambda data: b"VALUE " + data,
+            lambda data: data,
+        )
+    ],
+}
+CASES = [(kind, *each) for kind, echoes in ECHOES.items() for each in echoes]
+
+
+@pytest.fixture(params=range(len(CASES)), ids=lambda index: f"{CASES[index][0]}-{index}")
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Provide the URL of such a server, with the password if that is what it repeats."""
+    kind, command, echo = CASES[request.param]
+    fixture = {"redis": "redis_server", "memcached": "memcached"}[kind]
+    real: Memcached | RedisServer = request.getfixturevalue(fixture)
+    with EchoServer(real.port, command, echo) as server:
+        secret = f"{USER}:{PASSWORD}@" if command == b"AUTH" else ""
+        scheme = "memcache" if kind == "memcached" else "redis"
+        yield f"{scheme}://{secret}{server.address}?prefix={uuid.uuid4().hex}"
+
+
+def said_by(service: LockService) -> list[str]:
+    """Do all that asks the server; return all texts of the errors."""
+    texts = []
+
+    def note(action: Callable[[], object]) -> None:
+        try:
+            texts.append(str(action()))
+        except (LockServiceUnavailable, StoreUnavailable) as error:
+            texts.append("".join(traceback.format_exception(error)) + repr(error))
+
+    note(lambda: service.release(service.acquire(LOCK_ID, wait_timeout=0)))
+    note(lambda: service.holder(LOCK_ID))
+    note(lambda: service.break_lock(LOCK_ID, by="me"))
+    note(lambda: service.acquire("somebody else", wait_timeout=0))
+    note(lambda: snapshot.take(service, [], 0.0).note)
+    note(lambda: diagnostics.examine(service.store))
+    return texts
+
+
+@pytest.mark.parametrize("show_ids", ["masked", "hashed"])
+def test_an_echo_shows_neither_password_nor_id(
+    url: str, show_ids: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    userlock.configure(show_ids=show_ids, id_key="key" if show_ids == "hashed" else None)
+    service = LockService.from_url(url, outage="fail")
+    for text in (*said_by(service), *caplog.messages):
+        for secret in (PASSWORD, USER, LOCK_ID):
+            assert secret not in text
+    service.close()
+
+
+def test_an_echo_never_shows_a_password(url: str) -> None:
+    service = LockService.from_url(url, outage="fail")
+    for text in said_by(service):
+        assert PASSWORD not in text
+    service.close()
