@@ -126,7 +126,7 @@ class DeadLetters:
             row = key.get()
             if row is None or row.dead is None:
                 return None
-            row.dead, row.died_at, row.queued = None, 0, True
+            row.dead, row.died_at, row.queued = None, 0, row.ordered or None
             row.attempts, row.wakes = 0, row.wakes + 1
             row.redriven += 1
             row.ready_at = round(self._clock.wall() * 1e6)

@@ -207,13 +207,14 @@ class Job(Generic[_P, _R]):
         if not self._waker.knows(tier):
             raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")
         now = round(self._clock.wall() * 1e6)
+        ready_at = now + self._delay(delay, due)
         row = JobRow(
-            key=new_key(owner, now),
+            key=new_key(owner, ready_at),
             owner=owner,
             job=self.name,
             arguments=arguments.encode(self.name, args, kwargs),
-            ready_at=now + self._delay(delay, due),
-            queued=True,
+            ready_at=ready_at,
+            queued=self.ordered or None,
             ordered=self.ordered,
             tier=tier,
             staged_at=now,

@@ -6,8 +6,8 @@
     UserLockRelay 07                                the lease of a shard
 
 An owner is one entity group, so a transaction pays one group more, however many
-jobs it stages. A job's key begins with the wall clock of the process that staged
-it; its exact place is the version that Datastore gave it in that commit, which
+jobs it stages. A job's key begins with the time when it is due; its place among
+the owner's jobs is the version that Datastore gave it in that commit, which
 needs no round trip (`place`). The index of `due` begins with a shard: no part of
 it has all new rows at its end. A job that is done is deleted, one that is dead
 leaves that index.
@@ -16,6 +16,7 @@ leaves that index.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import secrets
 import zlib
 from typing import Any
@@ -54,9 +55,9 @@ class JobRow(Model):
         arguments: as `arguments.encode` writes them.
         ready_at: not run before, in microseconds since 1970.
         due: the shard, and when the relay looks after it; None if it is dead.
-        queued: True while it counts in its owner's order.
+        queued: True while it counts in its owner's order; None otherwise.
         ordered: whether it waits for the owner's earlier jobs.
-        place: the version of the commit that staged it; 0 until its first claim.
+        place: the version of the commit that staged it; 0 until its next put.
         index: its number in that commit.
         tier: the tier by which it runs; empty for the default.
         dedupe: the name of its `NameRow`; empty for none.
@@ -109,6 +110,10 @@ class JobRow(Model):
         """Return its place among the owner's jobs: by the commits that staged them."""
         return self.place or version_of(self), self.index
 
+    def _pre_put_hook(self) -> None:
+        """Keep its place: a later put gives it another version."""
+        self.place = self.place or version_of(self)
+
     def look_at(self, micros: int | None) -> None:
         """Let the relay look after it at that time; None: never."""
         self.due = None if micros is None else due_index(self.key, micros)
@@ -159,9 +164,15 @@ def owner_key(owner: str) -> Any:
     return ndb.Key(OwnerRow._get_kind(), _name(owner))
 
 
-def new_key(owner: str, wall_micros: int) -> Any:
-    """Return a key for a new job of an owner."""
-    name = f"{wall_micros:016x}{secrets.token_hex(6)}"
+_numbers = itertools.count(1)
+
+
+def new_key(owner: str, micros: int) -> Any:
+    """Return a key for a new job of an owner that is due then.
+
+    Those of one process are ascending, even if its clock stands still.
+    """
+    name = f"{micros:016x}{next(_numbers) & 0xFFFFFFFF:08x}{secrets.token_hex(4)}"
     return ndb.Key(JobRow, name, parent=owner_key(owner))
 
 

@@ -25,7 +25,13 @@ from typing import Any
 from google.cloud import ndb
 
 from userlock.clock import Clock
-from userlock.errors import ClaimLost, LockServiceUnavailable, LockTimeout, UnknownJob
+from userlock.errors import (
+    ClaimLost,
+    DeadlockDetected,
+    LockServiceUnavailable,
+    LockTimeout,
+    UnknownJob,
+)
 from userlock.events import LISTENERS, JobRan
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
@@ -36,7 +42,6 @@ from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.outbox import arguments
 from userlock.outbox.job import Job
-from userlock.outbox.retry import Retry
 from userlock.outbox.rows import (
     MOST_CAUSE,
     MOST_ERROR,
@@ -47,13 +52,15 @@ from userlock.outbox.waking import Due, Waker
 log = logging.getLogger(__name__)
 
 #: The rows of an owner that are read at once, and the most jobs that one message runs.
-_WINDOW = 20
+_WINDOW = 30
 _MOST_RUNS = 100
 #: How long a message waits for a busy owner, in seconds. The engine's thread waits with it.
 BUSY_WAIT_SECONDS = 2.0
 _BUSY_PAUSE_SECONDS = (3.0, 10.0)
-#: The pause for a job of another deployment, in seconds.
-_UNKNOWN = Retry(attempts=50, first_seconds=30, most_seconds=600)
+#: A job that is not registered here, of another version of the app, spends no attempt. The pauses
+#: grow with the time that this goes on; after so long it is dead. In seconds.
+_UNKNOWN_PAUSES = (20.0, 600.0)
+_UNKNOWN_FOR = 3 * 86_400.0
 
 
 class Outcome(enum.Enum):
@@ -82,12 +89,45 @@ class _Claim:
             ClaimLost: it has another token, or is gone.
         """
         row = self.key.get()
-        if row is None or row.claim != self.token:
+        if row is None or not _is_mine(row, self.token):
             raise ClaimLost(
                 f"job {self.row.job} was taken over by another worker while this one ran it",
                 job=self.row.job,
             )
         return row
+
+
+class _Queue:
+    """The ordered jobs of an owner, the first ones of them.
+
+    What is read may be out of date by the time a job is claimed: the claim looks again.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._read()
+
+    def _read(self) -> None:
+        rows = JobRow.query(JobRow.queued == True, ancestor=self._root)  # noqa: E712
+        found = rows.order(JobRow.key).fetch(_WINDOW, use_cache=False, use_global_cache=False)
+        self._rows = sorted(found, key=lambda row: row.rank)
+        self._more = len(found) == _WINDOW
+
+    def remove(self, row: Any) -> None:
+        """Take a job out that is done."""
+        self._rows.remove(row)
+
+    def first(self, now: int) -> Any:
+        """Return the first job, if it may run now, or None."""
+        if len(self._rows) < _WINDOW / 2 and self._more:
+            self._read()
+        for row in self._rows:
+            if row.dead is None and row.ready_at <= now:
+                return row
+            # A job that was never due yet holds nobody up; one that failed does.
+            if row.dead is not None or row.attempts or row.first_error is not None:
+                return None
+        return None
 
 
 class Worker:
@@ -124,7 +164,7 @@ class Worker:
             GoogleAPIError: Datastore does not answer. The engine, or the relay, comes again.
         """
         row = key.get(use_cache=False, use_global_cache=False)
-        if row is None or not row.queued:
+        if row is None or row.dead is not None:
             return Outcome.NOTHING
         service = self._service or default_service()
         with scope(service, priority=Priority.BATCH, request=f"job {row.job}") as opened:
@@ -132,68 +172,53 @@ class Worker:
                 with global_lock(
                     row.owner, wait_timeout=BUSY_WAIT_SECONDS, heartbeat=service.heartbeats or None
                 ) as tenure:
-                    return self._run_owner(key, opened, tenure)
-            except (LockTimeout, LockServiceUnavailable) as error:
+                    if row.ordered:
+                        return self._run_owner(key, opened, tenure)
+                    return self._run_alone(key, opened, tenure)
+            except (LockTimeout, LockServiceUnavailable, DeadlockDetected) as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
         self._put_off(key)
         return Outcome.BUSY
 
+    def _run_alone(self, key: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
+        claim = self._claim(key, tenure)
+        if claim is None:
+            return Outcome.NOTHING
+        self._run(claim, opened)
+        return Outcome.RAN
+
     def _run_owner(self, until: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
+        """Run the jobs before that one, and that one, as far as they may run now."""
         ran = Outcome.NOTHING
+        queue = _Queue(until.root())
         for _ in range(_MOST_RUNS):
-            row = self._next(until)
-            claim = None if row is None else self._claim(row, tenure)
+            row = queue.first(self._now())
+            claim = None if row is None else self._claim(row.key, tenure)
             if claim is None:
                 return ran
             ran = Outcome.RAN
-            self._run(claim, opened)
-            if claim.key == until:
-                return ran
+            if self._run(claim, opened) != "done" or claim.key == until:
+                return ran  # a job that has failed holds up the others
+            queue.remove(row)
             tenure = tenure.yield_to_waiters()
         return ran
 
-    # --- the next one -----------------------------------------------------------------------
-
-    def _next(self, until: Any) -> Any:
-        """Return the owner's next job that may run now, or None."""
-        rows = JobRow.query(JobRow.queued == True, ancestor=until.root())  # noqa: E712
-        found = rows.order(JobRow.key).fetch(_WINDOW, use_cache=False, use_global_cache=False)
-        now = self._now()
-        held_up = False
-        for row in sorted(found, key=lambda each: each.rank):
-            begun = row.attempts > 0
-            if not row.ordered:
-                if row.ready_at <= now and row.dead is None:
-                    return row
-            elif not held_up:
-                if row.dead is None and row.ready_at <= now:
-                    return row
-                # A job that was never due yet holds nobody up; one that failed does.
-                held_up = begun or row.dead is not None
-        return None
-
     # --- claim ------------------------------------------------------------------------------
 
-    def _claim(self, row: Any, tenure: HeldLock) -> _Claim | None:
+    def _claim(self, key: Any, tenure: HeldLock) -> _Claim | None:
         """Claim a job by compare-and-swap; None if another worker has it, or it has changed."""
         token = secrets.token_hex(12)
         locked = not tenure.degraded
-        place, key = row.rank[0], row.key
 
         def claim() -> Any:
             now = self._now()
             current = key.get()
             if current is None or current.dead is not None or current.ready_at > now:
                 return None
-            if (
-                current.claim
-                and current.claimed_until > now
-                and not (locked and current.claimed_locked)
-            ):
+            if _is_claimed(current, now, locked=locked):
                 return None
             if current.dedupe:
                 self._free_name(current)
-            current.place = current.place or place
             current.attempts += 1
             current.wakes = 0
             current.claim, current.claimed_locked = token, locked
@@ -216,11 +241,13 @@ class Worker:
 
     # --- run --------------------------------------------------------------------------------
 
-    def _run(self, claim: _Claim, opened: LockScope) -> None:
+    def _run(self, claim: _Claim, opened: LockScope) -> str:
+        """Run it, and tell listeners. Returns the outcome."""
         row = claim.row
         began = self._clock.now()
         lag = self._clock.wall() - row.ready_at / 1e6
-        if row.attempts > self._retry_of(row).attempts:
+        job = self._jobs.get(row.job)
+        if job is not None and row.attempts > job.retry.attempts:
             # Its last runs ended with their processes.
             outcome, error = self._failed(claim, None)
         else:
@@ -228,6 +255,7 @@ class Worker:
         seconds = self._clock.now() - began
         ran = JobRan(row.owner, row.job, outcome, row.attempts, max(lag, 0.0), seconds, error)
         LISTENERS.emit(ran)
+        return outcome
 
     def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
         """Run it; return the outcome and the error."""
@@ -278,7 +306,6 @@ class Worker:
     def _failed(self, claim: _Claim, error: Exception | None) -> tuple[str, str]:
         """Note the error, and when the job runs again: or that it is dead."""
         job = self._jobs.get(claim.row.job)
-        retry = self._retry_of(claim.row)
         final = job is not None and error is not None and isinstance(error, job.never_retry)
         cause = "the process ended" if error is None else type(error).__qualname__
         text = cause if error is None else _described(error)
@@ -290,13 +317,14 @@ class Worker:
                 row.first_error, row.first_error_at = text, now
             row.last_error, row.last_error_at = text, now
             row.end_claim()
-            if final or row.attempts >= retry.attempts:
+            pause = None if final else self._pause(row, job, now)
+            if pause is None:
                 row.dead, row.died_at = f"{row.job} {cause}"[:MOST_CAUSE], now
-                row.queued = True if job is not None and job.blocks else None
+                if job is None or not job.blocks:
+                    row.queued = None
                 row.look_at(None)
             else:
-                row.ready_at = now + round(retry.pause(row.attempts) * 1e6)
-                row.tier = retry.tier(row.attempts, row.tier)
+                row.ready_at = now + round(pause * 1e6)
                 row.look_at(row.ready_at)
             row.put()
             return row
@@ -310,9 +338,18 @@ class Worker:
         self._ask_again(row)
         return "failed", text
 
-    def _retry_of(self, row: Any) -> Retry:
-        job = self._jobs.get(row.job)
-        return _UNKNOWN if job is None else job.retry
+    @staticmethod
+    def _pause(row: Any, job: Job[..., Any] | None, now: int) -> float | None:
+        """Return the pause before the next attempt, and set its tier; None: there is none."""
+        if job is None:
+            row.attempts -= 1
+            since = (now - row.first_error_at) / 1e6
+            least, most = _UNKNOWN_PAUSES
+            return min(max(since, least), most) if since < _UNKNOWN_FOR else None
+        if row.attempts >= job.retry.attempts:
+            return None
+        row.tier = job.retry.tier(row.attempts, row.tier)
+        return job.retry.pause(row.attempts)
 
     def _put_off(self, key: Any) -> None:
         """Let a job of a busy owner be asked for again. Spends no attempt."""
@@ -337,6 +374,19 @@ class Worker:
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)
+
+
+def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:
+    """Return whether another worker may be running it.
+
+    One that had the lock has lost it if this one has it.
+    """
+    return bool(row.claim) and row.claimed_until > now and not (locked and row.claimed_locked)
+
+
+def _is_mine(row: Any, token: str) -> bool:
+    """Return whether the worker with that token still has the job."""
+    return bool(row.claim == token)
 
 
 def _described(error: BaseException) -> str:

@@ -1,0 +1,120 @@
+"""An outbox on the emulator. Its engine keeps messages until a test delivers them; time by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from userlock.ndb import capabilities, commits
+from userlock.outbox import EngineError, Outbox, Retry, Wake
+from userlock.outbox.rows import JobRow
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+class Learner(userlock.UserModel):
+    """Written by jobs, under the owner's lock."""
+
+    _lock_id_from_key = userlock.key_id
+    points = ndb.IntegerProperty(default=0)
+    log = ndb.TextProperty(repeated=True)
+
+
+class Mailbox:
+    """An engine that keeps its messages.
+
+    Attributes:
+        messages: not delivered yet.
+        down: whether it refuses all.
+        asked: how often it was asked, and with which time-outs.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Wake] = []
+        self.down = False
+        self.asked: list[float] = []
+        self.deliver: Callable[[str], object] = lambda key: None
+
+    def connect(self, deliver: Callable[[str], object]) -> None:
+        self.deliver = deliver
+
+    def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
+        self.asked.append(timeout)
+        if self.down:
+            return [EngineError("it is down")] * len(messages)
+        self.messages += messages
+        return [None] * len(messages)
+
+    def close(self) -> None:
+        pass
+
+    def deliver_all(self) -> list[Any]:
+        """Deliver all messages, those that come meanwhile too; return the outcomes."""
+        outcomes = []
+        while self.messages:
+            outcomes.append(self.deliver(self.messages.pop(0).key))
+        return outcomes
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    return Mailbox()
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    service = userlock.LockService(store, clock=clock)
+    userlock.configure(service=service)
+    return service
+
+
+@pytest.fixture
+def outbox(
+    ndb_client: ndb.Client,
+    mailbox: Mailbox,
+    clock: ManualClock,
+    service: userlock.LockService,
+) -> Iterator[Outbox]:
+    """Provide an outbox inside an ndb context."""
+    outbox = Outbox(
+        mailbox,
+        client=ndb_client,
+        clock=clock,
+        retry=Retry(attempts=3, first_seconds=10, jitter=0),
+        tiers={"slow": mailbox},
+    )
+    with ndb_client.context():
+        capabilities.honours_base_version(ndb_client)
+        yield outbox
+    outbox.close()
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a lost reply, ask again at once."""
+    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
+
+
+def in_transaction(function: Callable[[], Any]) -> Any:
+    return ndb.transaction(function)
+
+
+def rows() -> list[Any]:
+    """Return all jobs that are stored."""
+    return list(JobRow.query().fetch(use_cache=False))
+
+
+def points(name: str = "ann") -> int | None:
+    learner = Learner.get_by_id(name, use_cache=False)
+    return None if learner is None else learner.points
+
+
+def add_point(name: str) -> None:
+    """Get, modify, put; under the lock that the job has."""
+    learner = Learner.get_by_id(name) or Learner(id=name)
+    learner.points += 1
+    learner.put()
