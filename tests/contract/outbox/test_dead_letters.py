@@ -1,0 +1,192 @@
+"""Dead letters: listed, redriven by one or by cause, at a rate, resumable; purged."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import emulator
+import userlock
+from tests.contract.conftest import EACH_MODE
+from tests.contract.outbox.conftest import Mailbox, rows
+from userlock.errors import LockTimeout
+from userlock.outbox import Outbox
+from userlock.outbox.outbox import job_key
+from userlock.testing import ManualClock
+
+#: The errors of `work`, by owner; it succeeds for others.
+Errors = dict[str, type[Exception]]
+
+
+class Worse(Exception):
+    """Begins like no other."""
+
+
+@pytest.fixture
+def errors() -> Errors:
+    return {"ann": ValueError, "bob": Worse, "cem": ValueError}
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def dead(outbox: Outbox, mailbox: Mailbox, errors: Errors, ran: list[str]) -> list[str]:
+    """Make three dead letters of two causes; return their keys."""
+
+    @outbox.job(name="work", never_retry=[Exception])
+    def work(user_id: str, secret: str = "") -> None:
+        if user_id in errors:
+            raise errors[user_id](f"no, {user_id}")
+        ran.append(user_id)
+
+    keys = [work.stage_now(owner, secret="x").key for owner in errors]
+    mailbox.deliver_all()
+    return keys
+
+
+def causes(outbox: Outbox, cause: str = "") -> list[str]:
+    return [letter.owner for letter in outbox.dead.list(cause)]
+
+
+def test_they_are_listed_by_cause(outbox: Outbox, dead: list[str]) -> None:
+    assert sorted(causes(outbox)) == ["ann", "bob", "cem"]
+    assert sorted(causes(outbox, "work ValueError")) == ["ann", "cem"]
+    assert causes(outbox, "work Worse") == ["bob"]
+    assert causes(outbox, "wor ") == causes(outbox, "worker") == []
+    assert (outbox.dead.count(), outbox.dead.count("work V")) == (3, 2)
+    (letter,) = outbox.dead.list("work Worse")
+    assert letter.call == "work('bob', secret='x')"
+    assert letter.last_error.startswith("Worse: no, bob")
+    assert len(outbox.dead.list(most=2)) == 2
+
+
+def test_neither_message_nor_relay_runs_one(
+    outbox: Outbox, mailbox: Mailbox, dead: list[str], clock: ManualClock, ran: list[str]
+) -> None:
+    clock.advance(10**6)
+    assert outbox.relay().woken == 0
+    for key in dead:
+        outbox.run(key)
+    assert ran == []
+
+
+@EACH_MODE
+def test_one_is_redriven_once(
+    outbox: Outbox, mailbox: Mailbox, dead: list[str], errors: Errors, ran: list[str]
+) -> None:
+    errors.clear()
+    key = job_key(dead[0])
+    assert outbox.dead.redrive(key)
+    assert not outbox.dead.redrive(key)
+    mailbox.deliver_all()
+    assert ran == ["ann"]
+    assert not outbox.dead.redrive(key), "it is done"
+
+
+def test_redriven_it_has_all_its_attempts_and_its_history(
+    outbox: Outbox, mailbox: Mailbox, dead: list[str]
+) -> None:
+    first = {letter.owner: letter for letter in outbox.dead.list()}
+    assert outbox.dead.redrive(job_key(dead[0]))
+    mailbox.deliver_all()
+    again = {letter.owner: letter for letter in outbox.dead.list()}["ann"]
+    assert (again.attempts, again.redriven) == (1, 1)
+    assert again.first_error_at == first["ann"].first_error_at
+    assert again.call == first["ann"].call
+
+
+def test_a_busy_owner_is_waited_for(
+    outbox: Outbox, dead: list[str], service: userlock.LockService
+) -> None:
+    lease = service.acquire("ann", lock_timeout=3600)
+    with pytest.raises(LockTimeout):
+        outbox.dead.redrive(job_key(dead[0]))
+    service.release(lease)
+    assert outbox.dead.redrive(job_key(dead[0]))
+
+
+@EACH_MODE
+def test_all_of_a_cause_resumed_after_an_end_midway(
+    outbox: Outbox, mailbox: Mailbox, errors: Errors, clock: ManualClock, ran: list[str]
+) -> None:
+    @outbox.job(name="work", never_retry=[Exception])
+    def work(user_id: str) -> None:
+        if errors:
+            raise ValueError
+        ran.append(user_id)
+
+    owners = [f"learner-{number}" for number in range(30)]
+    for owner in owners:
+        work.stage_now(owner)
+    mailbox.deliver_all()
+    errors.clear()
+    first = outbox.dead.redrive_all("work ValueError", rate=10)
+    began = clock.now()
+    assert len(list(itertools.islice(first, 11))) == 11
+    assert clock.now() - began == pytest.approx(1.0, abs=0.2), "ten a second"
+    del first
+    assert outbox.dead.count() == 19
+    assert len(list(outbox.dead.redrive_all("work ValueError", rate=1000))) == 19
+    mailbox.deliver_all()
+    assert sorted(ran) == sorted(owners)
+    assert rows() == []
+
+
+@pytest.mark.usefixtures("quick_retries")
+@pytest.mark.parametrize("fault", ["abort", "drop_reply"])
+def test_faults_at_the_commit_of_a_redrive(
+    outbox: Outbox,
+    mailbox: Mailbox,
+    dead: list[str],
+    errors: Errors,
+    ran: list[str],
+    datastore: emulator.Emulator,
+    fault: str,
+) -> None:
+    errors.clear()
+    with getattr(datastore.faults, fault)(rpc="Commit") as planted:
+        assert outbox.dead.redrive(job_key(dead[0]))
+        assert planted.hits == 1
+    mailbox.deliver_all()
+    assert ran == ["ann"]
+
+
+def test_purged_they_are_gone(outbox: Outbox, dead: list[str]) -> None:
+    assert sorted(outbox.dead.purge("work ValueError")) == sorted([dead[0], dead[2]])
+    assert causes(outbox) == ["bob"]
+
+
+def test_a_redriven_one_is_not_purged(
+    outbox: Outbox, mailbox: Mailbox, dead: list[str], errors: Errors
+) -> None:
+    """It was listed before it was redriven."""
+    purge = outbox.dead.purge()
+    next(purge)
+    for letter in outbox.dead.list():
+        assert outbox.dead.redrive(job_key(letter.key))
+    assert list(purge) == []
+    assert len(rows()) == 2
+
+
+def test_a_job_that_nobody_knows_is_dead_after_days(
+    outbox: Outbox, mailbox: Mailbox, clock: ManualClock
+) -> None:
+    other = Outbox(Mailbox(), clock=clock)
+    other.job(name="gone")(lambda user_id: None).stage_now("ann")
+    for _ in range(5):
+        outbox.relay()
+        mailbox.deliver_all()
+        clock.advance(86_400)
+    (letter,) = outbox.dead.list()
+    assert letter.cause == "gone UnknownJob"
+    assert letter.attempts == 0
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_is_above_zero(outbox: Outbox, rate: float) -> None:
+    with pytest.raises(ValueError, match="rate"):
+        list(outbox.dead.redrive_all("", rate=rate))
