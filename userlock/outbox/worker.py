@@ -170,7 +170,7 @@ class Worker:
         with scope(service, priority=Priority.BATCH, request=f"job {row.job}") as opened:
             try:
                 with global_lock(
-                    row.owner, wait_timeout=BUSY_WAIT_SECONDS, heartbeat=service.heartbeats or None
+                    row.owner, wait_timeout=BUSY_WAIT_SECONDS, heartbeat=not service.requests_only
                 ) as tenure:
                     if row.ordered:
                         return self._run_owner(key, opened, tenure)

@@ -1,0 +1,217 @@
+"""A process of an app with an outbox, which may kill itself at a point of its work.
+
+    python -m tests.faults.outbox.program FOLDER ROLE [POINT]
+
+Roles: `stage`, `run` (delivers the messages in FOLDER), `relay`, `redrive`, and `settle`, which
+relays and runs until nothing is left, with its clock set ahead, and prints the outcome as JSON. The
+engine is a file in FOLDER: it loses nothing that it has taken, and survives its processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from google.cloud import ndb
+
+import userlock
+from userlock.clock import SYSTEM_CLOCK
+from userlock.outbox import EngineError, Outbox, Retry, Wake
+from userlock.outbox import worker as worker_module
+from userlock.outbox.job import Job
+from userlock.outbox.relay import Relay
+from userlock.outbox.rows import JobRow
+from userlock.outbox.waking import Waker
+from userlock.outbox.worker import Worker
+from userlock.stores import MemoryStore
+
+OWNER = "ann"
+
+
+class Ahead:
+    """The system's clock, with a wall clock that is set ahead."""
+
+    now = staticmethod(SYSTEM_CLOCK.now)
+    sleep = staticmethod(SYSTEM_CLOCK.sleep)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def wall(self) -> float:
+        return SYSTEM_CLOCK.wall() + self.seconds
+
+
+class Files:
+    """An engine: a file of messages, and one of those that were delivered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._sent = folder / "sent"
+        self._taken = folder / "taken"
+        self.deliver: Callable[[str], object] = lambda key: None
+
+    def connect(self, deliver: Callable[[str], object]) -> None:
+        self.deliver = deliver
+
+    def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
+        append(self._sent, [each.key for each in messages])
+        return [None] * len(messages)
+
+    def close(self) -> None:
+        pass
+
+    def deliver_all(self) -> None:
+        """Deliver each message; one at whose delivery the process ends comes again."""
+        while len(lines(self._taken)) < len(lines(self._sent)):
+            key = lines(self._sent)[len(lines(self._taken))]
+            self.deliver(key)
+            append(self._taken, [key])
+
+
+def append(path: Path, texts: Sequence[str]) -> None:
+    with path.open("a") as file:
+        file.writelines(f"{text}\n" for text in texts)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+class Learner(userlock.UserModel):
+    _lock_id_from_key = userlock.key_id
+    staged = ndb.BooleanProperty(default=False)
+    written = ndb.IntegerProperty(default=0)
+
+
+# --- points ---------------------------------------------------------------------------------
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def before(owner: Any, name: str) -> None:
+    setattr(owner, name, lambda *_, **__: die())
+
+
+def after(owner: Any, name: str) -> None:
+    function = getattr(owner, name)
+    static = isinstance(vars(owner)[name], staticmethod)
+
+    def dies(*args: Any, **kwargs: Any) -> Any:
+        function(*args, **kwargs)
+        die()
+
+    setattr(owner, name, staticmethod(dies) if static else dies)
+
+
+#: Each point of companions.md that is one of a process: what is planted there.
+POINTS: dict[str, Callable[[], object]] = {
+    "stage: before the commit": lambda: None,  # in the transaction itself
+    "stage: committed, the engine not told": lambda: before(Job, "_wake"),
+    "stage: told": lambda: after(Job, "_wake"),
+    "run: under the lock": lambda: before(Worker, "_claim"),
+    "run: claimed": lambda: after(Worker, "_claim"),
+    "run: in the job": lambda: None,  # in the job itself
+    "run: after the job": lambda: before(Worker, "_remove"),
+    "run: removed": lambda: after(Worker, "_remove"),
+    "run: the failure not noted": lambda: before(Worker, "_failed"),
+    "run: the failure noted": lambda: before(Worker, "_ask_again"),
+    "run: moved to the next tier or to the dead": lambda: after(Worker, "_failed"),
+    "relay: lease taken": lambda: after(Relay, "_take"),
+    "relay: told, not pushed back": lambda: before(Relay, "_push_back"),
+    "relay: pushed back": lambda: after(Relay, "_push_back"),
+    "relay: lease given back": lambda: after(Relay, "_give_back"),
+    "redrive: revived, the engine not told": lambda: before(Waker, "wake"),
+    "redrive: told": lambda: after(Waker, "wake"),
+}
+
+
+def main(folder: Path, role: str, point: str = "") -> None:
+    facts = json.loads((folder / "facts").read_text())
+    store: Any = (
+        MemoryStore()  # of this process alone: nobody is kept out by it
+        if facts["lock"] == "none"
+        else userlock.LockService.from_url(facts["lock"]).store
+    )
+    policy = userlock.LockPolicy(heartbeat_lock_timeout=1.0)
+    userlock.configure(service=userlock.LockService(store, policy=policy))
+    clock = Ahead()
+    engine = Files(folder)
+    client = ndb.Client()
+    outbox = Outbox(
+        engine,
+        client=client,
+        clock=clock,
+        tiers={"slow": engine},
+        retry=Retry(attempts=2, first_seconds=0.01, tiers={1: "slow"}),
+    )
+    failing = facts["failing"] and role != "settle" and role != "redrive"
+
+    @outbox.job(name="work", transactional=facts["transactional"])
+    def work(user_id: str) -> None:
+        append(folder / "runs", [role])
+        learner = Learner.get_by_id(user_id)
+        assert learner is not None
+        assert learner.staged, "a job of a transaction that was not committed"
+        if failing:
+            raise ValueError
+        learner.written += 1
+        learner.put()
+        if point == "run: in the job":
+            die()
+
+    @ndb.transactional()
+    def change() -> None:
+        with userlock.global_lock(OWNER):
+            learner = Learner.get_by_id(OWNER) or Learner(id=OWNER)
+            learner.staged = True
+            learner.put()
+            work.stage(OWNER)
+            if point == "stage: before the commit":
+                die()
+
+    if point:
+        POINTS[point]()
+    with client.context():
+        if role == "stage":
+            change()
+        elif role == "run":
+            engine.deliver_all()
+            clock.seconds += 60
+            outbox.relay()
+            engine.deliver_all()
+        elif role == "relay":
+            clock.seconds += 3600
+            outbox.relay()
+        elif role == "redrive":
+            clock.seconds += 3600
+            list(outbox.dead.redrive_all("", rate=1000))
+    if role == "settle":
+        for _ in range(8):
+            engine.deliver_all()
+            clock.seconds += 3600
+            outbox.relay()
+            engine.deliver_all()
+            with client.context():
+                list(outbox.dead.redrive_all("", rate=1000))
+        with client.context():
+            learner = Learner.get_by_id(OWNER)
+            outcome = {
+                "committed": learner is not None and learner.staged,
+                "written": 0 if learner is None else learner.written,
+                "runs": len(lines(folder / "runs")),
+                "left": JobRow.query().count(),
+            }
+        print(json.dumps(outcome), flush=True)
+
+
+assert worker_module  # patched through its class
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
