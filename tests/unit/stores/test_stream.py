@@ -226,3 +226,38 @@ def test_garbage_is_a_reply_or_refused(data: bytes) -> None:
         made.finish()
     except Refused:
         pass
+
+
+def error_of(line: str) -> str:
+    clock = ManualClock()
+    made, _ = stream_of(clock, f"-{line}\r\n".encode())
+    return str(Replies(TIMEOUT, clock.now).read(made))
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("LOADING Redis is loading the dataset", "Redis is loading the dataset"),
+        ("READONLY You can't write against a read only replica.", None),
+        ("WRONGPASS invalid username-password pair", None),
+        ("ERR unknown command 'AUTH', with args beginning with: 'bob' 'secret' ", "'AUTH'…"),
+        ("ERR unknown command `auth`, with args beginning with: `secret`, ", "'auth'…"),
+        ("ERR unknown command 'secret'", "unknown command …"),
+        ('NOPERM No permissions to access the "secret" key', "access the …"),
+        ("ERR 'secret", "…"),
+        ("ERR can't use 'it''s secret'", "can't use …"),
+    ],
+)
+def test_an_error_of_redis_is_shown_without_what_it_repeats(line: str, shown: str | None) -> None:
+    text = error_of(line)
+    assert "secret" not in text
+    assert text.endswith(shown or line.partition(" ")[2])
+
+
+@given(st.text(st.characters(blacklist_characters="\r\n", codec="utf-8"), min_size=8, max_size=40))
+def test_an_argument_in_quotes_is_never_shown(argument: str) -> None:
+    secret = f"s3cr3t{argument}"
+    for quote in "'\"`":
+        for begin in ("ERR unknown command ", "ERR cannot ", "NOPERM for user can't "):
+            text = error_of(f"{begin}{quote}{secret}{quote}, with args {quote}{secret}{quote}")
+            assert "s3cr3t" not in text

@@ -28,7 +28,8 @@ _LEAST_BYTES = 3
 _COMMANDS = frozenset(
     ("auth", "hello", "select", "client", "eval", "evalsha", "get", "set", "strlen", "scan", "info")
 )
-_QUOTE = re.compile("['\"`]")
+#: The first text in quotes. The apostrophe in "You can't write" begins none.
+_QUOTED = re.compile(r"""(?<!\w)(['"`])([^'"`]*)""")
 
 
 def _without_arguments(error: str) -> str:
@@ -36,10 +37,11 @@ def _without_arguments(error: str) -> str:
 
     They are in quotes: "unknown command 'AUTH', with args beginning with: 'secret'".
     """
-    begin, *quoted = _QUOTE.split(error, maxsplit=2)
-    if not quoted:
+    quoted = _QUOTED.search(error)
+    if quoted is None:
         return error
-    return f"{begin}{quoted[0]!r}…" if quoted[0].lower() in _COMMANDS else f"{begin}…"
+    named = repr(quoted[2]) if quoted[2].lower() in _COMMANDS else ""
+    return f"{error[: quoted.start()]}{named}…"
 
 
 class Replies:
