@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import userlock.stores  # noqa: F401  (reached as `userlock.stores`)
+import userlock.outbox
+import userlock.stores  # noqa: F401
 from userlock._version import __version__
 from userlock.errors import (
     AbstractModelWritten,
     BatchOnlyModelWritten,
+    ClaimLost,
     CommitInDoubt,
     ConfigurationError,
     CreatedWithoutLock,
@@ -15,6 +17,9 @@ from userlock.errors import (
     EntityExistsError,
     EntityNotFound,
     ImmutableEntityRewritten,
+    JobArgumentsRefused,
+    JobError,
+    JobStagedOutside,
     LeaseRanOut,
     LeaseWasLost,
     LockError,
@@ -37,6 +42,7 @@ from userlock.errors import (
     StaleWriteError,
     StructuredModelWritten,
     TooManyWaiting,
+    UnknownJob,
     UserLockError,
     WriteAfterCommit,
     WriteNotFenced,
@@ -76,6 +82,7 @@ from userlock.settings import Enforcement, Reaction, Settings
 __all__ = [
     "AbstractModelWritten",
     "BatchOnlyModelWritten",
+    "ClaimLost",
     "CommitInDoubt",
     "ConfigurationError",
     "CreatedWithoutLock",
@@ -87,6 +94,9 @@ __all__ = [
     "HeldLock",
     "Holder",
     "ImmutableEntityRewritten",
+    "JobArgumentsRefused",
+    "JobError",
+    "JobStagedOutside",
     "Lease",
     "LeaseRanOut",
     "LeaseStore",
@@ -124,6 +134,7 @@ __all__ = [
     "Stored",
     "StructuredModelWritten",
     "TooManyWaiting",
+    "UnknownJob",
     "UserLockError",
     "UserModel",
     "Waiter",

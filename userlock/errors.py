@@ -37,7 +37,7 @@
     ├── CommitInDoubt                   the reply to a commit was lost
     ├── WriteNotFenced                  cannot be fenced, so it was not sent
     ├── EntityNotFound                  deleted before it could be locked
-    └── JobError                        concerns a job of the outbox
+    └── JobError                        concerns a job of the outbox (job)
         ├── JobArgumentsRefused         arguments that a row cannot carry
         ├── JobStagedOutside            stage() outside of a transaction
         ├── UnknownJob                  no such job is registered here

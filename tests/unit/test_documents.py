@@ -24,6 +24,7 @@ RUN_BY = {
     "docs/emulator.md": "tests.contract.emulator.test_docs",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
     "docs/models.md": "tests.unit.ndb.test_models_page",
+    "docs/outbox.md": "tests.contract.outbox.test_outbox_page",
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
     "docs/reference/events.md": "tests.unit.test_reference",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",

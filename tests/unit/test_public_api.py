@@ -11,6 +11,11 @@ import pytest
 import userlock
 
 PUBLIC = {
+    "ClaimLost",
+    "UnknownJob",
+    "JobStagedOutside",
+    "JobArgumentsRefused",
+    "JobError",
     "AbstractModelWritten",
     "BatchOnlyModelWritten",
     "CommitInDoubt",

@@ -59,6 +59,7 @@ def public(module: str) -> Iterator[str]:
         pytest.param([f"userlock.{name}" for name in userlock.__all__], id="userlock"),
         pytest.param(list(public("userlock.events")), id="events"),
         pytest.param([f"userlock.stores.{name}" for name in userlock.stores.__all__], id="stores"),
+        pytest.param([f"userlock.outbox.{name}" for name in userlock.outbox.__all__], id="outbox"),
         pytest.param(
             [f"userlock.testing.{name}" for name in userlock.testing.__all__], id="testing"
         ),
@@ -152,6 +153,7 @@ def levels(kind: type[Event]) -> set[str]:
         "blocked_by": ("", "web-1/77"),
         "count": (1, 2),
         "enforced": (True, False),
+        "outcome": ("done", "failed", "dead", "lost"),
     }.items():
         if name in names:
             choices = [{**each, name: value} for each in choices for value in values]

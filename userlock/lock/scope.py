@@ -43,8 +43,6 @@ from userlock.settings import Enforcement, Reaction, Settings, ShowIds
 
 log = logging.getLogger(__name__)
 
-_NO_LIMIT = sys.maxsize
-
 
 class Participant(Protocol):
     """A participant in the release of locks. The model layer is one."""
@@ -298,29 +296,21 @@ class LockScope:
             leave_scope(self)
         if not in_child:
             tenure.give_back()
-            if ending and self._when_free and not self._held:
+            if ending:
                 self._call_when_free()
 
     def when_free(self, callback: Callable[[], object]) -> None:
-        """Call a function when no lock is held here: at once, or after the last release.
-
-        Locks of the scopes around this one count. Its errors are logged.
-        """
+        """Call a function, which must not raise, as soon as no lock is held here or around."""
         self._when_free.append(callback)
-        if not self._held:
-            self._call_when_free()
+        self._call_when_free()
 
     def _call_when_free(self) -> None:
-        callbacks, self._when_free = self._when_free, []
-        outer = self.outer
-        for callback in callbacks:
-            if outer is not None and not outer.closed:
-                outer.when_free(callback)
-                continue
-            try:
+        while self._when_free and not self._held:
+            callback = self._when_free.pop(0)
+            if self.outer is None or self.outer.closed:
                 callback()
-            except Exception:
-                log.exception("%r failed", callback)
+            else:
+                self.outer.when_free(callback)
 
     def finish_writes(self) -> None:
         """Wait for the writes that were begun under any lock; raise their errors.
@@ -358,15 +348,9 @@ class LockScope:
         """
         tenure = tenure.latest
         if not tenure.held or self.in_child:
-            why = (
-                "belongs to the process that forked this one"
-                if tenure.held
-                else "has been released"
-            )
-            raise LockNotHeld(
-                f"lock {quoted(tenure.lock_id)} cannot be yielded: it {why}",
-                lock_id=tenure.lock_id,
-            )
+            why = "belongs to the parent process" if tenure.held else "has been released"
+            text = f"lock {quoted(tenure.lock_id)} cannot be yielded: it {why}"
+            raise LockNotHeld(text, lock_id=tenure.lock_id)
         if _has_to_stay(tenure) or not self._interactive_waits(tenure.lock_id):
             return tenure
         later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
@@ -406,7 +390,7 @@ class LockScope:
             priority=tenure.lease.priority,
             heartbeat=tenure.heartbeat,
             # It had the lock, and must get it back.
-            max_waiting=_NO_LIMIT,
+            max_waiting=sys.maxsize,
         )
         tenure.succeeded_by(new)
         return new

@@ -104,7 +104,7 @@ class DeadLetters:
             cause: the beginning of the cause: a job's name, or that and the class of the error.
             most: how many at most.
         """
-        return [letter_of(row) for row in self._query(cause).fetch(most)]
+        return [letter_of(row) for row in self._query(cause).fetch(most, use_cache=False)]
 
     def count(self, cause: str = "", *, most: int = 100_000) -> int:
         """Return how many there are, counted up to `most`."""

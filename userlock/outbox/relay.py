@@ -45,7 +45,7 @@ IDLE_SECONDS = (1.0, 20.0)
 
 
 class Relayed(NamedTuple):
-    """What one round of a relay did.
+    """The work of one round of a relay.
 
     Attributes:
         woken: the jobs that an engine has taken.

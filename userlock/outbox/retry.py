@@ -1,4 +1,4 @@
-"""When a job that has failed runs again. No I/O."""
+"""Retries: the pauses between the attempts of a job, and its tier. No I/O."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class Worker:
         """Note the error, and when the job runs again: or that it is dead."""
         job = self._jobs.get(claim.row.job)
         final = job is not None and error is not None and isinstance(error, job.never_retry)
-        cause = "the process ended" if error is None else type(error).__qualname__
+        cause = "the process ended" if error is None else type(error).__name__
         text = cause if error is None else _described(error)
 
         def note() -> Any:
@@ -391,7 +391,7 @@ def _is_mine(row: Any, token: str) -> bool:
 
 def _described(error: BaseException) -> str:
     """Return an error and its last call site, for people."""
-    text = f"{type(error).__qualname__}: {error}"
+    text = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{text[: MOST_ERROR - 300]}{place[-300:]}"

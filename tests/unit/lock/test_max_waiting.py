@@ -11,6 +11,7 @@ import os
 import pickle
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from random import Random
 from types import FrameType
@@ -211,7 +212,7 @@ class TestThoseThatDoNotCount:
         Without the exemption, the control, it is rejected.
         """
         if not exempt:
-            monkeypatch.setattr("userlock.lock.scope._NO_LIMIT", 1)
+            monkeypatch.setattr("userlock.lock.scope.sys", types.SimpleNamespace(maxsize=1))
         policy = LockPolicy(
             interactive=PriorityPolicy(max_waiting=3), batch=PriorityPolicy(max_waiting=1)
         )

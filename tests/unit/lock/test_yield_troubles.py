@@ -144,7 +144,7 @@ class TestReleased:
                 try:
                     lock.yield_to_waiters()
                 except LockNotHeld as error:
-                    code = 0 if "forked" in str(error) else 2
+                    code = 0 if "parent process" in str(error) else 2
                 finally:
                     os._exit(code)
             _, status = os.waitpid(child, 0)
