@@ -23,6 +23,7 @@ from benchmarks import (
     locks,
     machine,
     outage,
+    outbox,
     plot,
     provenance,
     report,
@@ -47,8 +48,9 @@ SECTIONS: dict[str, Measure] = {
     "outage": outage.run,
     "provenance": provenance.run,
     "emulator": datastore.run,
+    "outbox": outbox.run,
 }
-_WITHOUT_SERVERS = {"provenance", "emulator"}
+_WITHOUT_SERVERS = {"provenance", "emulator", "outbox"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
