@@ -187,7 +187,7 @@ class DeadLetters:
                 yield text_of(key)
 
     def _query(self, cause: str) -> Any:
-        query = JobRow.query(JobRow.dead >= cause) if cause else JobRow.query(JobRow.dead > "")
+        query = JobRow.query(JobRow.dead >= cause, namespace="")
         if cause:
             query = query.filter(JobRow.dead < cause + "\U0010ffff")
         return query.order(JobRow.dead, JobRow.key)

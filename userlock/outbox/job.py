@@ -22,7 +22,7 @@ from google.cloud import ndb
 from userlock.clock import Clock
 from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
 from userlock.lock.lease import check_lock_id
-from userlock.ndb.context import current_attempt, in_transaction
+from userlock.ndb.context import current_attempt, current_context, in_transaction
 from userlock.ndb.transactions import after_commit
 from userlock.outbox import arguments
 from userlock.outbox.retry import Retry
@@ -211,6 +211,7 @@ class Job(Generic[_P, _R]):
         row = JobRow(
             key=new_key(owner, ready_at),
             owner=owner,
+            namespace=current_context().get_namespace() or "",
             job=self.name,
             arguments=arguments.encode(self.name, args, kwargs),
             ready_at=ready_at,

@@ -120,8 +120,10 @@ class Relay:
 
     def _due(self, shard: int, most: int, **options: Any) -> list[Any]:
         first, last = due_before(shard, self._now())
-        query = JobRow.query(JobRow.due >= first, JobRow.due < last).order(JobRow.due)
-        found: list[Any] = query.fetch(most, use_cache=False, use_global_cache=False, **options)
+        query = JobRow.query(JobRow.due >= first, JobRow.due < last, namespace="")
+        found: list[Any] = query.order(JobRow.due).fetch(
+            most, use_cache=False, use_global_cache=False, **options
+        )
         return found
 
     def _is_due(self, shard: int) -> bool:

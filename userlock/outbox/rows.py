@@ -51,6 +51,7 @@ class JobRow(Model):
 
     Attributes:
         owner: the lock id.
+        namespace: in which it was staged, and runs. All rows are in the default one.
         job: its registered name.
         arguments: as `arguments.encode` writes them.
         ready_at: not run before, in microseconds since 1970.
@@ -77,6 +78,7 @@ class JobRow(Model):
     write_id = WriteIdProperty()
 
     owner = ndb.JsonProperty(indexed=False)
+    namespace = ndb.TextProperty(default="")
     job = ndb.TextProperty()
     arguments = ndb.BlobProperty()
     ready_at = ndb.IntegerProperty(indexed=False)
@@ -161,7 +163,7 @@ def _name(text: str) -> str:
 
 def owner_key(owner: str) -> Any:
     """Return the root key of an owner's group."""
-    return ndb.Key(OwnerRow._get_kind(), _name(owner))
+    return ndb.Key(OwnerRow._get_kind(), _name(owner), namespace="")
 
 
 _numbers = itertools.count(1)
@@ -183,7 +185,7 @@ def name_key(owner: str, job: str, dedupe: str) -> Any:
 
 def relay_key(shard: int) -> Any:
     """Return the key of a shard's lease."""
-    return ndb.Key(RelayRow, f"{shard:02d}")
+    return ndb.Key(RelayRow, f"{shard:02d}", namespace="")
 
 
 def shard_of(key: Any) -> int:

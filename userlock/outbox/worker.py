@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 import random
 import secrets
 import traceback
@@ -40,6 +41,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, default_service, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
+from userlock.ndb.context import current_context
 from userlock.outbox import arguments
 from userlock.outbox.job import Job
 from userlock.outbox.rows import (
@@ -54,9 +56,16 @@ log = logging.getLogger(__name__)
 #: The rows of an owner that are read at once, and the most jobs that one message runs.
 _WINDOW = 30
 _MOST_RUNS = 100
-#: How long a message waits for a busy owner, in seconds. The engine's thread waits with it.
-BUSY_WAIT_SECONDS = 2.0
-_BUSY_PAUSE_SECONDS = (3.0, 10.0)
+#: How long the first message of a job waits for a busy owner, and later ones, in seconds. The
+#: engine's threads wait with them: few for one owner.
+_BUSY_WAITS = (2.0, 0.0)
+_MOST_WAITING = 2
+#: The pause after that, which doubles up to the second. In seconds.
+_BUSY_PAUSES = (5.0, 60.0)
+#: When the relay looks after a job that runs under the lock, in seconds.
+_RUNNING_PAUSE = 60.0
+#: Once its job is done, a message runs the later ones of the owner for so long, in seconds.
+_DRAIN_SECONDS = 10.0
 #: A job that is not registered here, of another version of the app, spends no attempt. The pauses
 #: grow with the time that this goes on; after so long it is dead. In seconds.
 _UNKNOWN_PAUSES = (20.0, 600.0)
@@ -108,7 +117,11 @@ class _Queue:
         self._read()
 
     def _read(self) -> None:
-        rows = JobRow.query(JobRow.queued == True, ancestor=self._root)  # noqa: E712
+        rows = JobRow.query(
+            JobRow.queued == True,  # noqa: E712
+            ancestor=self._root,
+            namespace="",
+        )
         found = rows.order(JobRow.key).fetch(_WINDOW, use_cache=False, use_global_cache=False)
         self._rows = sorted(found, key=lambda row: row.rank)
         self._more = len(found) == _WINDOW
@@ -170,7 +183,10 @@ class Worker:
         with scope(service, priority=Priority.BATCH, request=f"job {row.job}") as opened:
             try:
                 with global_lock(
-                    row.owner, wait_timeout=BUSY_WAIT_SECONDS, heartbeat=not service.requests_only
+                    row.owner,
+                    wait_timeout=_BUSY_WAITS[row.wakes > 0],
+                    max_waiting=_MOST_WAITING,
+                    heartbeat=not service.requests_only,
                 ) as tenure:
                     if row.ordered:
                         return self._run_owner(key, opened, tenure)
@@ -188,17 +204,22 @@ class Worker:
         return Outcome.RAN
 
     def _run_owner(self, until: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
-        """Run the jobs before that one, and that one, as far as they may run now."""
+        """Run the jobs before that one, that one, and some of those after it that may run now."""
         ran = Outcome.NOTHING
         queue = _Queue(until.root())
+        ends = math.inf
         for _ in range(_MOST_RUNS):
             row = queue.first(self._now())
             claim = None if row is None else self._claim(row.key, tenure)
             if claim is None:
                 return ran
             ran = Outcome.RAN
-            if self._run(claim, opened) != "done" or claim.key == until:
-                return ran  # a job that has failed holds up the others
+            if self._run(claim, opened) != "done":
+                return ran  # it holds up the others
+            if claim.key == until:
+                ends = self._clock.now() + _DRAIN_SECONDS
+            if self._clock.now() >= ends:
+                return ran
             queue.remove(row)
             tenure = tenure.yield_to_waiters()
         return ran
@@ -223,7 +244,8 @@ class Worker:
             current.wakes = 0
             current.claim, current.claimed_locked = token, locked
             current.claimed_until = now + round(self._claim_seconds * 1e6)
-            current.look_at(current.claimed_until)
+            pause = _RUNNING_PAUSE if locked else self._claim_seconds
+            current.look_at(now + round(pause * 1e6))
             current.put()
             return current
 
@@ -268,12 +290,13 @@ class Worker:
                     job=claim.row.job,
                 )
             args, kwargs = arguments.decode(claim.row.arguments)
-            if job.transactional:
-                ndb.transaction(lambda: self._call_and_remove(job, claim, args, kwargs))
-                return "done", ""
-            job.function(*args, **kwargs)
-            opened.finish_writes()
-            transactions.finish_writes()
+            with current_context().new(namespace=claim.row.namespace or None).use():
+                if job.transactional:
+                    ndb.transaction(lambda: self._call_and_remove(job, claim, args, kwargs))
+                    return "done", ""
+                job.function(*args, **kwargs)
+                opened.finish_writes()
+                transactions.finish_writes()
         except ClaimLost:
             return "lost", ""
         except Exception as error:
@@ -353,18 +376,21 @@ class Worker:
 
     def _put_off(self, key: Any) -> None:
         """Let a job of a busy owner be asked for again. Spends no attempt."""
-        pause = random.uniform(*_BUSY_PAUSE_SECONDS)
 
-        def put_off() -> Any:
+        def put_off() -> tuple[Any, float]:
             row = key.get()
             if row is None or row.due is None:
-                return None
+                return None, 0.0
+            running = bool(row.claim) and row.claimed_until > self._now()
+            first, most = _BUSY_PAUSES
+            pause = _RUNNING_PAUSE if running else min(first * 2.0 ** min(row.wakes, 9), most)
+            pause *= random.uniform(0.5, 1)
             row.wakes += 1
             row.look_at(self._now() + round(pause * 1e6))
             row.put()
-            return row
+            return None if running else row, pause
 
-        row = ndb.transaction(put_off)
+        row, pause = ndb.transaction(put_off)
         if row is not None:
             self._waker.wake([Due(row.key, row.tier, row.attempts, row.wakes, pause)])
 

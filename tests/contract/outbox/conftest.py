@@ -105,7 +105,7 @@ def in_transaction(function: Callable[[], Any]) -> Any:
 
 def rows() -> list[Any]:
     """Return all jobs that are stored."""
-    return list(JobRow.query().fetch(use_cache=False))
+    return list(JobRow.query(namespace="").fetch(use_cache=False))
 
 
 def points(name: str = "ann") -> int | None:

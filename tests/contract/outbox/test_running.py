@@ -122,6 +122,72 @@ class TestUnderTheLock:
         assert points() == 12
 
 
+class TestBusyOwners:
+    """A long job, and many messages for its owner's others."""
+
+    def test_a_job_that_runs_is_left_to_the_relay(
+        self, outbox: Outbox, mailbox: Mailbox, clock: ManualClock
+    ) -> None:
+        outcomes = []
+
+        @outbox.job
+        def slow(user_id: str) -> None:
+            mailbox.messages.clear()
+            for _ in range(5):
+                clock.advance(1)
+                outcomes.append(Started(lambda: outbox.run(staged.key)).result())
+            assert mailbox.messages == [], "no message for what is running"
+
+        staged = slow.stage_now("ann")
+        assert outbox.run(staged.key) is Outcome.RAN
+        assert set(outcomes) == {Outcome.BUSY}
+        assert rows() == []
+
+    def test_messages_come_more_and_more_seldom_and_wait_once(
+        self,
+        outbox: Outbox,
+        mailbox: Mailbox,
+        clock: ManualClock,
+        service: userlock.LockService,
+    ) -> None:
+        staged = outbox.job(name="work")(lambda user_id: None).stage_now("ann")
+        lease = service.acquire("ann", lock_timeout=86_400)
+        mailbox.messages.clear()
+        waits, pauses = [], []
+        for _ in range(12):
+            before = clock.now()
+            outbox.run(staged.key)
+            waits.append(clock.now() - before)
+            pauses.append(mailbox.messages.pop().delay)
+            clock.advance(100)
+        assert waits[0] >= 2
+        assert max(waits[1:]) < 0.1
+        assert pauses[0] <= 5
+        assert 30 <= pauses[-1] <= 60
+        service.release(lease)
+
+
+class TestNamespaces:
+    @pytest.mark.parametrize("transactional", [True, False])
+    def test_a_job_runs_in_the_namespace_that_staged_it(
+        self, outbox: Outbox, mailbox: Mailbox, transactional: bool
+    ) -> None:
+        @outbox.job(transactional=transactional)
+        def work(user_id: str) -> None:
+            add_point(user_id)
+
+        with ndb.context.get_context().new(namespace="tenant").use():
+            work.stage_now("ann")
+        mailbox.messages.clear()
+        assert outbox.relay().woken == 1, "the relay looks at all namespaces"
+        mailbox.deliver_all()
+        assert points() is None
+        with ndb.context.get_context().new(namespace="tenant").use():
+            assert points() == 1
+            assert rows() == []
+        assert rows() == []
+
+
 @EACH_MODE
 class TestTransactional:
     @pytest.fixture
@@ -420,9 +486,24 @@ class TestOrder:
         for number in range(5):
             note.stage_now("ann", number)
         outbox.run(mailbox.messages[first].key)
-        assert ran == list(range(first + 1))
+        assert ran == list(range(5)), "and those after it, while it has time"
         mailbox.deliver_all()
         assert ran == list(range(5))
+
+    def test_a_message_does_not_run_for_long(
+        self, outbox: Outbox, mailbox: Mailbox, clock: ManualClock, ran: list[Any]
+    ) -> None:
+        """An engine's own deadline would end it."""
+
+        @outbox.job
+        def slow(user_id: str, number: int) -> None:
+            clock.advance(6)
+            ran.append(number)
+
+        for number in range(5):
+            slow.stage_now("ann", number)
+        outbox.run(mailbox.messages[0].key)
+        assert ran == [0, 1, 2]
 
     def test_within_one_transaction(self, mailbox: Mailbox, note: Any, ran: list[Any]) -> None:
         in_transaction(lambda: [note.stage("ann", number) for number in range(12)])
