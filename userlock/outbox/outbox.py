@@ -170,6 +170,11 @@ class Outbox:
         """Return the registered jobs by name."""
         return self._jobs
 
+    @property
+    def engines(self) -> list[Engine]:
+        """Return the engines, each once."""
+        return self._waker.engines
+
     # --- what engines and operators call ----------------------------------------------------
 
     def run(self, key: str) -> Outcome:

@@ -31,7 +31,7 @@ from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Priority
-from userlock.lock.scope import LockScope, default_service, scope
+from userlock.lock.scope import LockScope, current_scope, default_service, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.outbox import arguments
@@ -126,8 +126,14 @@ class Worker:
         row = key.get(use_cache=False, use_global_cache=False)
         if row is None or not row.queued:
             return Outcome.NOTHING
-        service = self._service or default_service()
-        with scope(service, priority=Priority.BATCH, request=f"job {row.job}") as opened:
+        outer = current_scope()
+        service = self._service or (default_service() if outer is None else outer.service)
+        with scope(
+            service,
+            settings=None if outer is None else outer.settings,
+            priority=Priority.BATCH,
+            request=f"job {row.job}",
+        ) as opened:
             try:
                 with global_lock(
                     row.owner, wait_timeout=BUSY_WAIT_SECONDS, heartbeat=service.heartbeats or None
