@@ -29,8 +29,9 @@ def serve(options: argparse.Namespace) -> None:
         signal.signal(number, lambda *_: stop.set())
 
     limits = limits_of(options)
-    from emulator.datastore.errors import StorageError
-    from emulator.datastore.server import PortInUseError, start
+    from emulator.datastore.server import start
+    from emulator.port.server import PortInUseError
+    from emulator.port.status import StorageError
 
     with ExitStack() as running:
         try:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from emulator.datastore.numbers import whole_number
+from emulator.port.numbers import whole_number
 
 # The limit for the line with a chunk's size, and for a trailing header. Real clients send far less.
 _MAX_LINE_BYTES = 1024
