@@ -14,6 +14,10 @@ class BodyError(Exception):
     """The body is malformed or too long. The position of the next request is unknown."""
 
 
+class BodyTooLongError(BodyError):
+    """The body is longer than the caller takes."""
+
+
 class Stream(Protocol):
     """The part of `asyncio.StreamReader` that is used here."""
 
@@ -70,7 +74,7 @@ def _chunk_size(line: bytes) -> int:
 
 def _checked(length: int, limit: int) -> int:
     if length > limit:
-        raise BodyError(f"the body may have at most {limit // 2**20} MiB")
+        raise BodyTooLongError(f"the body may have at most {limit // 2**20} MiB")
     return length
 
 

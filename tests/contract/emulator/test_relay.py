@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import pytest
 
 import emulator
+from emulator.datastore.protos import BeginTransactionRequest
 from emulator.port import relay
 from emulator.port.front import Front
-from emulator.datastore.protos import BeginTransactionRequest
 from emulator.sockets import listen
 from sample_app.stack import ports
 from tests.contract.emulator.conftest import Stub

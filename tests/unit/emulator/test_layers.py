@@ -35,10 +35,24 @@ FLOORS = {
         ["http_rpcs", "control"],
         ["server"],
     ],
+    "tasks": [
+        ["protos", "clock", "names", "tables"],
+        ["schedule", "storage"],
+        ["validation", "tokens", "faults"],
+        ["attempts"],
+        ["lanes", "targets"],
+        ["sending", "queues"],
+        ["dispatch"],
+        ["tasks"],
+        ["batches"],
+        ["rpcs"],
+        ["rest", "control"],
+        ["server"],
+    ],
 }
 
 # The servers do not know each other, nor does the port know them.
-PACKAGES_BELOW = {"port": (), "datastore": ("port",)}
+PACKAGES_BELOW = {"port": (), "datastore": ("port",), "tasks": ("port",)}
 
 
 def imports(file: Path) -> set[str]:
