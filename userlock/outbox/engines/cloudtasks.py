@@ -37,12 +37,14 @@ except ImportError as error:
     ) from error
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.outbox.authentication import AppEngineHeader, Caller, OidcToken
+from userlock.outbox.authentication import GOOGLE_CERTS_URL, AppEngineHeader, Caller, OidcToken
 from userlock.outbox.engines import Wake
 from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
 
 #: The variable by which clients find an emulator.
 EMULATOR_VARIABLE = "CLOUD_TASKS_EMULATOR_HOST"
+#: The path of an emulator's certificates, as of Google's.
+_CERTS_PATH = urlsplit(GOOGLE_CERTS_URL).path
 #: The path where the web integrations take messages.
 JOBS_PATH = "/userlock/jobs"
 #: The service refuses later deadlines. In seconds.
@@ -108,7 +110,12 @@ class CloudTasksEngine(BoundedEngine):
         address = self._address
         if not address.target:
             return AppEngineHeader()
-        return OidcToken(audience=address.audience, service_account=address.service_account)
+        emulator = os.environ.get(EMULATOR_VARIABLE)
+        return OidcToken(
+            audience=address.audience,
+            service_account=address.service_account,
+            certs_url=f"http://{emulator}{_CERTS_PATH}" if emulator else GOOGLE_CERTS_URL,
+        )
 
     def disown(self) -> None:
         self._lock = threading.Lock()
