@@ -113,7 +113,8 @@ def _certificates(document: bytes) -> dict[str, bytes]:
         case {"keys": list(keys)}:
             found = {each["kid"]: _pem(each) for each in keys if each.get("kty") == "RSA"}
         case {**by_id}:
-            found = {str(each): str(text).encode() for each, text in by_id.items()}
+            texts = {str(each): str(text) for each, text in by_id.items()}
+            found = {each: text.encode() for each, text in texts.items() if text[:5] == "-----"}
         case _:
             found = {}
     if not found:

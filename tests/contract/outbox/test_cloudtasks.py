@@ -112,7 +112,7 @@ class TestInTheEmulator:
         assert (request.path, request.body) == ("/userlock/jobs", "the-key")
         engine.caller.check(request.headers.get)
         with pytest.raises(Refused, match="no bearer token"):
-            engine.caller.check({}.get)
+            engine.caller.check(lambda name: None)
         elsewhere = CloudTasksEngine(parse(url(server, "/elsewhere"))).caller
         with pytest.raises(Refused) as refused:
             elsewhere.check(request.headers.get)

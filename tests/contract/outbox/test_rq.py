@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 import redis
@@ -86,7 +87,8 @@ def test_redis_has_the_key_and_the_name_alone(redis_server: object, client: redi
     assert engine.wake([Wake("the-key", "the-name")], 5) == [None]
     stored = client.hgetall("rq:job:the-name")
     assert isinstance(stored, dict)
-    call = json.loads(zlib.decompress(stored[b"data"]))  # not a pickle
+    data: Any = stored[b"data"]
+    call = json.loads(zlib.decompress(data))  # not a pickle
     assert call == [RUN_JOB, None, ["the-key"], {}]
     assert not any(b"the-key" in each for each in stored.values())
     assert client.lrange("rq:queue:slow", 0, -1) == [b"the-name"]
