@@ -1,4 +1,4 @@
-"""Who may call the outbox's web endpoints. Anybody else is refused.
+"""Callers of the outbox's web endpoints. Anybody else is refused.
 
     OidcToken         Cloud Tasks and Cloud Scheduler, by the token that Google signs for them
     AppEngineHeader   App Engine's task queues and cron, on App Engine

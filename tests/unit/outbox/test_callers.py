@@ -1,4 +1,4 @@
-"""Who may call: settings that would let in nobody, or anybody, are refused at the start."""
+"""Settings that would let in nobody, or anybody, are refused at the start."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from userlock.outbox import Outbox
 from userlock.stores import MemoryStore
 
 QUEUE = "projects/shop/locations/here/queues/jobs"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def test_rq_and_its_worker(
 ) -> None:
     monkeypatch.setenv("TEST_RQ", own_redis.address)
     monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
-    monkeypatch.delitem(sys.modules, "tests.contract.outbox.rq_app", raising=False)
-    app: Any = importlib.import_module("tests.contract.outbox.rq_app")
+    monkeypatch.delitem(sys.modules, "tests.contract.outbox.engines.rq_app", raising=False)
+    app: Any = importlib.import_module("tests.contract.outbox.engines.rq_app")
     with ndb_client.context():
         for user_id in ("ann", "ann", "ben"):
             app.count.stage_now(user_id)

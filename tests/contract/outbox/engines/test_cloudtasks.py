@@ -15,7 +15,7 @@ from emulator import tasks
 from sample_app.stack import ports
 from sample_app.stack.children import Child
 from sample_app.stack.services import accepts
-from tests.contract.outbox.targets import Target, target
+from tests.contract.outbox.engines.targets import Target, target
 from userlock.outbox.authentication import AppEngineHeader, Refused
 from userlock.outbox.engines import Engine, EngineError, Wake
 from userlock.outbox.engines.cloudtasks import EMULATOR_VARIABLE, CloudTasksEngine, parse

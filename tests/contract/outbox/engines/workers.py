@@ -9,10 +9,10 @@ from pathlib import Path
 import redis
 
 from sample_app.stack.children import Child
-from tests.contract.outbox import recording
+from tests.contract.outbox.engines import recording
 from tests.servers import RedisServer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 class Workers:

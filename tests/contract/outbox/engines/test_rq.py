@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.contract.outbox.workers import Workers
+from tests.contract.outbox.engines.workers import Workers
 from userlock.outbox.engines import Engine, Wake
 from userlock.outbox.engines.registry import open_engine
 from userlock.outbox.engines.rq import RUN_JOB, RQEngine

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.contract.outbox.workers import Workers
+from tests.contract.outbox.engines.workers import Workers
 from userlock.outbox.engines import Engine
 from userlock.testing import EngineContract, EngineForkContract
 
