@@ -166,14 +166,14 @@ class Outbox:
         return job
 
     @property
-    def jobs(self) -> Mapping[str, Job[..., Any]]:
-        """Return the registered jobs by name."""
-        return self._jobs
-
-    @property
     def engines(self) -> list[Engine]:
         """Return the engines, each once."""
         return self._waker.engines
+
+    @property
+    def jobs(self) -> Mapping[str, Job[..., Any]]:
+        """Return the registered jobs by name."""
+        return self._jobs
 
     # --- what engines and operators call ----------------------------------------------------
 

@@ -77,8 +77,8 @@ def test_the_worker_s_options_exist() -> None:
         assert option in done.stdout
 
 
-Contract: type = CONTRACT.run({"__name__": __name__})["TestMyEngine"]
+Contract: Any = CONTRACT.run({"__name__": __name__})["TestMyEngine"]
 
 
-class TestInline(Contract):  # type: ignore[misc]
+class TestInline(Contract):
     """The contract, as the page shows it, kept by the threads of this process."""
