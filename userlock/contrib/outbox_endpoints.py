@@ -77,6 +77,9 @@ class OutboxEndpoints:
         url_prefix: the address of the endpoints.
         relay_seconds: the longest round of the relay.
 
+    Attributes:
+        outbox: the outbox.
+
     Raises:
         ConfigurationError: nobody may call.
     """
@@ -98,7 +101,7 @@ class OutboxEndpoints:
             named = (getattr(engine, "caller", None) for engine in outbox.engines)
             callers = [each for each in named if each is not None]
         callers = tuple(callers)
-        self._outbox = outbox
+        self.outbox = outbox
         self._callers = Callers(callers)
         self._relay_seconds = relay_seconds
         self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
@@ -140,7 +143,9 @@ class OutboxEndpoints:
                 return self._run_relay(open_scope)
             return self._run_job(_body(header, read), open_scope)
         except Refused as refused:
-            log.warning("%s refused with %d: %s", path, refused.status, refused.reason)
+            # Anybody can cause refusals. 503 is the operator's trouble.
+            level = logging.WARNING if refused.status == 503 else logging.INFO
+            log.log(level, "%s refused with %d: %s", path, refused.status, refused.reason)
             named = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
             return _answer(refused.status, named)
         except GoogleAPIError:
@@ -155,13 +160,13 @@ class OutboxEndpoints:
             try:
                 job_key(key)
             except ValueError as error:
-                raise Refused(400, str(error)) from error
-            outcome = self._outbox.run(key)
+                raise Refused(400, "the body is no key of a job") from error
+            outcome = self.outbox.run(key)
         return _answer(200, outcome=outcome.value)
 
     def _run_relay(self, open_scope: Open) -> Answer:
         with open_scope(f"POST {self._relay}"):
-            relayed = self._outbox.relay(seconds=self._relay_seconds)
+            relayed = self.outbox.relay(seconds=self._relay_seconds)
         return _answer(200, **relayed._asdict())
 
 

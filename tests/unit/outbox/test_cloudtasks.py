@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import grpc
 from google.cloud import tasks_v2
 
 from userlock.outbox.engines import Wake
+from userlock.outbox.engines.bounded import Outcomes
 from userlock.outbox.engines.cloudtasks import CloudTasksEngine, parse
 from userlock.testing import ManualClock
 
@@ -51,6 +54,7 @@ class Transport:
         self.timeouts: list[float] = []
         self.metadata: list[Any] = []
         self.opened = self.closed = 0
+        self.noted: Callable[[], object] = lambda: None
 
     def open(self) -> Transport:
         self.opened += 1
@@ -65,6 +69,7 @@ class Transport:
         self.requests.append(request)
         self.timeouts.append(timeout)
         self.metadata.append(metadata)
+        self.noted()
         return Call(code)
 
     def close(self) -> None:
@@ -99,7 +104,6 @@ def test_a_task_for_an_http_target(transport: Transport, clock: ManualClock) -> 
             ),
         ),
     )
-    assert transport.timeouts == [pytest.approx(0.3)]
     assert dict(transport.metadata[0])["x-goog-request-params"] == (
         "parent=projects/shop/locations/here/queues/jobs"
     )
@@ -149,22 +153,33 @@ def test_each_message_has_its_own_error(transport: Transport, clock: ManualClock
         assert error is None or str(error) == f"Cloud Tasks, queue jobs: {code.name}: in words"
 
 
+@pytest.mark.parametrize("timeout", [0.001, 0.3, 10, 500])
 def test_the_deadline_is_one_that_the_service_takes(
+    transport: Transport, clock: ManualClock, timeout: float
+) -> None:
+    engine(HTTP, transport, clock).send(
+        [Wake("a", "b")], Outcomes("", 1, ""), clock.now() + timeout
+    )
+    assert min(timeout, 5) <= transport.timeouts[0] <= 30
+
+
+def test_a_message_that_waited_for_the_connection_is_sent_all_the_same(
     transport: Transport, clock: ManualClock
 ) -> None:
-    engine(HTTP, transport, clock).wake([Wake("a", "b")], 500)
-    assert transport.timeouts[0] <= 30
+    """Its caller has gone on, with an error: the relay's message has the same name."""
+    connected, sent = threading.Event(), threading.Event()
 
-
-def test_connecting_counts(transport: Transport, clock: ManualClock) -> None:
     def connect() -> Transport:
-        clock.advance(10)
+        connected.wait()
         return transport
 
+    transport.noted = sent.set
     slow = CloudTasksEngine(parse(HTTP), make_transport=connect, clock=clock)
-    assert "no answer within 0.3 s" in str(slow.wake([Wake("a", "b")], 0.3)[0])
-    assert transport.requests == []
-    assert slow.wake([Wake("a", "b")], 0.3) == [None]
+    assert "no answer within 0.01 s" in str(slow.wake([Wake("a", "b")], 0.01)[0])
+    connected.set()
+    assert sent.wait(10)
+    assert slow.wake([Wake("a", "b")], 5) == [None]
+    assert len({each.task.name for each in transport.requests}) == 1
 
 
 def test_no_credentials(clock: ManualClock) -> None:

@@ -47,8 +47,10 @@ EMULATOR_VARIABLE = "CLOUD_TASKS_EMULATOR_HOST"
 _CERTS_PATH = urlsplit(GOOGLE_CERTS_URL).path
 #: The path where the web integrations take messages.
 JOBS_PATH = "/userlock/jobs"
-#: The service refuses later deadlines. In seconds.
-_MOST_DEADLINE = 30.0
+#: Of an RPC, in seconds. The service refuses later deadlines. The caller waits for its own time only.
+#: A task that is created after that, as the first one of a process that has to connect, runs sooner
+#: than by the relay, whose task of the same name is then known.
+_LEAST_DEADLINE, _MOST_DEADLINE = 5.0, 30.0
 #: The clocks of two machines differ. A task that comes early finds nothing to do.
 _MARGIN_SECONDS = 0.25
 #: The service takes 30 days by its own clock. In seconds.
@@ -130,11 +132,10 @@ class CloudTasksEngine(BoundedEngine):
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
         create = self._open().create_task
         requests = [self.request(each) for each in messages]
-        left = min(ends - self.clock.now(), _MOST_DEADLINE)
-        if left <= 0:
-            return  # all of it was spent on connecting
+        deadline = min(max(ends - self.clock.now(), _LEAST_DEADLINE), _MOST_DEADLINE)
         calls = [
-            create.future(request, timeout=left, metadata=self._metadata) for request in requests
+            create.future(request, timeout=deadline, metadata=self._metadata)
+            for request in requests
         ]
         for index, call in enumerate(calls):
             error = call.exception()

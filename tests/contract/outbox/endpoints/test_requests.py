@@ -97,6 +97,14 @@ def test_bodies_that_are_no_key(site: Callable[..., Call], shop: Shop) -> None:
     assert len(shop.ran) == 1
 
 
+@pytest.mark.parametrize("owner", ["x" * 1500, "漢" * 466, "\ud800", " ", "😀" * 350])
+def test_the_longest_keys_fit(site: Callable[..., Call], shop: Shop, owner: str) -> None:
+    key = shop.stage(owner)
+    assert len(key) < MOST_BODY_BYTES - 1000
+    assert site(Anybody())("POST", JOBS, {}, key.encode()).status == 200
+    assert len(shop.ran) == 1
+
+
 @pytest.mark.parametrize(
     ("length", "status"),
     [
