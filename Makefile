@@ -14,7 +14,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q
 # On both cores. Slow tests of faults and whole stacks measure times, and run alone.
 BOTH := -n 2 --dist loadfile
-LIBRARY := $(addprefix tests/unit/,cli lock ndb stores testing) $(wildcard tests/unit/test_*.py)
+LIBRARY := $(addprefix tests/unit/,cli lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
 TOOLS := tests/unit/tools tests/unit/benchmarks
 CHAOS := tests/system/test_chaos.py
 

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 from emulator._version import __version__
 
 if TYPE_CHECKING:
-    from emulator.datastore.errors import StorageError
-    from emulator.datastore.server import Emulator, PortInUseError, start
+    from emulator.datastore.server import Emulator, start
     from emulator.limits import Limits
+    from emulator.port.server import PortInUseError
+    from emulator.port.status import StorageError
 
 __all__ = ["Emulator", "Limits", "PortInUseError", "StorageError", "__version__", "start"]
 
 _HOMES = {
     "Emulator": "emulator.datastore.server",
     "Limits": "emulator.limits",
-    "PortInUseError": "emulator.datastore.server",
-    "StorageError": "emulator.datastore.errors",
+    "PortInUseError": "emulator.port.server",
+    "StorageError": "emulator.port.status",
     "start": "emulator.datastore.server",
 }
 

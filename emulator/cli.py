@@ -1,4 +1,4 @@
-"""The command line of the Datastore emulator.
+"""The command line of the emulators.
 
     python -m emulator [start]       serve until SIGINT or SIGTERM
     python -m emulator reset         delete all data of a running emulator
@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from emulator import dump, limits
-from emulator.exports import SHELLS, datastore_variables, exports
+from emulator.exports import (
+    SHELLS,
+    TASKS_VARIABLE,
+    datastore_variables,
+    exports,
+    tasks_variables,
+)
 from emulator.remote import Remote, RemoteError
 from emulator.serve import StartError, serve
 
@@ -74,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     env = add("env", _env, "Print the environment variables that send clients to the emulator.")
     _add_project(env)
     env.add_argument(
+        "--tasks",
+        metavar="HOST:PORT",
+        default=os.environ.get(TASKS_VARIABLE),
+        help=f"the running Cloud Tasks emulator (default: ${TASKS_VARIABLE}, if it is set)",
+    )
+    env.add_argument(
         "--shell",
         choices=list(SHELLS),
         default="fish" if Path(os.environ.get("SHELL", "")).name == "fish" else "bash",
@@ -119,6 +131,7 @@ def _add_start(commands: Any) -> None:
         metavar="PORT",
         help="serve the embedded memcached too, 0 for any port (default: do not)",
     )
+    _add_tasks(parser)
     limits.add_arguments(parser, threads=True)
     parser.add_argument(
         "--log-level",
@@ -126,6 +139,44 @@ def _add_start(commands: Any) -> None:
         default="warning",
         help="log level; debug logs each RPC with its cost (default: %(default)s)",
     )
+
+
+def _add_tasks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tasks",
+        type=_port,
+        metavar="PORT",
+        help="serve Cloud Tasks too, 0 for any port (default: do not)",
+    )
+    parser.add_argument(
+        "--tasks-queue",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a queue that exists from the start: projects/P/locations/L/queues/Q; may be repeated",
+    )
+    parser.add_argument(
+        "--app-engine",
+        action="append",
+        default=[],
+        type=_service,
+        metavar="[SERVICE=]HOST:PORT",
+        help="where the tasks for App Engine are dispatched to; may be repeated",
+    )
+    parser.add_argument(
+        "--tasks-anywhere",
+        action="store_true",
+        help="dispatch tasks to other machines too (default: to this one only)",
+    )
+
+
+def _service(text: str) -> tuple[str, str]:
+    """Return the name of an App Engine service, or "", and its address."""
+    service, _, address = text.rpartition("=")
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or "/" in address:
+        raise argparse.ArgumentTypeError(f"not [SERVICE=]HOST:PORT: {text[:100]!r}")
+    return service, address
 
 
 def _add_project(parser: argparse.ArgumentParser) -> None:
@@ -155,7 +206,10 @@ def _entities(count: int) -> str:
 
 
 def _env(options: argparse.Namespace) -> None:
-    for line in exports(datastore_variables(options.host, options.project), options.shell):
+    variables = datastore_variables(options.host, options.project)
+    if options.tasks:
+        variables |= tasks_variables(options.tasks)
+    for line in exports(variables, options.shell):
         print(line)
 
 

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
+TASKS_VARIABLE = "CLOUD_TASKS_EMULATOR_HOST"
 SHELLS = {"bash": "export {}={}", "fish": "set -gx {} {}"}
 
 
@@ -20,3 +21,8 @@ def datastore_variables(host: str, project: str) -> dict[str, str]:
         "DATASTORE_PROJECT_ID": project,
         "GOOGLE_CLOUD_PROJECT": project,
     }
+
+
+def tasks_variables(host: str) -> dict[str, str]:
+    """Return the variables that direct applications to a Cloud Tasks emulator."""
+    return {TASKS_VARIABLE: host}

@@ -29,8 +29,13 @@ def serve(options: argparse.Namespace) -> None:
         signal.signal(number, lambda *_: stop.set())
 
     limits = limits_of(options)
-    from emulator.datastore.errors import StorageError
-    from emulator.datastore.server import PortInUseError, start
+    if options.tasks is None and (
+        options.tasks_queue or options.app_engine or options.tasks_anywhere
+    ):
+        raise StartError("--tasks-queue, --app-engine and --tasks-anywhere need --tasks PORT")
+    from emulator.datastore.server import start
+    from emulator.port.server import PortInUseError
+    from emulator.port.status import StorageError
 
     with ExitStack() as running:
         try:
@@ -46,9 +51,11 @@ def serve(options: argparse.Namespace) -> None:
                     limits=limits,
                 )
             )
+            env = dict(datastore.env)
+            if options.tasks is not None:
+                env |= _tasks(options, limits, running)
         except (PortInUseError, StorageError) as error:
             raise StartError(str(error)) from None
-        env = dict(datastore.env)
         if options.memcached is not None:
             env["MEMCACHED_HOSTS"] = _memcached(options.host, options.memcached, limits, running)
         for line in exports(env, "bash"):
@@ -66,3 +73,24 @@ def _memcached(host: str, port: int, limits: Limits, running: ExitStack) -> str:
     except OSError as error:
         reason = error.strerror or error
         raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
+
+
+def _tasks(options: argparse.Namespace, limits: Limits, running: ExitStack) -> dict[str, str]:
+    """Start the Cloud Tasks emulator too, and return its variables."""
+    from emulator import tasks
+
+    try:
+        server = tasks.start(
+            options.tasks,
+            options.data_dir,
+            host=options.host,
+            queues=options.tasks_queue,
+            app_engine=dict(options.app_engine),
+            anywhere=options.tasks_anywhere,
+            limits=limits,
+        )
+    except ImportError as error:
+        raise StartError(f"--tasks: {error}") from None
+    except ValueError as error:
+        raise StartError(f"--tasks-queue: {error}") from None
+    return running.enter_context(server).env

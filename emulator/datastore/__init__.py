@@ -2,11 +2,9 @@
 
 The layers, each importing only those below it:
 
-    server        start and stop of the whole emulator
-    front         the public port: a small process (relay) that separates gRPC from HTTP
-    web           HTTP/1.1 connections; control: requests beside the RPCs (reset, export, faults)
-    servicer      gRPC: bytes to request, response to bytes, errors to status
-    http_rpcs     the same for HTTP, in protobuf and in JSON
+    server        start and stop of the whole emulator, on a port of `emulator.port`
+    control       requests beside the RPCs: reset, export, import, faults
+    http_rpcs     the RPCs over HTTP, in protobuf and in JSON
     rpcs          the RPCs by name, with fault injection and a log
     engine        the RPCs, without transport: reads, writes, sessions
     mutations     checking and applying a commit's mutations; masks, transforms

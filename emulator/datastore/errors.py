@@ -5,37 +5,13 @@ canonical status codes, which each transport translates (gRPC status, HTTP statu
 in the service's own words where these are documented.
 """
 
-from enum import IntEnum
+from emulator.port.status import Code as Code
+from emulator.port.status import RpcError
+from emulator.port.status import StorageError as StorageError
 
 
-class Code(IntEnum):
-    """Canonical status codes, with the numbers of google.rpc.Code."""
-
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-
-
-class DatastoreError(Exception):
-    """An RPC ends with status `code` and the text `message`."""
-
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-class StorageError(Exception):
-    """The data file cannot be used: unreadable, damaged, or from a newer version.
-
-    The text is one line, meant for the command line.
-    """
+class DatastoreError(RpcError):
+    """An RPC of Datastore ends with status `code` and the text `message`."""
 
 
 CONTENTION = (

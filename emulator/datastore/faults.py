@@ -13,32 +13,29 @@ Each request meets at most one fault: the oldest one that matches it. A fault is
 """
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from emulator.datastore import gql
 from emulator.datastore.catalog import Partition
 from emulator.datastore.errors import CONTENTION, Code, DatastoreError
-from emulator.datastore.protos import Message, RollbackRequest
+from emulator.datastore.protos import RollbackRequest
+from emulator.port import planting
+from emulator.port.rpcs import Message, Run
 
 RPCS = (
     "Lookup", "RunQuery", "RunAggregationQuery", "BeginTransaction", "Commit", "Rollback",
     "AllocateIds", "ReserveIds",
 )  # fmt: skip
 
-Run = Callable[[Message], Message]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(planting.Rule):
     """The requests that meet a fault, and the fault's effect on them.
 
     Attributes:
-        name: name of the kind of fault.
         code: status code of the RPC; None: the normal reply.
         message: the text that goes with the code.
         applied: the RPC is executed before it fails or is delayed.
@@ -46,35 +43,36 @@ class Rule:
         rpc: only requests of this RPC, named as in the proto; None: any.
         kind: only requests with a key, a mutation or a query of this kind;
             None: any.
-        count: number of requests that meet the fault; None: all, until it is removed.
-        skip: number of matching requests that pass first.
     """
 
-    name: str
     code: Code | None = None
     message: str = ""
     applied: bool = False
     seconds: float | None = 0.0
     rpc: str | None = None
     kind: str | None = None
-    count: int | None = 1
-    skip: int = 0
 
     def __post_init__(self) -> None:
         if self.rpc is not None and self.rpc not in RPCS:
             raise ValueError(f"there is no RPC {self.rpc!r}; there are: {', '.join(RPCS)}")
-        if self.count is not None and self.count < 1:
-            raise ValueError(f"the count must be at least 1, not {self.count}")
-        if self.skip < 0:
-            raise ValueError(f"no requests can be skipped {self.skip} times")
+        super().__post_init__()
         if self.seconds is not None and not 0 <= self.seconds <= threading.TIMEOUT_MAX:
             raise ValueError(f"a request cannot be delayed by {self.seconds} seconds")
 
-    def matches(self, rpc: str, request: Message) -> bool:
-        """Return whether the fault applies to this request."""
-        if self.rpc is not None and self.rpc != rpc:
+    def matches(self, what: str, about: Message) -> bool:
+        """Return whether the fault applies to this RPC and its request."""
+        if self.rpc is not None and self.rpc != what:
             return False
-        return self.kind is None or self.kind in kinds_in(rpc, request)
+        return self.kind is None or self.kind in kinds_in(what, about)
+
+    def described(self) -> dict[str, Any]:
+        """Return the rule for a JSON document."""
+        return {
+            "rpc": self.rpc,
+            "kind": self.kind,
+            "applied": self.applied,
+            "seconds": self.seconds,
+        }
 
 
 def kinds_in(rpc: str, request: Message) -> set[str]:
@@ -115,78 +113,7 @@ def _kind_of_key(key: Message) -> str:
     return str(key.path[-1].kind) if key.path else ""
 
 
-class Fault:
-    """An active fault. As a context manager it is removed at the block's end.
-
-    Attributes:
-        id: a number, never used twice.
-        rule: the requests that meet it, and its effect.
-    """
-
-    def __init__(self, number: int, rule: Rule, faults: "Faults") -> None:
-        self.id = number
-        self.rule = rule
-        self._faults = faults
-        self._skip = rule.skip
-        self._hits = 0
-        self._inside = 0
-        self._removed = threading.Event()
-
-    @property
-    def hits(self) -> int:
-        """Return the number of requests that have met the fault."""
-        return self._hits
-
-    def wait(self, hits: int = 1, timeout_seconds: float = 10.0) -> None:
-        """Wait until that many requests have met the fault.
-
-        Raises:
-            TimeoutError: fewer requests have met it.
-        """
-        changed = self._faults._changed
-        with changed:
-            if not changed.wait_for(lambda: self._hits >= hits, timeout_seconds):
-                raise TimeoutError(f"the fault {self.rule} was met {self._hits} of {hits} times")
-
-    def remove(self) -> None:
-        """Remove the fault. Requests that it is delaying continue at once."""
-        self._removed.set()
-        self._faults._tidy()
-
-    def __enter__(self) -> "Fault":
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.remove()
-
-    @property
-    def _over(self) -> bool:
-        spent = self._hits == self.rule.count and not self._inside
-        return spent or self._removed.is_set()
-
-    def _meets(self, rpc: str, request: Message) -> bool:
-        spent = self._removed.is_set() or self._hits == self.rule.count
-        if spent or not self.rule.matches(rpc, request):
-            return False
-        if self._skip:
-            self._skip -= 1
-            return False
-        self._hits += 1
-        self._inside += 1
-        return True
-
-    def _carry_out(self, run: Run, request: Message) -> Message:
-        rule = self.rule
-        response = run(request) if rule.applied else None
-        self._removed.wait(rule.seconds)
-        if rule.code is not None:
-            raise DatastoreError(rule.code, rule.message)
-        return run(request) if response is None else response
+Fault = planting.Fault[Rule]
 
 
 class Matching(TypedDict, total=False):
@@ -197,7 +124,7 @@ class Matching(TypedDict, total=False):
     skip: int
 
 
-class Faults:
+class Faults(planting.Planting[Rule]):
     """The faults of one emulator. Thread-safe.
 
     The methods that add a fault take the `count` of requests that meet it (None: all, until it is
@@ -214,10 +141,8 @@ class Faults:
     """
 
     def __init__(self, roll_back: Run) -> None:
+        super().__init__()
         self._roll_back = roll_back
-        self._changed = threading.Condition()
-        self._planted: tuple[Fault, ...] = ()
-        self._numbers = itertools.count(1)
 
     def abort(self, count: int | None = 1, **matching: Unpack[Matching]) -> Fault:
         """Fail requests with ABORTED, as for contention: nothing is applied, the transaction ends.
@@ -288,55 +213,21 @@ class Faults:
         rule = Rule(name="hold", seconds=None, applied=applied, count=count, **matching)
         return self.plant(rule)
 
-    def plant(self, rule: Rule) -> Fault:
-        """Add a fault with any rule."""
-        with self._changed:
-            fault = Fault(next(self._numbers), rule, self)
-            self._planted = (*self._planted, fault)
-        return fault
-
-    @property
-    def planted(self) -> tuple[Fault, ...]:
-        """Return the active faults, oldest first."""
-        return self._planted
-
-    def clear(self) -> None:
-        """Remove all faults. Requests that are being delayed continue at once."""
-        for fault in self._planted:
-            fault.remove()
-
     def around(self, rpc: str, run: Run) -> Run:
         """Return `run`, an RPC of that name, wrapped with the faults for it."""
 
         def run_or_fail(request: Message) -> Message:
-            if not self._planted:
-                return run(request)
-            fault = self._met_by(rpc, request)
+            fault = self.meet(rpc, request)
             if fault is None:
                 return run(request)
             try:
                 if fault.rule.code is Code.ABORTED:
                     self._end_transaction(request)
-                return fault._carry_out(run, request)
+                return _carry_out(fault, run, request)
             finally:
-                self._left(fault)
+                self.leave(fault)
 
         return run_or_fail
-
-    def _met_by(self, rpc: str, request: Message) -> Fault | None:
-        with self._changed:
-            met = next((fault for fault in self._planted if fault._meets(rpc, request)), None)
-            self._changed.notify_all()
-        return met
-
-    def _left(self, fault: Fault) -> None:
-        with self._changed:
-            fault._inside -= 1
-        self._tidy()
-
-    def _tidy(self) -> None:
-        with self._changed:
-            self._planted = tuple(fault for fault in self._planted if not fault._over)
 
     def _end_transaction(self, request: Message) -> None:
         """End a transaction, as Datastore does when it aborts one."""
@@ -349,6 +240,15 @@ class Faults:
             # There may be no such transaction; a later request reports that to the client.
             with contextlib.suppress(DatastoreError):
                 self._roll_back(rollback)
+
+
+def _carry_out(fault: Fault, run: Run, request: Message) -> Message:
+    rule = fault.rule
+    response = run(request) if rule.applied else None
+    fault.wait_for_removal(rule.seconds)
+    if rule.code is not None:
+        raise DatastoreError(rule.code, rule.message)
+    return run(request) if response is None else response
 
 
 def _transactions_of(request: Message) -> Iterable[bytes]:

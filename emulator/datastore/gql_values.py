@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from emulator.datastore.catalog import Partition
 from emulator.datastore.errors import DatastoreError
 from emulator.datastore.gql_lexer import gql_error
-from emulator.datastore.numbers import whole_number
 from emulator.datastore.protos import MICROSECONDS, KeyPb, Message, Value, ValuePb, timestamp
+from emulator.port.numbers import whole_number
 
 _BINDING_NAME = re.compile(r"[A-Za-z_$][A-Za-z_$0-9]*")
 _RESERVED = re.compile(r"__.*__")

@@ -5,10 +5,7 @@ the proto3 mapping. An error is a google.rpc.Status with its HTTP status; in JSO
 …, "message": …, "status": …}}.
 """
 
-import json
-from collections.abc import Iterator
 from http import HTTPStatus
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from google.protobuf import json_format
@@ -16,32 +13,12 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
 from emulator.datastore.errors import Code, DatastoreError, invalid
-from emulator.datastore.protos import Message
-from emulator.datastore.rpcs import Rpcs
+from emulator.port.reply import JSON, Reply, rpc_error_in_json
+from emulator.port.rpcs import Message, Rpcs
+from emulator.port.status import HTTP_STATUS, RpcError
 
 PREFIX = "/v1/projects/"
 _PROTOBUF = "application/x-protobuf"
-_JSON = "application/json"
-# As in google.rpc.Code.
-_HTTP_STATUS = {
-    Code.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
-    Code.DEADLINE_EXCEEDED: HTTPStatus.GATEWAY_TIMEOUT,
-    Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
-    Code.ALREADY_EXISTS: HTTPStatus.CONFLICT,
-    Code.FAILED_PRECONDITION: HTTPStatus.BAD_REQUEST,
-    Code.ABORTED: HTTPStatus.CONFLICT,
-    Code.UNIMPLEMENTED: HTTPStatus.NOT_IMPLEMENTED,
-    Code.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
-    Code.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-}
-
-
-class Reply(NamedTuple):
-    """The reply to a request. A body in pieces is sent piece by piece."""
-
-    status: HTTPStatus
-    content_type: str
-    body: bytes | Iterator[bytes]
 
 
 class HttpRpcs:
@@ -56,10 +33,10 @@ class HttpRpcs:
         in_json = content_type.partition(";")[0].strip().lower() != _PROTOBUF
         try:
             response = self._run(method, path, body, in_json)
-        except DatastoreError as error:
+        except RpcError as error:
             return _error(error, in_json)
         if in_json:
-            return Reply(HTTPStatus.OK, _JSON, json_format.MessageToJson(response).encode())
+            return Reply(HTTPStatus.OK, JSON, json_format.MessageToJson(response).encode())
         return Reply(HTTPStatus.OK, _PROTOBUF, response.SerializeToString())
 
     def _run(self, method: str, path: str, body: bytes, in_json: bool) -> Message:
@@ -85,10 +62,8 @@ class HttpRpcs:
         return run(request)
 
 
-def _error(error: DatastoreError, in_json: bool) -> Reply:
-    status = _HTTP_STATUS[error.code]
+def _error(error: RpcError, in_json: bool) -> Reply:
     if in_json:
-        described = {"code": status, "message": error.message, "status": error.code.name}
-        return Reply(status, _JSON, json.dumps({"error": described}).encode())
+        return rpc_error_in_json(error)
     message = Status(code=error.code, message=error.message)
-    return Reply(status, _PROTOBUF, message.SerializeToString())
+    return Reply(HTTP_STATUS[error.code], _PROTOBUF, message.SerializeToString())

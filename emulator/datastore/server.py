@@ -1,19 +1,11 @@
 """Start and stop of the emulator: the socket, the threads, the settings."""
 
-import errno
 import logging
-import math
-import os
 import socket
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-import grpc
-
-from emulator.datastore.browsers import Gate
 from emulator.datastore.clock import wall_clock_microseconds
 from emulator.datastore.concurrency import Optimistic
 from emulator.datastore.control import Control
@@ -21,18 +13,17 @@ from emulator.datastore.engine import ControlFactory, Engine
 from emulator.datastore.entity_groups import OptimisticWithEntityGroups
 from emulator.datastore.errors import StorageError
 from emulator.datastore.faults import Faults
-from emulator.datastore.front import Front
-from emulator.datastore.http_rpcs import PREFIX, HttpRpcs, Reply
+from emulator.datastore.http_rpcs import PREFIX, HttpRpcs
 from emulator.datastore.index_policy import OFF, IndexPolicy
 from emulator.datastore.pessimistic import Pessimistic
-from emulator.datastore.rpcs import rpcs
-from emulator.datastore.servicer import HURRY_SECONDS, Arrivals, serve
+from emulator.datastore.rpcs import SERVICE, rpcs
 from emulator.datastore.storage import Storage
 from emulator.datastore.transfer import Transfer
-from emulator.datastore.web import MAX_REQUEST_BYTES, Web
 from emulator.exports import datastore_variables
 from emulator.limits import DEFAULTS, Limits
-from emulator.sockets import is_loopback, listen
+from emulator.port.reply import Reply
+from emulator.port.server import Port, address_of, bind
+from emulator.port.server import PortInUseError as PortInUseError
 
 DEFAULT_PORT = 8081
 DEFAULT_HOST = "127.0.0.1"
@@ -44,15 +35,7 @@ CONCURRENCY_MODES: dict[str, ControlFactory] = {
 }
 DEFAULT_PROJECT = "emulator"
 
-# Requests beside the RPCs have threads of their own, so that a fault that holds all RPCs can be
-# removed.
-_CONTROL_THREADS = 8
-
 _log = logging.getLogger(__name__)
-
-
-class PortInUseError(OSError):
-    """The address cannot be bound: the port is taken, or the host is not this machine."""
 
 
 class Emulator:
@@ -67,51 +50,35 @@ class Emulator:
     def __init__(
         self,
         listener: socket.socket,
-        gate: Gate,
+        host: str,
         storage: Storage,
         control: ControlFactory,
         indexes: IndexPolicy,
         project: str,
         limits: Limits,
     ) -> None:
-        self._host = _address(listener)
+        self._host = address_of(listener)
         self._project = project
         self._storage = storage
         self._engine = Engine(storage, control, indexes)
         self.faults = Faults(self._engine.rollback)
         served = rpcs(self._engine, self.faults)
-        # Threads are started on demand. In the pessimistic mode each waiting request occupies one,
-        # and one must be left for the request that ends the wait.
-        self._threads = ThreadPoolExecutor(
-            limits.max_threads, thread_name_prefix="datastore-emulator"
-        )
-        self._control_threads = ThreadPoolExecutor(
-            _CONTROL_THREADS, thread_name_prefix="datastore-control"
-        )
-        arrivals = Arrivals(limits.request_seconds, limits.max_threads)
-        self._grpc = grpc.server(self._threads, interceptors=[arrivals], options=_options(limits))
-        self._health = serve(self._grpc, served)
         self._http_rpcs = HttpRpcs(served)
         self._control = Control(self.faults, Transfer(storage, self._engine.commit), self.reset)
-        self._web = Web(self._answer, self._executor_of, gate, limits, self._released)
-        self._web.every(HURRY_SECONDS, arrivals.expire)
-        grpc_port = self._grpc.add_insecure_port("127.0.0.1:0")
-        self._front = Front(listener, grpc_port, self._web.take, limits)
-        self._grpc.start()
-        self._pid = os.getpid()
-        self._stopped = threading.Event()
-        self._stop_lock = threading.Lock()
+        self._port = Port(
+            "datastore",
+            listener,
+            host,
+            {SERVICE: served},
+            self._answer,
+            lambda path: path.startswith(PREFIX),
+            limits,
+        )
 
     def _answer(self, method: str, path: str, content_type: str, body: bytes) -> Reply:
         if path.startswith(PREFIX):
             return self._http_rpcs.answer(method, path, content_type, body)
         return self._control.answer(method, path, body)
-
-    def _executor_of(self, path: str) -> ThreadPoolExecutor:
-        return self._threads if path.startswith(PREFIX) else self._control_threads
-
-    def _released(self) -> None:
-        self._front.released()
 
     @property
     def host(self) -> str:
@@ -145,27 +112,16 @@ class Emulator:
         Requests that are still running after `grace_seconds` are cancelled. A second call does
         nothing. Neither does a call in a process forked from the serving one.
         """
-        if os.getpid() != self._pid:
-            return
-        with self._stop_lock:
-            if self._stopped.is_set():
-                return
-            self.faults.clear()  # otherwise requests would be held beyond the end
-            self._health.enter_graceful_shutdown()
-            answered = self._grpc.stop(grace_seconds)
-            self._web.hang_up(grace_seconds)
-            answered.wait()
-            self._front.stop()
-            self._engine.close()
-            self._threads.shutdown()
-            self._control_threads.shutdown()
-            self._web.join()
-            self._storage.close()
-            self._stopped.set()
+        self._port.stop(
+            grace_seconds,
+            release=self.faults.clear,
+            give_up=self._engine.close,
+            close=self._storage.close,
+        )
 
     def wait(self) -> None:
         """Block until the emulator has stopped."""
-        self._stopped.wait()
+        self._port.wait()
 
     def __enter__(self) -> "Emulator":
         return self
@@ -177,35 +133,6 @@ class Emulator:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def _options(limits: Limits) -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-        ("grpc.max_send_message_length", -1),
-        # More could not be executed at the same time. The client holds them back.
-        ("grpc.max_concurrent_streams", limits.max_threads),
-        ("grpc.max_connection_idle_ms", _milliseconds(limits.idle_seconds)),
-        ("grpc.server_handshake_timeout_ms", _milliseconds(limits.request_seconds)),
-    ]
-
-
-def _milliseconds(seconds: float) -> int:
-    return min(math.ceil(seconds * 1000), 2**31 - 1)
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return listen(host, port)
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        reason = "the port is taken" if taken else error.strerror
-        raise PortInUseError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 def start(
@@ -256,13 +183,12 @@ def start(
         available = ", ".join(CONCURRENCY_MODES)
         raise ValueError(f"unknown concurrency mode {concurrency_mode!r}; available: {available}")
     policy = IndexPolicy(indexes, None if index_file is None else Path(index_file))
-    listener = _listen(host, port)
+    listener = bind(host, port)
     try:
         storage = Storage(None if data_dir is None else Path(data_dir), now=now)
     except StorageError:
         listener.close()
         raise
-    gate = Gate(host, open_to_others=not is_loopback(listener))
-    emulator = Emulator(listener, gate, storage, control, policy, project, limits)
+    emulator = Emulator(listener, host, storage, control, policy, project, limits)
     _log.info("Datastore emulator listening on %s", emulator.host)
     return emulator

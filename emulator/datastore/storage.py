@@ -16,7 +16,6 @@ interned ids of partitions and indexes.
 """
 
 import contextlib
-import fcntl
 import secrets
 import sqlite3
 import threading
@@ -25,17 +24,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from emulator.data_folder import DATASTORE, claim
 from emulator.datastore import schema
 from emulator.datastore.catalog import Catalog
 from emulator.datastore.clock import VersionClock, wall_clock_microseconds
 from emulator.datastore.errors import StorageError
 from emulator.datastore.rows import Reader, Writer
-from emulator.private_files import close_to_others, create_file, make_folder, opener
-
-FILE_NAME = "datastore.sqlite3"
-LOCK_NAME = "lock"
-# SQLite creates the others with the permissions of the first.
-_OUR_FILES = (FILE_NAME, *(f"{FILE_NAME}-{end}" for end in ("wal", "shm", "journal")), LOCK_NAME)
 
 # The service reads at most one hour into the past ("ReadOptions.read_time").
 HISTORY_SECONDS = 3600
@@ -63,7 +57,7 @@ class Storage:
         history_seconds: float = HISTORY_SECONDS,
         now: Callable[[], int] = wall_clock_microseconds,
     ) -> None:
-        self._path = None if data_dir is None else data_dir / FILE_NAME
+        self._path = None if data_dir is None else data_dir / DATASTORE
         self._history = int(history_seconds * 1_000_000)
         self._now = now
         self.writer_lock = threading.RLock()
@@ -74,9 +68,7 @@ class Storage:
         self._claimed: IO[bytes] | None = None
         try:
             if data_dir is not None:
-                make_folder(data_dir)
-                self._claim(data_dir)
-                _keep_private(data_dir)
+                self._claimed = claim(data_dir, DATASTORE)
             self._connection = self._connect()
             self._open()
         except (OSError, sqlite3.Error) as error:
@@ -85,17 +77,6 @@ class Storage:
         except StorageError as error:
             self.close()
             raise StorageError(f"cannot use {self._path}: {error}") from None
-
-    def _claim(self, data_dir: Path) -> None:
-        """Lock the folder for the lifetime of this process.
-
-        Two emulators on one file would allocate the same ids and versions.
-        """
-        self._claimed = open(data_dir / LOCK_NAME, "ab", opener=opener)  # noqa: SIM115
-        try:
-            fcntl.flock(self._claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError("another emulator is using it") from None
 
     def _open(self) -> None:
         connection = self._connection
@@ -239,13 +220,3 @@ class Storage:
             self._connections.clear()
             if self._claimed is not None:
                 self._claimed.close()
-
-
-def _keep_private(data_dir: Path) -> None:
-    """Close the files to others, and the folder too if it is ours: if it holds nothing else."""
-    had_data = (data_dir / FILE_NAME).exists()
-    create_file(data_dir / FILE_NAME)
-    for name in _OUR_FILES:
-        close_to_others(data_dir / name)
-    if had_data and all(each.name in _OUR_FILES for each in data_dir.iterdir()):
-        close_to_others(data_dir)

@@ -12,10 +12,10 @@ from google.protobuf import json_format
 from emulator.datastore.catalog import Partition
 from emulator.datastore.encoding import decode_path, successor
 from emulator.datastore.errors import invalid
-from emulator.datastore.faults import Run
 from emulator.datastore.protos import CommitRequest, Entity, Message
 from emulator.datastore.rows import Span, StoredEntity
 from emulator.datastore.storage import Storage
+from emulator.port.rpcs import Run
 
 # While the data is in memory, a read blocks all other requests. A client that does not read its
 # export keeps one chunk.

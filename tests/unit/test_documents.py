@@ -22,6 +22,7 @@ RUN_BY = {
     "docs/cli.md": "tests.unit.cli.test_docs",
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
+    "docs/engines.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/outbox.md": "tests.contract.outbox.test_outbox_page",

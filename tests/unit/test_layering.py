@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 #: The floors, the lowest first. A package imports from itself and from floors below.
 FLOORS = (
-    ("callsite", "clock", "fork", "settings", "words", "datastore_rpc", "_version"),
+    ("callsite", "clock", "fork", "platforms", "settings", "words", "datastore_rpc", "_version"),
     ("ids",),
     ("errors",),
     ("sites",),
@@ -40,7 +40,10 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "userlock.contrib",
     ),
     "pymemcache": ("userlock.stores.memcache",),
-    "redis": ("userlock.stores.redis",),
+    "google.auth": ("userlock.admin.ndb", "userlock.ndb", "userlock.outbox.authentication"),
+    "cryptography": ("userlock.outbox.certificates",),
+    "redis": ("userlock.stores.redis", "userlock.outbox.engines.rq"),
+    "rq": ("userlock.outbox.engines.rq",),
     "flask": ("userlock.contrib.flask", "userlock.contrib.inspector"),
     "django": ("userlock.contrib.django",),
     "google.appengine": ("userlock.stores.appengine",),

@@ -22,7 +22,7 @@ except ImportError as error:  # pragma: no cover
 
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestScope, close, finish_writes, log
-from userlock.errors import UserLockError, WriteViolation
+from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.ids import show_request
 
 
@@ -43,10 +43,13 @@ class UserLockMiddleware:
         self._get_response = get_response
         try:
             self._scope = RequestScope(**getattr(settings, "USERLOCK", {}))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, ConfigurationError) as error:
             raise ImproperlyConfigured(f"USERLOCK: {error}") from error
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        answer = self._answer_engine(request)
+        if answer is not None:
+            return answer
         stack = self._scope.open(
             # Which Django routes by; unlike `request.path` without SCRIPT_NAME.
             request.method or "",
@@ -63,6 +66,20 @@ class UserLockMiddleware:
             raise
         finally:
             close(stack, failed, request.path)
+
+    def _answer_engine(self, request: HttpRequest) -> HttpResponse | None:
+        if self._scope.outbox is None:
+            return None
+        answer = self._scope.outbox.answer(
+            request.method or "",
+            request.path_info,
+            request.headers.get,
+            request.read,
+            self._scope.open_for_jobs,
+        )
+        if answer is None:
+            return None
+        return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Turn an exception that a view raises into a response."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 
 try:
     import flask
@@ -32,6 +32,9 @@ from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.ids import are_plain
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -84,6 +87,9 @@ class UserLock:
       service's policy does not say; of batch requests, half as many. One more is answered
       with 429, so that one user cannot occupy all threads: with the holder's, they must be
       fewer than the server's threads. None: no limit.
+    - `outbox`: an `Outbox`, or its `OutboxEndpoints` (`userlock.contrib.outbox_endpoints`):
+      `POST /userlock/jobs` runs jobs, `POST /userlock/relay` relays. Only engines may call
+      them.
     """
 
     def __init__(
@@ -103,6 +109,8 @@ class UserLock:
     def init_app(self, app: flask.Flask) -> None:
         """Attach to an app."""
         app.extensions["userlock"] = self
+        if self._scope.outbox is not None:
+            app.wsgi_app = self._answer_engines(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:
             # First, so that its headers come last: also on an answer that `_finish` replaces.
             self._inspector.init_app(app, self._scope.service)
@@ -111,6 +119,19 @@ class UserLock:
         app.teardown_request(self._close)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
+
+    def _answer_engines(self, app: WSGIApplication) -> WSGIApplication:
+        """Return a WSGI app that answers the outbox's engines before the app's own hooks run."""
+        inspected = self._inspector is not None  # has pages at the same addresses
+
+        def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            found = self._scope.answer_engine(environ, app_shares_addresses=inspected)
+            if found is None:
+                return app(environ, start_response)
+            start_response(found.line, list(found.headers.items()))
+            return [found.body]
+
+        return answer
 
     def _open(self) -> None:
         request = flask.request

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 from google.cloud.ndb.context import get_context
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
+from userlock.contrib.outbox_endpoints import Answer, OutboxEndpoints, answer_wsgi, endpoints_of
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError
 from userlock.ids import show_request
@@ -18,6 +19,8 @@ from userlock.lock.lease import Priority, check_max_waiting
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
+from userlock.outbox import Outbox
+from userlock.platforms import on_app_engine
 from userlock.settings import Enforcement
 
 log = logging.getLogger(__name__)
@@ -46,6 +49,7 @@ class RequestOptions(TypedDict, total=False):
     context_options: dict[str, Any] | None
     contention_status: int
     max_waiting: int | None
+    outbox: Outbox | OutboxEndpoints | None
 
 
 def path_of(environ: Mapping[str, Any]) -> str:
@@ -111,6 +115,7 @@ class RequestScope:
 
     Attributes:
         service: as given; None for the configured service.
+        outbox: the outbox's endpoints; None: there are none.
     """
 
     def __init__(
@@ -125,6 +130,7 @@ class RequestScope:
         context_options: dict[str, Any] | None = None,
         contention_status: int = 503,
         max_waiting: int | None = MAX_WAITING,
+        outbox: Outbox | OutboxEndpoints | None = None,
     ) -> None:
         if isinstance(trusted_headers, str):
             raise TypeError("trusted_headers must be a list of names, not one string")
@@ -135,13 +141,14 @@ class RequestScope:
         self.service = None if service is None else check_service(service)
         self._batch_paths = BatchPaths(batch_prefixes)
         self._trusted_headers = tuple(trusted_headers)
-        if any(os.environ.get(name) for name in ("GAE_APPLICATION", "GAE_ENV")):  # on App Engine
+        if on_app_engine():
             self._trusted_headers += APP_ENGINE_HEADERS
         self._settings = {"enforcement": enforcement, "fencing": fencing}
         defaults.settings.changed(**self._settings)  # refuses unknown modes at once
         self._context_options = context_options or {}
         self._contention_status = contention_status
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
+        self.outbox = None if outbox is None else endpoints_of(outbox)
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> Priority:
         """Return a request's rank. Any client may send the headers: they only let others pass."""
@@ -165,6 +172,17 @@ class RequestScope:
                 where a server or a client says that the app is mounted (SCRIPT_NAME).
             has_header: returns whether the request has a header.
         """
+        return self._open(
+            f"{method} {path}",
+            self.priority_of(path, has_header),
+            batch_work=self.is_batch_work(path, has_header),
+        )
+
+    def open_for_jobs(self, request: str) -> ExitStack:
+        """Open them for a request whose sender has been proven to be an engine, so batch work."""
+        return self._open(request, Priority.BATCH, batch_work=True)
+
+    def _open(self, request: str, priority: Priority, *, batch_work: bool) -> ExitStack:
         with ExitStack() as stack:
             client = self._client_of_this_process()
             # Inside an open context (of a test, or an outer request) ndb would refuse another.
@@ -174,16 +192,31 @@ class RequestScope:
                 scope(
                     self.service or default_service(),
                     settings=defaults.settings.changed(**self._settings),
-                    priority=self.priority_of(path, has_header),
-                    request=f"{method} {path}",
+                    priority=priority,
+                    request=request,
                 )
             )
-            opened.batch_work = self.is_batch_work(path, has_header)
+            opened.batch_work = batch_work
             opened.max_waiting = self._max_waiting
             if self._max_waiting is not None and opened.priority is Priority.BATCH:
                 # Batch leaves places to interactive requests.
                 opened.max_waiting = (self._max_waiting + 1) // 2
             return stack.pop_all()
+
+    def answer_engine(
+        self, environ: Mapping[str, Any], *, app_shares_addresses: bool = False
+    ) -> Answer | None:
+        """Answer a request for the outbox's endpoints, in a WSGI environment; None if it is not.
+
+        Args:
+            environ: the WSGI environment.
+            app_shares_addresses: whether the app answers other methods there.
+        """
+        if self.outbox is None:
+            return None
+        return answer_wsgi(
+            self.outbox, environ, path_of(environ), self.open_for_jobs, shared=app_shares_addresses
+        )
 
     def _client_of_this_process(self) -> Any:
         if not callable(self._client):

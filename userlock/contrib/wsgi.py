@@ -50,6 +50,10 @@ class UserLockMiddleware:
         self._scope = RequestScope(**options)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        answer = self._scope.answer_engine(environ)
+        if answer is not None:
+            start_response(answer.line, list(answer.headers.items()))
+            return [answer.body]
         path = path_of(environ)
         stack = self._scope.open(
             environ["REQUEST_METHOD"],

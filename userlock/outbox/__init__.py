@@ -8,6 +8,8 @@ worker.py        claims, runs and removes
 relay.py         asks again for rows that are still there
 dead_letters.py  lists, redrives, purges
 engines/         Cloud Tasks, RQ, threads of this process
+authentication.py  who may call the web endpoints;  certificates.py: of OIDC tokens' issuers
+apps.py          the app's outbox by its name, for workers and the command line
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Priority
-from userlock.lock.scope import LockScope, default_service, scope
+from userlock.lock.scope import LockScope, current_scope, default_service, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.ndb.context import current_context
@@ -179,8 +179,14 @@ class Worker:
         row = key.get(use_cache=False, use_global_cache=False)
         if row is None or row.dead is not None:
             return Outcome.NOTHING
-        service = self._service or default_service()
-        with scope(service, priority=Priority.BATCH, request=f"job {row.job}") as opened:
+        outer = current_scope()
+        service = self._service or (default_service() if outer is None else outer.service)
+        with scope(
+            service,
+            settings=None if outer is None else outer.settings,
+            priority=Priority.BATCH,
+            request=f"job {row.job}",
+        ) as opened:
             try:
                 with global_lock(
                     row.owner,

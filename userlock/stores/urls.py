@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -40,11 +40,11 @@ class AddressError(ValueError):
     """A store's address is malformed. The text has no part of it that may be secret."""
 
 
-def shown_url(url: object) -> str:
+def shown_url(url: object, schemes: Collection[str] = SCHEMES) -> str:
     """Return what may be shown of a store's URL, whatever it is.
 
     Scheme, hosts, database and prefix of a URL of the usual form; of another
-    one the scheme, if there is a store of that name.
+    one the scheme, if it is one of `schemes`.
     """
     text = url if isinstance(url, str) else ""
     form = _FORM.fullmatch(text) if text.isprintable() else None
@@ -54,11 +54,16 @@ def shown_url(url: object) -> str:
         rest = f"?{prefix[1]}" if prefix else ""
         return f"{form['scheme']}://{form['place'] or ''}{database}{rest}"
     scheme = text.partition(":")[0].lower()
-    return f"{scheme}://…" if scheme in SCHEMES else "…"
+    return f"{scheme}://…" if scheme in schemes else "…"
 
 
-def open_url(url: str, make: Callable[[SplitResult], _T]) -> _T:
+def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[str] = SCHEMES) -> _T:
     """Return what `make` returns for the parts of a URL.
+
+    Args:
+        url: the URL.
+        make: gets its parts.
+        schemes: those that may be shown of a malformed URL.
 
     Raises:
         ValueError: the URL is malformed, or `make` refuses it. It shows what may be shown, and
@@ -67,7 +72,7 @@ def open_url(url: str, make: Callable[[SplitResult], _T]) -> _T:
     """
     problem = ""
     try:
-        return make(_split(url))
+        return make(_split(url, schemes))
     except AddressError as error:
         problem = str(error)
     except ImportError:
@@ -75,17 +80,17 @@ def open_url(url: str, make: Callable[[SplitResult], _T]) -> _T:
     except Exception as error:
         problem = f"it is refused ({type(error).__name__}){_names_in(url)}"
     # Outside of the handler: the other error may quote the password, also as a context.
-    raise ValueError(f"{shown_url(url)!r}: {problem}")
+    raise ValueError(f"{shown_url(url, schemes)!r}: {problem}")
 
 
-def _split(url: str) -> SplitResult:
+def _split(url: str, schemes: Collection[str]) -> SplitResult:
     """Return the parts of a URL of the usual form."""
     if not isinstance(url, str):
         raise AddressError(f"a URL like memcache://127.0.0.1:11211 is a str, not {_kind_of(url)}")
     if "#" in url:
         raise AddressError("the text after # would not count; a # in a password or option is %23")
     if not url.isprintable() or _FORM.fullmatch(url) is None:
-        if url.partition(":")[0].lower() not in SCHEMES:
+        if url.partition(":")[0].lower() not in schemes:
             raise unknown_scheme(url)
         raise AddressError(
             "it must look like SCHEME://USER:PASSWORD@HOST:PORT/DB?OPTION=VALUE. In a password or "

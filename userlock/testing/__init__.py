@@ -13,6 +13,7 @@ keeps. `LeaseStoreContract` is a class of pytest tests:
         def store(self): return MyStore(…)
 
 `userlock.testing.contract` lists what it needs, and how long it takes.
+`EngineContract` is the same for engines of the outbox.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from userlock.testing.clock import ManualClock
     from userlock.testing.contract import (
         BatchContract,
+        EngineContract,
+        EngineForkContract,
         ForkContract,
         LeaseStoreContract,
         RaceContract,
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchContract",
+    "EngineContract",
+    "EngineForkContract",
     "ForkContract",
     "LeaseStoreContract",
     "LockFaults",

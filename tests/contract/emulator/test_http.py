@@ -28,7 +28,7 @@ from emulator.datastore.protos import (
     Message,
     Mutation,
 )
-from emulator.datastore.servicer import SERVICE
+from emulator.datastore.rpcs import SERVICE
 from tests.contract.emulator.conftest import Stub
 from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.waiting import Started

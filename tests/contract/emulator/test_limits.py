@@ -158,9 +158,9 @@ def test_places_are_counted_when_the_relay_is_replaced() -> None:
     ):
         for client in clients:
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
-        killed = server._front._process
+        killed = server._port._front._process
         killed.kill()
-        wait_until(lambda: server._front._process is not killed)
+        wait_until(lambda: server._port._front._process is not killed)
         with connect(server, request) as third:
             assert third.recv(1000).startswith(b"HTTP/1.1 200")
             with connect(server) as fourth:
@@ -185,7 +185,7 @@ def test_threads_are_bounded_and_faults_can_still_be_removed() -> None:
         # Its threads are all busy. The requests beside the RPCs have their own.
         assert status_of(server, "/faults") == 200
         assert fault.hits == 3
-        assert len(server._threads._threads) == 3
+        assert len(server._port._threads._threads) == 3
         server.faults.clear()
         for each in asked:
             assert each.result() in (200, 400)
@@ -208,7 +208,7 @@ def test_clients_that_never_read_delay_nobody_and_are_hung_up_on() -> None:
                     stub.call("Lookup", LOOKUP, timeout_seconds=5)
                     assert status_of(server) == 200
                 # None was served to its end: the server has given up first.
-                wait_until(lambda: not server._web._tasks)
+                wait_until(lambda: not server._port._web._tasks)
                 assert all(map(ended, clients))
         stub.close()
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import pytest
 
 import emulator
-from emulator.datastore import relay
-from emulator.datastore.front import Front
 from emulator.datastore.protos import BeginTransactionRequest
+from emulator.port import relay
+from emulator.port.front import Front
 from emulator.sockets import listen
 from sample_app.stack import ports
 from tests.contract.emulator.conftest import Stub
@@ -167,14 +167,14 @@ def test_when_it_is_killed_another_one_takes_its_place(caplog: pytest.LogCapture
     with emulator.start() as running:
         stub = Stub(running.host)
         for _ in range(2):
-            replace(running._front)
+            replace(running._port._front)
             stub.call("BeginTransaction", BeginTransactionRequest(project_id="p"))
             connection = http.client.HTTPConnection(running.host, timeout=10)
             connection.request("GET", "/")
             assert connection.getresponse().status == 200
             connection.close()
         stub.close()
-        address = running._front._listener.getsockname()
+        address = running._port._front._listener.getsockname()
     assert caplog.text.count("has ended (signal 9): restarting it") == 2
     assert ports.is_free(address[1])
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from emulator.datastore.servicer import Arrivals
+from emulator.port.arrivals import Arrivals
 
 
 class Context:

@@ -6,7 +6,7 @@ from email.message import Message
 
 import pytest
 
-from emulator.datastore.browsers import Gate
+from emulator.port.browsers import Gate
 
 HERE = "127.0.0.1:8081"
 

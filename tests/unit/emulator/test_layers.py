@@ -3,29 +3,56 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import emulator
 
 ROOT = Path(emulator.__file__).parent
 
-# Each module may import from earlier floors.
-FLOORS = [
-    ["protos", "errors", "numbers"],
-    ["encoding", "clock", "schema", "catalog"],
-    ["indexing", "validation", "gql_lexer"],
-    ["rows", "masks", "gql_values", "gql_words"],
-    ["storage", "query", "query_limits", "ids", "transforms", "gql"],
-    ["faults", "cursors", "query_parser", "access", "composite"],
-    ["query_runner", "transactions", "explain", "index_file"],
-    ["index_policy", "metadata", "concurrency", "locks", "mutations"],
-    ["query_batch", "pessimistic", "entity_groups", "sessions"],
-    ["aggregation"],
-    ["reads", "queries", "writes"],
-    ["engine"],
-    ["rpcs", "relay", "transfer", "http_body", "browsers"],
-    ["servicer", "http_rpcs", "front", "http_head"],
-    ["control", "web"],
-    ["server"],
-]
+# In each package, a module may import from earlier floors.
+FLOORS = {
+    "port": [
+        ["numbers", "status", "browsers", "planting", "relay"],
+        ["reply", "rpcs", "http_body"],
+        ["http_head", "arrivals", "grpc_service", "fault_requests", "front"],
+        ["web"],
+        ["server"],
+    ],
+    "datastore": [
+        ["protos", "errors"],
+        ["encoding", "clock", "schema", "catalog"],
+        ["indexing", "validation", "gql_lexer"],
+        ["rows", "masks", "gql_values", "gql_words"],
+        ["storage", "query", "query_limits", "ids", "transforms", "gql"],
+        ["faults", "cursors", "query_parser", "access", "composite"],
+        ["query_runner", "transactions", "explain", "index_file"],
+        ["index_policy", "metadata", "concurrency", "locks", "mutations"],
+        ["query_batch", "pessimistic", "entity_groups", "sessions"],
+        ["aggregation"],
+        ["reads", "queries", "writes"],
+        ["engine"],
+        ["rpcs", "transfer"],
+        ["http_rpcs", "control"],
+        ["server"],
+    ],
+    "tasks": [
+        ["protos", "clock", "names", "tables"],
+        ["schedule", "storage"],
+        ["validation", "tokens", "faults"],
+        ["attempts"],
+        ["lanes", "targets"],
+        ["sending", "queues"],
+        ["dispatch"],
+        ["tasks"],
+        ["batches"],
+        ["rpcs"],
+        ["rest", "control"],
+        ["server"],
+    ],
+}
+
+# The servers do not know each other, nor does the port know them.
+PACKAGES_BELOW = {"port": (), "datastore": ("port",), "tasks": ("port",)}
 
 
 def imports(file: Path) -> set[str]:
@@ -43,24 +70,35 @@ def test_nothing_of_userlock_is_imported() -> None:
         assert not any(name.split(".")[0] == "userlock" for name in imports(file)), file
 
 
-def test_every_module_imports_only_from_floors_below() -> None:
-    floor_of = {name: floor for floor, names in enumerate(FLOORS) for name in names}
-    modules = {file.stem for file in (ROOT / "datastore").glob("*.py")} - {"__init__"}
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_module_imports_only_from_floors_below(package: str) -> None:
+    floor_of = {name: floor for floor, names in enumerate(FLOORS[package]) for name in names}
+    modules = {file.stem for file in (ROOT / package).glob("*.py")} - {"__init__"}
     assert modules == set(floor_of)
-    prefix = "emulator.datastore."
+    prefix = f"emulator.{package}."
     for module in modules:
-        for name in imports(ROOT / "datastore" / f"{module}.py"):
+        for name in imports(ROOT / package / f"{module}.py"):
             if name.startswith(prefix):
                 below = name.removeprefix(prefix).split(".")[0]
                 assert floor_of[below] < floor_of[module], f"{module} imports {below}"
 
 
-def test_only_the_outer_layers_know_grpc() -> None:
-    for file in (ROOT / "datastore").glob("*.py"):
-        if file.stem not in ("servicer", "server"):
+@pytest.mark.parametrize("package", FLOORS)
+def test_the_servers_stand_side_by_side(package: str) -> None:
+    for file in (ROOT / package).glob("*.py"):
+        for name in imports(file):
+            words = name.split(".")
+            if words[0] == "emulator" and words[1:2] and (ROOT / words[1]).is_dir():
+                assert words[1] in (package, *PACKAGES_BELOW[package]), f"{file} imports {name}"
+
+
+def test_only_the_port_knows_grpc() -> None:
+    for package in set(FLOORS) - {"port"}:
+        for file in (ROOT / package).glob("*.py"):
             assert "grpc" not in imports(file), file
 
 
 def test_no_module_outgrows_its_room() -> None:
-    for file in (ROOT / "datastore").glob("*.py"):
-        assert len(file.read_text().splitlines()) < 400, file
+    for package in FLOORS:
+        for file in (ROOT / package).glob("*.py"):
+            assert len(file.read_text().splitlines()) < 400, file

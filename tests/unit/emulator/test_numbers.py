@@ -6,7 +6,7 @@ import pytest
 
 from emulator.datastore.errors import Code, DatastoreError
 from emulator.datastore.gql_values import integer
-from emulator.datastore.numbers import whole_number
+from emulator.port.numbers import whole_number
 
 NINES = "9" * 5000
 

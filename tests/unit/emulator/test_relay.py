@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.datastore.relay import Relay
+from emulator.port.relay import Relay
 from emulator.sockets import listen
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

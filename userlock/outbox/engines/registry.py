@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from urllib.parse import urlsplit
 
 from userlock.outbox.engines import Engine
 
@@ -24,14 +23,13 @@ def open_engine(url: str | Engine) -> Engine:
             f"an engine is a URL like 'cloudtasks://PROJECT/LOCATION/QUEUE', or has the methods "
             f"connect, wake and close; this is a {type(url).__name__}"
         )
-    scheme = urlsplit(url).scheme if url.isprintable() else ""
-    if scheme not in _MODULES:
+    # Not by urlsplit, whose errors quote their input, with a password.
+    module_name = _MODULES.get(url.partition(":")[0].lower())
+    if module_name is None:
         raise ValueError(
-            f"no engine has the scheme {scheme[:40]!r}; there are: inline://, "
-            f"cloudtasks://PROJECT/LOCATION/QUEUE, rq://HOST:PORT/DATABASE"
+            "the URL names no engine; there are: inline://, cloudtasks://PROJECT/LOCATION/QUEUE, "
+            "rq://HOST:PORT/DATABASE and, with TLS, rqs://"
         )
-    module = importlib.import_module(
-        f"userlock.outbox.engines.{'rq' if scheme == 'rqs' else scheme}"
-    )
+    module = importlib.import_module(f"userlock.outbox.engines.{module_name}")
     engine: Engine = module.open_url(url)
     return engine

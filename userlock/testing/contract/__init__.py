@@ -23,11 +23,15 @@ manual clock) can be marked and left for later:
 Three contracts are separate: `ForkContract` (for stores with connections; it needs
 a process that survives a fork), `BatchContract` (for stores with `batches = True`)
 and `RewriteContract` (for stores that implement `rewrite`).
+
+`EngineContract` and `EngineForkContract` are for engines of the outbox
+(`userlock.testing.contract.engines`).
 """
 
 from __future__ import annotations
 
 from userlock.testing.contract.batches import BatchContract
+from userlock.testing.contract.engines import EngineContract, EngineForkContract
 from userlock.testing.contract.forks import ForkContract
 from userlock.testing.contract.races import RaceContract
 from userlock.testing.contract.rewriting import RewriteContract
@@ -36,6 +40,8 @@ from userlock.testing.contract.verbs import VerbContract
 
 __all__ = [
     "BatchContract",
+    "EngineContract",
+    "EngineForkContract",
     "ForkContract",
     "LeaseStoreContract",
     "RaceContract",

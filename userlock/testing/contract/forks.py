@@ -58,13 +58,13 @@ class ForkContract(StoreContract):
                 expected += b"\n%d" % number
                 assert found(store.append("ann", b"\n%d" % number)).record == expected
         finally:
-            code = _exit_code(child)
+            code = exit_code(child)
         assert code != 2, "the store gave a forked child wrong answers"
         assert code == 0, "the store raised in a forked child, or kept it waiting"
         assert found(store.read("ann")).record == expected
 
 
-def _exit_code(child: int) -> int:
+def exit_code(child: int) -> int:
     """Return the exit status of a child process; kill it if it does not end."""
     end = time.monotonic() + PATIENCE
     while True:

@@ -11,8 +11,8 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from emulator.datastore import relay
 from emulator.limits import DEFAULTS, Limits
+from emulator.port import relay
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Front:
         self._pid = os.getpid()
         self._launch()
         _fronts.add(self)
-        self._thread = threading.Thread(target=self._serve, name="datastore-front", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="emulator-front", daemon=True)
         self._thread.start()
         atexit.register(self.stop)
 

@@ -5,7 +5,6 @@ or does not read its reply, therefore delays no other, and its connection ends a
 """
 
 import asyncio
-import json
 import logging
 import selectors
 import socket
@@ -15,11 +14,11 @@ from concurrent.futures import Executor
 from email.utils import formatdate
 from http import HTTPStatus
 
-from emulator.datastore.browsers import Gate
-from emulator.datastore.http_body import BodyError, read_body
-from emulator.datastore.http_head import Head, HeadError, read_head
-from emulator.datastore.http_rpcs import Reply
 from emulator.limits import Limits
+from emulator.port.browsers import Gate
+from emulator.port.http_body import BodyError, read_body
+from emulator.port.http_head import Head, HeadError, read_head
+from emulator.port.reply import Reply, in_json
 
 #: Method, path, content type and body to reply.
 Answer = Callable[[str, str, str, bytes], Reply]
@@ -66,7 +65,7 @@ class Web:
         self._busy = 0
         self._stopping = False
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="datastore-http", daemon=True
+            target=self._loop.run_forever, name="emulator-http", daemon=True
         )
         self._thread.start()
 
@@ -185,8 +184,7 @@ class Web:
     async def _reply(self, head: Head, body: bytes) -> Reply:
         refusal = self._gate.refusal(head.headers)
         if refusal is not None:
-            text = json.dumps({"error": refusal}) + "\n"
-            return Reply(HTTPStatus.FORBIDDEN, "application/json", text.encode())
+            return in_json(HTTPStatus.FORBIDDEN, {"error": refusal})
         method = "GET" if head.method == "HEAD" else head.method
         content_type = str(head.headers.get("Content-Type", ""))
         try:

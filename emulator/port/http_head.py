@@ -7,7 +7,7 @@ from http.client import HTTPException, parse_headers
 from io import BytesIO
 from typing import NamedTuple
 
-from emulator.datastore.http_body import Stream
+from emulator.port.http_body import Stream
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _MAX_BYTES = 64 * 1024

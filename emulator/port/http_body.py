@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from emulator.datastore.numbers import whole_number
+from emulator.port.numbers import whole_number
 
 # The limit for the line with a chunk's size, and for a trailing header. Real clients send far less.
 _MAX_LINE_BYTES = 1024
@@ -12,6 +12,10 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 class BodyError(Exception):
     """The body is malformed or too long. The position of the next request is unknown."""
+
+
+class BodyTooLongError(BodyError):
+    """The body is longer than the caller takes."""
 
 
 class Stream(Protocol):
@@ -70,7 +74,7 @@ def _chunk_size(line: bytes) -> int:
 
 def _checked(length: int, limit: int) -> int:
     if length > limit:
-        raise BodyError(f"the body may have at most {limit // 2**20} MiB")
+        raise BodyTooLongError(f"the body may have at most {limit // 2**20} MiB")
     return length
 
 

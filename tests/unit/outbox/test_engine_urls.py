@@ -1,0 +1,165 @@
+"""URLs of engines: what they name, what is refused, and that no error shows a password."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+pytest.importorskip("google.cloud.tasks_v2")
+pytest.importorskip("rq")
+
+from userlock.outbox.authentication import AppEngineHeader, OidcToken
+from userlock.outbox.engines import cloudtasks, rq
+from userlock.outbox.engines.registry import open_engine
+
+ACCOUNT = "jobs@shop.iam.gserviceaccount.com"
+TARGET = f"cloudtasks://shop/europe-west1/jobs?service_account={ACCOUNT}&target="
+
+
+# --- RQ -----------------------------------------------------------------------------------------
+
+
+def test_the_parts_of_an_rq_s_url() -> None:
+    plain = rq.parse("rq://redis.example")
+    assert plain == ("redis.example", 6379, 0, None, None, False, "userlock")
+    full = rq.parse("rqs://ann:p%40ss%2F@10.0.0.1:6390/7?queue=slow")
+    assert full == ("10.0.0.1", 6390, 7, "ann", "p@ss/", True, "slow")
+    assert rq.parse("rq://:secret@[::1]:6390/").password == "secret"
+
+
+SECRET = "sesame"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"rq://ann:{SECRET}@",
+        f"rq://ann:{SECRET}@:6379/0",
+        f"rq://ann:{SECRET}@a,b/0",
+        f"rq://ann:{SECRET}@host:99999/0",
+        f"rq://ann:{SECRET}@host:0/0",
+        f"rq://ann:{SECRET}@host:port/0",
+        f"rq://ann:{SECRET}@host/zero",
+        f"rq://ann:{SECRET}@host/0/1",
+        f"rq://ann:{SECRET}@host/0?queue=",
+        f"rq://ann:{SECRET}@host/0?queue=a%20b",
+        f"rq://ann:{SECRET}@host/0?queue=a&queue=b",
+        f"rq://ann:{SECRET}@host/0#queue=a",
+        f"rq://ann:{SECRET}@x@host/0",
+        f"rq://ann:{SECRET}/x@host/0",
+        f"rq://ann:{SECRET}#x@host/0",
+        f"rq://ann:{SECRET} x@host/0",
+        f"rq://ann:{SECRET}℀@host/0",
+        f"rq://ann:{SECRET}@[host/0",
+        f"rq://ann:{SECRET}@host\n/0",
+        f"rqs:{SECRET}",
+        f"rq:/{SECRET}",
+        f"redis://ann:{SECRET}@host/0",
+        f"{SECRET}",
+        f"://{SECRET}",
+        "",
+    ],
+)
+def test_no_error_shows_a_part_of_the_url_that_may_be_secret(url: str) -> None:
+    with pytest.raises(ValueError, match=r".") as raised:
+        open_engine(url)
+    shown = "".join(traceback.format_exception(raised.value, limit=0))
+    assert SECRET not in shown
+    assert "ann" not in shown
+
+
+# --- Cloud Tasks --------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_queue_s_url() -> None:
+    plain = cloudtasks.parse("cloudtasks://shop/europe-west1/jobs")
+    assert plain.parent == "projects/shop/locations/europe-west1/queues/jobs"
+    assert (plain.target, plain.service) == ("", "")
+    assert cloudtasks.parse("cloudtasks://example.com:shop/l/q/").project == "example.com:shop"
+    assert cloudtasks.parse("cloudtasks://shop/l/q?service=worker").service == "worker"
+    full = cloudtasks.parse(f"{TARGET}https://shop.example/in/jobs?a=b")
+    assert full.target == "https://shop.example/in/jobs?a=b"
+    assert full.service_account == ACCOUNT
+    escaped = cloudtasks.parse(f"{TARGET}https%3A%2F%2Fshop.example%2Fx&audience=shop")
+    assert (escaped.target, escaped.audience) == ("https://shop.example/x", "shop")
+
+
+@pytest.mark.parametrize("target", ["https://shop.example", "https://shop.example/"])
+def test_a_target_without_a_path_is_the_endpoint(target: str) -> None:
+    address = cloudtasks.parse(TARGET + target)
+    assert address.target == address.audience == "https://shop.example/userlock/jobs"
+
+
+def test_who_may_call_is_named_by_the_queue() -> None:
+    engine = open_engine(f"{TARGET}https://shop.example")
+    assert isinstance(engine, cloudtasks.CloudTasksEngine)
+    assert repr(engine.caller) == (
+        f"OidcToken(audience=('https://shop.example/userlock/jobs',), "
+        f"service_account=('{ACCOUNT}',))"
+    )
+    plain = open_engine("cloudtasks://shop/l/q")
+    assert isinstance(plain, cloudtasks.CloudTasksEngine)
+    assert isinstance(plain.caller, AppEngineHeader)
+    assert not isinstance(plain.caller, OidcToken)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "cloudtasks://",
+        "cloudtasks:shop/l/q",
+        "cloudtasks://shop",
+        "cloudtasks://shop/l",
+        "cloudtasks://shop/l/q/x",
+        "cloudtasks://sh op/l/q",
+        "cloudtasks://shop/l/q_q",
+        "cloudtasks://shop/l/q#x",
+        "cloudtasks://shop/l/q?",
+        "cloudtasks://shop/l/q?service=A_b",
+        "cloudtasks://shop/l/q?service=",
+        "cloudtasks://shop/l/q?queue=x",
+        "cloudtasks://shop/l/q?service=a&service=b",
+        f"cloudtasks://shop/l/q?service_account={ACCOUNT}",
+        "cloudtasks://shop/l/q?audience=a",
+        "cloudtasks://shop/l/q?target=https://shop.example",
+        f"{TARGET}https://shop.example&service=a",
+        f"{TARGET}http://shop.example",
+        f"{TARGET}ftp://shop.example",
+        f"{TARGET}shop.example",
+        f"{TARGET}https://",
+        f"{TARGET}https://ann:pass@shop.example",
+        f"{TARGET}https://shop.example:port/",
+        f"{TARGET}https://[shop.example/",
+        f"{TARGET}https://shöp.example",
+        f"{TARGET}https://shop.example/a%20b",
+        f"{TARGET}https://shop.example/a%0d%0ab",
+        "cloudtasks://shop/l/q?target=https://shop.example&service_account=jobs",
+    ],
+)
+def test_a_malformed_queue(url: str) -> None:
+    if url == "cloudtasks://shop/l/q?":
+        assert open_engine(url)
+        return
+    with pytest.raises(ValueError, match=r"cloudtasks:"):
+        open_engine(url)
+
+
+def test_a_token_goes_over_tls_or_not_beyond_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(cloudtasks.EMULATOR_VARIABLE, raising=False)
+    for host in ("127.0.0.1:8080", "localhost", "[::1]:80"):
+        assert open_engine(f"{TARGET}http://{host}")
+    with pytest.raises(ValueError, match="https"):
+        open_engine(f"{TARGET}http://shop")
+    monkeypatch.setenv(cloudtasks.EMULATOR_VARIABLE, "tasks:8123")
+    assert open_engine(f"{TARGET}http://shop")
+
+
+def test_no_engine() -> None:
+    for url in ("", "kafka://host", "memory://", "cloudtask://a/b/c"):
+        with pytest.raises(ValueError, match="names no engine"):
+            open_engine(url)
+    with pytest.raises(TypeError, match="an engine is a URL"):
+        open_engine(7)  # type: ignore[arg-type]

@@ -1,0 +1,224 @@
+"""The web endpoints of an outbox: engines deliver messages to one, a schedule calls the other.
+
+    POST /userlock/jobs       the key of a job as the body: runs the owner's due jobs up to it
+    POST /userlock/relay      asks the engines again for all jobs that are due
+
+They are answered before the app, so that none of its hooks (log-ins, protection
+against forged forms, redirections) is in the way of an engine. Only the outbox's
+callers are let through (`userlock.outbox.authentication`). Others learn a status,
+and nothing else:
+
+    405 method   401, 403 caller   503 the caller cannot be verified   413, 400 body
+
+200 is the answer to all that needs no second delivery: the job has run, or failed,
+is gone, is not due, or its owner is busy. 503: Datastore does not answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import http
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from google.api_core.exceptions import GoogleAPIError
+
+from userlock.outbox import Outbox
+from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Header, Refused
+from userlock.outbox.outbox import job_key
+
+log = logging.getLogger(__name__)
+
+#: The longest key of a row, as text, is shorter.
+MOST_BODY_BYTES = 4096
+#: One round of the relay, in seconds: below the time-outs of servers and schedules.
+RELAY_SECONDS = 25.0
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+
+#: Opens the ndb context and the lock scope of a request.
+Open = Callable[[str], AbstractContextManager[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to an engine.
+
+    Attributes:
+        status: the HTTP status.
+        body: a JSON document.
+        headers: all of them.
+    """
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def line(self) -> str:
+        """Return the status with its phrase, as WSGI has it."""
+        return f"{self.status} {http.HTTPStatus(self.status).phrase}"
+
+
+class OutboxEndpoints:
+    """The web endpoints of an outbox, for `UserLock(app, outbox=…)`. Thread-safe.
+
+    Args:
+        outbox: the outbox.
+        callers: who may call. By default those that the outbox's engines name: for
+            `cloudtasks://…?target=…&service_account=…` tokens of that account, without a target
+            App Engine's headers.
+        url_prefix: the address of the endpoints.
+        relay_seconds: the longest round of the relay.
+
+    Attributes:
+        outbox: the outbox.
+
+    Raises:
+        ConfigurationError: nobody may call.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        callers: Iterable[Caller] | None = None,
+        url_prefix: str = "/userlock",
+        relay_seconds: float = RELAY_SECONDS,
+    ) -> None:
+        if not isinstance(outbox, Outbox):
+            raise TypeError(f"outbox must be a userlock.outbox.Outbox, not {outbox!r:.80}")
+        prefix = url_prefix.rstrip("/")
+        if prefix and not prefix.startswith("/"):
+            raise ValueError(f"url_prefix must begin with a slash, not {url_prefix!r:.80}")
+        if callers is None:
+            named = (getattr(engine, "caller", None) for engine in outbox.engines)
+            callers = [each for each in named if each is not None]
+        callers = tuple(callers)
+        self.outbox = outbox
+        self._callers = Callers(callers)
+        self._relay_seconds = relay_seconds
+        self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
+        # App Engine's cron sends GET. Its header cannot be sent by a link or a form.
+        by_cron = any(isinstance(each, AppEngineHeader) for each in callers)
+        self._methods = {
+            self._jobs: ("POST",),
+            self._relay: ("POST", "GET") if by_cron else ("POST",),
+        }
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        header: Header,
+        read: Callable[[int], bytes],
+        open_scope: Open,
+        *,
+        shared: bool = False,
+    ) -> Answer | None:
+        """Answer a request; None if it is none for the endpoints.
+
+        Args:
+            method: the request's.
+            path: the path that the app routes by.
+            header: returns a header, or None.
+            read: reads at most so many bytes of the body.
+            open_scope: opens the scope in which jobs run.
+            shared: whether the app answers other methods at these addresses.
+        """
+        methods = self._methods.get(path)
+        if methods is None or (shared and method not in methods):
+            return None
+        try:
+            if method not in methods:
+                return _answer(405, {"Allow": ", ".join(methods)})
+            self._callers.check(header)
+            if path == self._relay:
+                return self._run_relay(open_scope)
+            return self._run_job(_body(header, read), open_scope)
+        except Refused as refused:
+            # Anybody can cause refusals. 503 is the operator's trouble.
+            level = logging.WARNING if refused.status == 503 else logging.INFO
+            log.log(level, "%s refused with %d: %s", path, refused.status, refused.reason)
+            named = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+            return _answer(refused.status, named)
+        except GoogleAPIError:
+            log.exception("%s failed; it will be called again", path)
+            return _answer(503)
+        except Exception:
+            log.exception("%s failed", path)
+            return _answer(500)
+
+    def _run_job(self, key: str, open_scope: Open) -> Answer:
+        with open_scope(f"POST {self._jobs}"):
+            try:
+                job_key(key)
+            except ValueError as error:
+                raise Refused(400, "the body is no key of a job") from error
+            outcome = self.outbox.run(key)
+        return _answer(200, outcome=outcome.value)
+
+    def _run_relay(self, open_scope: Open) -> Answer:
+        with open_scope(f"POST {self._relay}"):
+            relayed = self.outbox.relay(seconds=self._relay_seconds)
+        return _answer(200, **relayed._asdict())
+
+
+def endpoints_of(outbox: Outbox | OutboxEndpoints) -> OutboxEndpoints:
+    """Return the endpoints for the option `outbox` of an integration.
+
+    Raises:
+        ConfigurationError: nobody may call them.
+        TypeError: it is neither.
+    """
+    return outbox if isinstance(outbox, OutboxEndpoints) else OutboxEndpoints(outbox)
+
+
+def answer_wsgi(
+    endpoints: OutboxEndpoints,
+    environ: Mapping[str, Any],
+    path: str,
+    open_scope: Open,
+    *,
+    shared: bool = False,
+) -> Answer | None:
+    """Answer a request to a WSGI app; None if it is none for the endpoints."""
+
+    def header(name: str) -> str | None:
+        name = name.upper().replace("-", "_")
+        key = name if name == "CONTENT_LENGTH" else f"HTTP_{name}"
+        found: str | None = environ.get(key)
+        return found
+
+    return endpoints.answer(
+        environ["REQUEST_METHOD"],
+        path,
+        header,
+        lambda most: environ["wsgi.input"].read(most),
+        open_scope,
+        shared=shared,
+    )
+
+
+def _body(header: Header, read: Callable[[int], bytes]) -> str:
+    """Return the body of a request as text."""
+    length = header("Content-Length") or "0"
+    if not (length.isascii() and length.isdigit() and len(length) <= 18):
+        raise Refused(400, "the length of the body is malformed")
+    if int(length) > MOST_BODY_BYTES:
+        raise Refused(413, f"the body has {length} bytes")
+    try:
+        return read(int(length)).decode("ascii")
+    except (OSError, ValueError) as error:
+        raise Refused(400, f"the body cannot be read ({type(error).__name__})") from error
+
+
+def _answer(status: int, headers: Mapping[str, str] | None = None, **facts: object) -> Answer:
+    document = facts or {"title": http.HTTPStatus(status).phrase, "status": status}
+    return Answer(status, json.dumps(document).encode(), {**_HEADERS, **(headers or {})})

@@ -1,0 +1,248 @@
+"""Callers of the outbox's web endpoints. Anybody else is refused.
+
+    OidcToken         Cloud Tasks and Cloud Scheduler, by the token that Google signs for them
+    AppEngineHeader   App Engine's task queues and cron, on App Engine
+    SharedSecret      others, by a secret
+
+A request that any of an endpoint's callers accepts may go on. Each check either
+returns or raises `Refused`, so a mistake in one refuses.
+
+Sources: https://cloud.google.com/tasks/docs/creating-http-target-tasks#token,
+https://cloud.google.com/docs/authentication/get-id-token,
+https://cloud.google.com/appengine/docs/standard/writing-and-responding-to-request-headers
+and RFC 9110, section 11 (401 names the scheme, 403 does not ask for another credential).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.errors import ConfigurationError
+from userlock.outbox.certificates import Certificates, CertificatesUnavailable
+from userlock.platforms import on_app_engine
+
+#: Returns a header of a request, or None.
+Header = Callable[[str], str | None]
+
+GOOGLE_CERTS_URL = "https://www.googleapis.com/oauth2/v1/certs"
+GOOGLE_ISSUERS = ("https://accounts.google.com", "accounts.google.com")
+#: The clocks of two machines differ. In seconds.
+_SKEW_SECONDS = 30
+_MOST_TOKEN = 8_000
+_LEAST_SECRET = 16
+
+
+class Refused(Exception):
+    """A request is refused.
+
+    Attributes:
+        status: 401 without a valid credential, 403 if another one is needed, 503 if the credential
+            cannot be checked for now.
+        reason: for the log, not for the caller.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Caller(Protocol):
+    """One who may call. Thread-safe."""
+
+    def check(self, header: Header) -> None:
+        """Return if the request is this caller's.
+
+        Raises:
+            Refused: it is not.
+        """
+        ...
+
+
+class OidcToken:
+    """Accept the OIDC tokens of a service account, as Cloud Tasks and Cloud Scheduler send them.
+
+    The signature (RS256), issuer, expiry, audience and e-mail are verified with
+    google-auth. The issuer's certificates are kept for hours.
+
+    Args:
+        audience: whom the token is made out to, by default of the services the URL that they
+            call; or several.
+        service_account: the e-mail of the account; or several.
+        certs_url: the issuer's certificates, by key id, or its JWK set.
+        issuers: who may have issued it.
+        clock: for the age of the certificates.
+
+    Raises:
+        ConfigurationError: there is no audience or account, or the certificates would come
+            without TLS from another machine.
+    """
+
+    def __init__(
+        self,
+        *,
+        audience: str | Iterable[str],
+        service_account: str | Iterable[str],
+        certs_url: str = GOOGLE_CERTS_URL,
+        issuers: Iterable[str] = GOOGLE_ISSUERS,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._audiences = _several("audience", audience)
+        self._accounts = _several("service_account", service_account)
+        self._issuers = _several("issuers", issuers)
+        parts = urlsplit(certs_url)
+        local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+        if not (parts.scheme == "https" or (parts.scheme == "http" and local)):
+            raise ConfigurationError("OidcToken: certs_url must be an https:// URL")
+        self._certificates = Certificates(certs_url, clock)
+
+    def __repr__(self) -> str:
+        return f"OidcToken(audience={self._audiences!r}, service_account={self._accounts!r})"
+
+    def check(self, header: Header) -> None:
+        """Return if the request has such a token."""
+        from google.auth import jwt
+
+        token = _bearer(header)
+        try:
+            known = jwt.decode_header(token)  # type: ignore[no-untyped-call]
+            # The verifier takes the algorithm from the token: of all of them only Google's.
+            if known.get("alg") != "RS256" or not isinstance(known.get("kid"), str):
+                raise Refused(401, "the token is not signed with RS256 and a key that it names")
+            certificate = self._certificates.get(known["kid"])
+            if certificate is None:
+                raise Refused(401, "the token is signed with an unknown key")
+            claims = jwt.decode(  # type: ignore[no-untyped-call]
+                token,
+                certs=certificate,
+                audience=list(self._audiences),
+                clock_skew_in_seconds=_SKEW_SECONDS,
+            )
+        except CertificatesUnavailable as error:
+            raise Refused(503, f"the token cannot be verified: {error}") from error
+        except Refused:
+            raise
+        except Exception as error:  # whatever a stranger's token makes of the parser
+            raise Refused(401, f"the token is not valid ({type(error).__name__})") from error
+        if claims.get("iss") not in self._issuers:
+            raise Refused(401, "the token has another issuer")
+        if claims.get("email") not in self._accounts or claims.get("email_verified") is not True:
+            raise Refused(403, "the token is of another account")
+
+
+class AppEngineHeader:
+    """Accept requests of App Engine's task queues and cron, on App Engine.
+
+    App Engine removes these headers from requests of others. Elsewhere anybody
+    could send them, so they count for nothing.
+    """
+
+    def __repr__(self) -> str:
+        return "AppEngineHeader()"
+
+    def check(self, header: Header) -> None:
+        """Return if App Engine vouches for the request."""
+        if not on_app_engine():
+            raise Refused(403, "App Engine's headers prove nothing outside of App Engine")
+        if not (header("X-AppEngine-QueueName") or header("X-AppEngine-Cron") == "true"):
+            raise Refused(403, "the request is none of App Engine's queues or cron")
+
+
+class SharedSecret:
+    """Accept requests with a secret: `Authorization: Bearer SECRET`.
+
+    Args:
+        secrets: the secret; while it is changed, the new and the old one.
+
+    Raises:
+        ConfigurationError: there is none, or it is shorter than 16 characters or no ASCII text.
+    """
+
+    def __init__(self, *secrets: str) -> None:
+        for each in secrets or ("",):
+            plain = isinstance(each, str) and each.isascii() and each.isprintable()
+            if not plain or " " in each or len(each) < _LEAST_SECRET:
+                raise ConfigurationError(
+                    f"SharedSecret: a secret has at least {_LEAST_SECRET} characters of ASCII, "
+                    f"no space: python -c 'import secrets; print(secrets.token_urlsafe())'"
+                )
+        self._digests = [_digest(each) for each in secrets]
+
+    def __repr__(self) -> str:
+        return "SharedSecret(…)"
+
+    def check(self, header: Header) -> None:
+        """Return if the request has the secret. Takes the same time for any wrong one."""
+        given = _digest(_bearer(header))
+        # Not any(): the number of the secret would show in the time.
+        if not sum(hmac.compare_digest(given, each) for each in self._digests):
+            raise Refused(401, "the secret is wrong")
+
+
+class Callers:
+    """All who may call.
+
+    Args:
+        callers: at least one.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+
+    def __init__(self, callers: Iterable[Caller]) -> None:
+        self._callers = tuple(callers)
+        for each in self._callers:
+            if isinstance(each, type) or not callable(getattr(each, "check", None)):
+                raise ConfigurationError(
+                    f"{each!r:.80} is no caller: it has no method check(header)"
+                )
+        if not self._callers:
+            raise ConfigurationError(
+                "nobody may call the outbox's endpoints. To fix it: name the service account in "
+                "the URL of the queue (cloudtasks://…?target=…&service_account=…), or give "
+                "OutboxEndpoints(outbox, callers=[SharedSecret(…)])"
+            )
+
+    def check(self, header: Header) -> None:
+        """Return if any of them sent the request.
+
+        Raises:
+            Refused: none has. If one of them could not tell, with 503.
+        """
+        refusals = []
+        for each in self._callers:
+            try:
+                each.check(header)
+            except Refused as refused:
+                refusals.append(refused)
+            else:
+                return
+        raise max(refusals, key=lambda refused: refused.status)
+
+
+def _bearer(header: Header) -> str:
+    """Return the token of a request."""
+    scheme, _, token = (header("Authorization") or "").partition(" ")
+    token = token.strip(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise Refused(401, "there is no bearer token")
+    if len(token) > _MOST_TOKEN or not token.isascii():
+        raise Refused(401, "the bearer token is malformed")
+    return token
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _several(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one or several texts as a tuple."""
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    if not texts or not all(isinstance(each, str) and each for each in texts):
+        raise ConfigurationError(f"OidcToken: {name} must be a text, or several, none empty")
+    return texts

@@ -1,0 +1,198 @@
+"""RQ: jobs on a Redis (extra `rq`).
+
+    rq://[USER:PASSWORD@]HOST:PORT/DATABASE?queue=NAME        rqs:// with TLS
+
+    USERLOCK_OUTBOX=shop.jobs:outbox rq worker --with-scheduler --serializer json userlock
+
+A message is an RQ job of `run_job`, with the key as its argument, as JSON. Its id is
+the message's name, so Redis takes a name once while the job is there: until it has
+run, or, failed, for an hour. A delayed message is kept by RQ's scheduler. Where no
+worker runs with one, the relay sends the job when it is due.
+
+gRPC, which Datastore's client uses, does not like to be forked in use. RQ forks for
+each job, so the app is imported in the child: in each one. `rq.worker.SpawnWorker`
+does the same without a fork; `rq.worker.SimpleWorker` imports it once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, unquote
+
+try:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+    from rq import Queue
+    from rq.exceptions import DuplicateJobError
+    from rq.serializers import JSONSerializer
+except ImportError as error:
+    raise ImportError("rq:// needs RQ 2.9 or later: pip install 'userlock[rq]'") from error
+
+from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.outbox.apps import outbox_of_environment
+from userlock.outbox.engines import Wake
+from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
+from userlock.stores import urls
+from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.urls import AddressError, options_of
+
+#: The function that a worker calls, as text: this process need not be able to run jobs.
+RUN_JOB = f"{__name__}.run_job"
+#: After that time RQ ends a job, which runs all that are due of an owner. In seconds.
+_MOST_SECONDS = 3600
+#: For how long RQ keeps a message that ended with an error of Datastore. In seconds.
+_KEEP_FAILED_SECONDS = 3600
+#: RQ counts in whole seconds. A message that comes early finds nothing to do.
+_WHOLE_SECONDS = 1.0
+SCHEMES = ("rq", "rqs")
+_DATABASE = re.compile(r"(?:/[0-9]{0,5})?")
+_QUEUE = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+
+
+def run_job(key: str) -> None:
+    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` names. RQ calls it.
+
+    Raises:
+        ConfigurationError: the environment names no outbox.
+        GoogleAPIError: Datastore does not answer. The relay sends the job again.
+    """
+    outbox_of_environment().run(key)
+
+
+class Address(NamedTuple):
+    """The parts of a URL."""
+
+    host: str
+    port: int
+    database: int
+    username: str | None
+    password: str | None
+    tls: bool
+    queue: str
+
+
+class RQEngine(BoundedEngine):
+    """A queue of RQ.
+
+    Args:
+        address: of the Redis.
+        clock: for deadlines, and for the time of delayed messages.
+    """
+
+    def __init__(self, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._address = address
+        super().__init__(f"rq at {address.host}:{address.port}", clock)
+
+    def disown(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: Any = None
+
+    def disconnect(self) -> None:
+        with self._lock:
+            queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.connection.close()
+
+    def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
+        queue = self._open()
+        for index, message in enumerate(messages):
+            if self.clock.now() >= ends:
+                return
+            try:
+                self._enqueue(queue, message)
+            except DuplicateJobError:
+                pass
+            except redis.ResponseError as error:  # to this one: the next may fit into its memory
+                outcomes.failed(index, error)
+                continue
+            outcomes.taken(index)
+
+    def _enqueue(self, queue: Any, message: Wake) -> None:
+        options = {
+            "job_id": message.name,
+            "unique": True,
+            "job_timeout": _MOST_SECONDS,
+            "result_ttl": 0,
+            "failure_ttl": _KEEP_FAILED_SECONDS,
+            "description": "a job of userlock.outbox",
+        }
+        if message.delay > 0:
+            moment = self.clock.wall() + message.delay + _WHOLE_SECONDS
+            at = datetime.datetime.fromtimestamp(moment, datetime.UTC)
+            queue.enqueue_at(at, RUN_JOB, message.key, **options)
+        else:
+            queue.enqueue(RUN_JOB, message.key, **options)
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._queue is None:
+                self._queue = Queue(
+                    self._address.queue,
+                    connection=_client(self._address),
+                    serializer=JSONSerializer,
+                )
+            return self._queue
+
+
+def _client(address: Address) -> Any:
+    return redis.Redis(
+        host=address.host,
+        port=address.port,
+        db=address.database,
+        username=address.username,
+        password=address.password,
+        ssl=address.tls,
+        socket_connect_timeout=CONNECT_TIMEOUT,
+        socket_timeout=REPLY_TIMEOUT,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_error=[],
+    )
+
+
+# --- URLs ---------------------------------------------------------------------------------------
+
+
+def open_url(url: str) -> RQEngine:
+    """Return the engine of `rq://[USER:PASSWORD@]HOST:PORT/DATABASE?queue=NAME`."""
+    return RQEngine(parse(url))
+
+
+def parse(url: str) -> Address:
+    """Return the parts of a URL.
+
+    Raises:
+        ValueError: it is malformed. The text shows neither user nor password.
+    """
+    return urls.open_url(url, _of_parts, SCHEMES)
+
+
+def _of_parts(parts: SplitResult) -> Address:
+    if parts.scheme not in SCHEMES:
+        raise AddressError("the URL of an RQ begins with rq:// or rqs://")
+    if not parts.hostname or "," in parts.hostname:
+        raise AddressError("it must name one host, as rq://HOST:PORT/DATABASE")
+    try:
+        port = parts.port
+    except ValueError:  # which quotes it
+        port = 0
+    if port == 0:
+        raise AddressError("its port must be a number from 1 to 65535")
+    if not _DATABASE.fullmatch(parts.path):
+        raise AddressError("the database must be a number")
+    queue = options_of(parts, queue="userlock")["queue"]
+    if not _QUEUE.fullmatch(queue):
+        raise AddressError("a queue's name has letters, digits, and the characters _ . : -")
+    return Address(
+        parts.hostname,
+        6379 if port is None else port,
+        int(parts.path[1:] or 0),
+        None if parts.username is None else unquote(parts.username) or None,
+        None if parts.password is None else unquote(parts.password),
+        parts.scheme == "rqs",
+        queue,
+    )
