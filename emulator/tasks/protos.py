@@ -5,11 +5,10 @@ What a release of the client package lacks is None here, and is not served: batc
 
 from typing import Any, TypeAlias
 
-from google.protobuf import duration_pb2, empty_pb2, timestamp_pb2
-
 from google.cloud.tasks_v2 import types as _types
 from google.cloud.tasks_v2.types import target as _target
 from google.longrunning import operations_pb2
+from google.protobuf import duration_pb2, empty_pb2, timestamp_pb2
 from google.rpc import status_pb2
 
 #: A message, created at run time from a descriptor, which a type checker cannot see.
