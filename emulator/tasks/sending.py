@@ -20,6 +20,9 @@ from emulator.tasks.targets import Outgoing, TargetError
 
 #: A longer body ends the connection. The status code counts all the same.
 MAX_BODY_BYTES = 1024 * 1024
+# Tiny chunks are expensive to read, and the thread is everybody's.
+_MAX_CHUNK_LINES = 10_000
+_MAX_INTERIM_RESPONSES = 10
 _MAX_LINE_BYTES = 64 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
@@ -94,7 +97,7 @@ async def _connect(
 
 
 async def _read(reader: asyncio.StreamReader, method: str) -> Answer:
-    while True:
+    for _ in range(_MAX_INTERIM_RESPONSES):
         match = _STATUS_LINE.fullmatch(await reader.readline())
         if match is None:
             raise ValueError("this is no response of HTTP/1.1")
@@ -102,6 +105,8 @@ async def _read(reader: asyncio.StreamReader, method: str) -> Answer:
         status = int(match[1])
         if status >= 200:  # the others precede the response
             break
+    else:
+        raise ValueError("there are too many interim responses")
     answer = Answer(status=status, retry_after=_seconds(headers.get("retry-after", "")))
     if method != "HEAD" and status not in (204, 304):
         await _skip_body(reader, headers)
@@ -133,11 +138,30 @@ async def _skip_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> N
             left -= len(piece)
     elif coding is not None:
         with contextlib.suppress(BodyTooLongError):
-            await read_body(reader, MAX_BODY_BYTES, coding=coding, length=None)
+            await read_body(_Lines(reader), MAX_BODY_BYTES, coding=coding, length=None)
     else:
         left = MAX_BODY_BYTES
         while left > 0 and (piece := await reader.read(_READ_BYTES)):
             left -= len(piece)
+
+
+class _Lines:
+    """A stream with a bound on its lines."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._left = _MAX_CHUNK_LINES
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Return that many bytes, or raise EOFError."""
+        return await self._reader.readexactly(n)
+
+    async def readline(self) -> bytes:
+        """Return a line; raise BodyTooLongError if there were too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise BodyTooLongError("there are too many chunks")
+        return await self._reader.readline()
 
 
 def _seconds(text: str) -> float:

@@ -310,6 +310,7 @@ class TestTargetsThatDoHarm:
             (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", 503),
             (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000 + b"\r\n\r\n", 503),
             (b"HTTP/1.1 99999 OK\r\n\r\n", 503),
+            (b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000, 503),
             (b"HTTP/2 200\r\n\r\n", 503),
             (b"hello\r\n", 503),
             (b"", 503),

@@ -1,4 +1,4 @@
-"""What a restart keeps, and a kill -9 while tasks are being dispatched."""
+"""State kept over a restart, and a kill -9 while tasks are being dispatched."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.api_core import exceptions
-from google.cloud.tasks_v2 import CloudTasksClient, Queue
+from google.cloud.tasks_v2 import Queue
 
 from emulator import tasks
 from emulator.port.status import StorageError
@@ -32,7 +33,7 @@ class Process:
             line = stream.readline()
             assert line, "the emulator has ended"
         self.host = line.strip().partition("=")[2]
-        self.client: CloudTasksClient = grpc_client(self.host)
+        self.client: Any = grpc_client(self.host)
 
     def kill(self) -> None:
         assert self.process.stop(signal.SIGKILL) == -signal.SIGKILL
@@ -45,7 +46,7 @@ class Process:
         self.process.__exit__(None, None, None)
 
 
-def create(client: CloudTasksClient, target: Target, task_id: str) -> None:
+def create(client: Any, target: Target, task_id: str) -> None:
     task = {"name": f"{QUEUE}/tasks/{task_id}", "http_request": {"url": target.url}}
     client.create_task(parent=QUEUE, task=task)
 

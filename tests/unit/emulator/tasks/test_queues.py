@@ -66,14 +66,15 @@ RATES, RETRIES = "rate_limits", "retry_config"
 def test_settings_out_of_range(
     subject: Subject, field: str, settings: dict[str, Any], text: str
 ) -> None:
+    given: Any = {field: settings}
     with pytest.raises(RpcError) as raised:
-        subject.create_queue(**{field: settings})
+        subject.create_queue(**given)
     assert raised.value.code is Code.INVALID_ARGUMENT
     prefix = "RateLimits" if field == RATES else "RetryConfig"
     assert raised.value.message.startswith(f"{prefix}.{text}")
     # An update has the same bounds, and changes nothing when it fails.
     before = subject.create_queue()
-    update = protos.UpdateQueueRequest(queue=Queue(name=QUEUE, **{field: settings}))
+    update = protos.UpdateQueueRequest(queue=Queue(name=QUEUE, **given))
     with pytest.raises(RpcError, match=text.split(" ")[0]):
         subject.queues.update(update)
     assert subject.queues.get(protos.GetQueueRequest(name=QUEUE)) == before

@@ -127,7 +127,7 @@ class TestTimes:
     )  # fmt: skip
     def test_deadline(self, subject: Subject, kind: str, seconds: int, good: bool) -> None:
         request = {"url": "http://127.0.0.1/"} if kind == "http_request" else {}
-        fields = {kind: request, "dispatch_deadline": {"seconds": seconds}}
+        fields: dict[str, Any] = {kind: request, "dispatch_deadline": {"seconds": seconds}}
         if good:
             assert subject.create("a", **fields).dispatch_deadline.seconds == seconds
         else:
@@ -145,7 +145,7 @@ class TestSize:
         def create(size: int) -> None:
             # The name counts, too.
             empty = Task(name=f"{QUEUE}/tasks/a{size}", **{kind: {**base, "body": b"x" * size}})
-            fields = {kind: {**base, "body": b"x" * (2 * size - empty.ByteSize())}}
+            fields: dict[str, Any] = {kind: {**base, "body": b"x" * (2 * size - empty.ByteSize())}}
             subject.create(f"a{size}", **fields)
 
         create(most)
