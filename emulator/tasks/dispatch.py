@@ -105,15 +105,11 @@ class Dispatcher:
 
     def look_again(self) -> None:
         """Look at all queues again: the clock, a queue or a fault has changed."""
-        with self._turned:
-            self._changed_queues = True
-        self._ask()
+        self._ask(all_queues=True)
 
     def look_at(self, queue: int) -> None:
         """Look at the tasks of a queue again, by the number of its row."""
-        with self._turned:
-            self._changed_tasks.add(queue)
-        self._ask()
+        self._ask(queue)
 
     def send_now(self, attempt: Attempt) -> None:
         """Send the request of an attempt that has begun (RunTask)."""
@@ -142,7 +138,7 @@ class Dispatcher:
         Raises:
             TimeoutError: it took longer.
         """
-        self._settle(timeout_seconds, lambda: not self._flights and not self._ended)
+        self._settle(timeout_seconds, self._is_idle)
 
     def wait_until(self, timeout_seconds: float, true: Callable[[], bool]) -> None:
         """Wait until a condition on the stored tasks is true.
@@ -152,6 +148,10 @@ class Dispatcher:
         """
         self._settle(timeout_seconds, true)
 
+    def _is_idle(self) -> bool:
+        with self._turned:
+            return self._done == self._asked and not self._flights and not self._ended
+
     def _settle(self, timeout_seconds: float, true: Callable[[], bool]) -> None:
         self._ask()
         with self._turned:
@@ -160,10 +160,9 @@ class Dispatcher:
             # The stored state is read outside the lock, which the dispatching thread needs.
             while True:
                 turn = self._done
-                settled = turn >= wanted and turn == self._asked
                 self._turned.release()
                 try:
-                    if settled and true():
+                    if turn >= wanted and true():
                         return
                 finally:
                     self._turned.acquire()
@@ -187,9 +186,12 @@ class Dispatcher:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def _ask(self) -> None:
+    def _ask(self, *queues: int, all_queues: bool = False) -> None:
+        """Let a turn follow. It sees all that has been committed before."""
         with self._turned:
             self._asked += 1
+            self._changed_tasks.update(queues)
+            self._changed_queues = self._changed_queues or all_queues
         self._call(self._turn)
 
     def _call(self, function: Callable[[], None]) -> None:
@@ -203,10 +205,10 @@ class Dispatcher:
     def _turn(self) -> None:
         with self._turned:
             asked = self._asked
+            if self._stopping or (asked == self._done and not self._ended):
+                return  # an earlier turn has seen it all
             changed_queues, self._changed_queues = self._changed_queues, False
             changed_tasks, self._changed_tasks = self._changed_tasks, set()
-        if self._stopping or (asked == self._done and not self._ended):
-            return  # an earlier turn has seen it all
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -227,7 +229,8 @@ class Dispatcher:
             # A full disk, for instance. Nothing of this turn is stored, so another one repeats it.
             _log.exception("a turn of the dispatcher failed")
             self._ended = ended + self._ended
-            self._changed_queues = True
+            with self._turned:
+                self._changed_queues = True
             for flight in begun:
                 self._discard(flight)
             self._timer = self._loop.call_later(_LONGEST_SLEEP_SECONDS, self._ask)
@@ -275,12 +278,11 @@ class Dispatcher:
 
     def _begin(self, tables: Tables, now: int, begun: list[_Flight]) -> bool:
         """Begin attempts. Return whether there may be more to begin."""
-        more = True
-        while more and len(begun) < _MOST_AT_ONCE:
-            more = False
-            for lane in self._lanes.values():  # one of each queue, then the next of each
-                more = self._begin_one(tables, lane, now, begun) or more
-        return more
+        lanes = list(self._lanes.values())
+        while lanes and len(begun) < _MOST_AT_ONCE:
+            # One of each queue, then the next of each.
+            lanes = [lane for lane in lanes if self._begin_one(tables, lane, now, begun)]
+        return bool(lanes)
 
     def _begin_one(self, tables: Tables, lane: Lane, now: int, begun: list[_Flight]) -> bool:
         """Begin an attempt of a queue, or two. Return whether it may have another one."""

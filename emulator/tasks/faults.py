@@ -40,13 +40,13 @@ class Rule(planting.Rule):
         event: `DELIVERY`, `WAITING`, or the name of an RPC; None: any RPC.
         queue: only events of this queue, by its id or full name; None: of any.
         seconds: length of the delay of a delivery, or of the outage of RPCs.
-        is_over: returns whether the fault has ended by time.
+        ended: returns whether the fault has ended by time.
     """
 
     event: str | None = None
     queue: str | None = None
     seconds: float | None = None
-    is_over: Callable[[], bool] = lambda: False
+    ended: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         if self.event is not None and self.event not in (DELIVERY, WAITING, *RPCS):
@@ -59,9 +59,13 @@ class Rule(planting.Rule):
         """Return whether the fault applies to an event of a queue."""
         if self.event is None and what in (DELIVERY, WAITING):
             return False
-        if (self.event is not None and self.event != what) or self.is_over():
+        if self.event is not None and self.event != what:
             return False
         return self.queue is None or self.queue in (about, last_part(about))
+
+    def over(self) -> bool:
+        """Return whether the fault has ended, by time."""
+        return self.ended()
 
     def described(self) -> dict[str, Any]:
         """Return the rule for a JSON document."""
@@ -166,7 +170,7 @@ class Faults(planting.Planting[Rule]):
             count=count,
             skip=skip,
             seconds=seconds,
-            is_over=lambda: seconds is not None and self._now() >= started + seconds * 1e6,
+            ended=lambda: seconds is not None and self._now() >= started + seconds * 1e6,
         )
         return self.plant(rule)
 

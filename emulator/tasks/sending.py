@@ -8,6 +8,7 @@ are not followed. Proxies of the environment are not used. By default only this 
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import re
 import socket
@@ -77,10 +78,16 @@ def _elsewhere(outgoing: Outgoing) -> TargetError:
     )
 
 
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Return the settings of TLS; to read the certificates takes some milliseconds."""
+    return ssl.create_default_context()
+
+
 async def _connect(
     outgoing: Outgoing, addresses: list[str]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    context = ssl.create_default_context() if outgoing.tls else None
+    context = _tls() if outgoing.tls else None
     failure: OSError = OSError("the host has no address")
     for address in addresses:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ from google.api_core import exceptions
 from google.cloud.tasks_v2 import Task
 
 from emulator import tasks
+from emulator.tasks import attempts
 from tests.contract.emulator.tasks.conftest import LOCATION, QUEUE, Bench, grpc_client
 from tests.contract.emulator.tasks.target import Received, Target
 
@@ -162,6 +164,28 @@ def test_a_task_ends_after_31_days(bench: Bench) -> None:
     bench.clock.advance(61)
     bench.settle()
     assert not bench.exists("a")
+
+
+def test_an_end_that_cannot_be_stored_is_stored_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk: nothing of the turn is kept, and it is repeated."""
+    finish = attempts.finish
+    failures = iter([sqlite3.OperationalError("database or disk is full")])
+
+    def fail_once(*arguments: Any) -> None:
+        for failure in failures:
+            raise failure
+        finish(*arguments)
+
+    monkeypatch.setattr(attempts, "finish", fail_once)
+    bench.create("a")
+    bench.create("b")
+    assert sorted(bench.settle()) == ["a", "b"]
+    assert "a turn of the dispatcher failed" in caplog.text
+    assert not bench.exists("a")
+    assert not bench.exists("b")
+    assert bench.server.next_time is None
 
 
 class TestRates:

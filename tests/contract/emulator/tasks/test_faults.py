@@ -167,6 +167,7 @@ class TestUnavailable:
             with pytest.raises(exceptions.ServiceUnavailable):
                 bench.client.get_queue(name=QUEUE, retry=None)
         bench.clock.advance(0.1)
+        assert not bench.server.faults.planted
         bench.create("a")
         assert bench.settle() == ["a"]
 
