@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from emulator.port.status import RpcError
+from emulator.tasks import protos
 from emulator.tasks.control import Control
 from emulator.tasks.rest import Rest
 from emulator.tasks.tokens import GOOGLE, Signer
@@ -119,6 +121,9 @@ def test_batches(bench: Bench) -> None:
         ("GET", f"/v2/{QUEUE}/tasks?pageSize=x", None, "INVALID_ARGUMENT"),
         ("GET", f"/v2/{QUEUE}/tasks?unknown=x", None, "INVALID_ARGUMENT"),
         ("GET", f"/v2/{QUEUE}/tasks?pageSize.x=1", None, "INVALID_ARGUMENT"),
+        ("GET", f"/v2/{QUEUE}/tasks?pageSize=1e999", None, "INVALID_ARGUMENT"),
+        ("GET", f"/v2/{QUEUE}/tasks?{'pageSize=1&' * 101}", None, "INVALID_ARGUMENT"),
+        ("POST", f"/v2/{QUEUE}/tasks", {"task": {"name": "\ud800"}}, "INVALID_ARGUMENT"),
         ("PATCH", f"/v2/{QUEUE}?updateMask=x", {}, "INVALID_ARGUMENT"),
         ("PATCH", f"/v2/{QUEUE}?updateMask=%00", {}, "INVALID_ARGUMENT"),
         ("PATCH", f"/v2/{QUEUE}", [], "INVALID_ARGUMENT"),
@@ -131,6 +136,25 @@ def test_errors(bench: Bench, method: str, path: str, document: Any, status: str
     assert answer["error"]["status"] == status
     assert answer["error"]["code"] == code
     assert answer["error"]["message"]
+
+
+def test_times_of_other_clients_can_always_be_shown(bench: Bench) -> None:
+    """A message over gRPC can hold times that JSON has no form for."""
+    odd = {"seconds": 1, "nanos": 2_000_000_000}
+    for seconds in (2**62, 315_576_000_001):
+        settings = {"max_backoff": {"seconds": seconds}}
+        with pytest.raises(RpcError, match="longer than a Duration"):
+            bench.subject.create_queue(f"{QUEUE}2", retry_config=settings)
+    longest = {"max_backoff": {"seconds": 315_576_000_000}, "min_backoff": odd, "max_doublings": 99}
+    bench.subject.queues.update(
+        protos.UpdateQueueRequest(queue={"name": QUEUE, "retry_config": longest})
+    )
+    assert bench.ask("GET", f"/v2/{QUEUE}")[1]["retryConfig"]["minBackoff"] == "3s"
+    bench.create("a")
+    for _ in range(70):
+        bench.subject.fail("a")
+    status, task = bench.ask("GET", f"/v2/{QUEUE}/tasks/a")
+    assert (status, task["dispatchCount"]) == (200, 70)
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b"null", b"7"])
