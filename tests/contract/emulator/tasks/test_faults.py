@@ -159,7 +159,7 @@ class TestUnavailable:
         assert sorted(bench.settle()) == ["a", "c"]
 
     def test_by_time(self, bench: Bench) -> None:
-        bench.server.faults.unavailable(seconds=60)
+        bench.server.faults.outage(60)
         for wait in (0, 59.9):
             bench.clock.advance(wait)
             with pytest.raises(exceptions.ServiceUnavailable):
@@ -170,6 +170,13 @@ class TestUnavailable:
         assert not bench.server.faults.planted
         bench.create("a")
         assert bench.settle() == ["a"]
+
+    def test_until_it_is_removed(self, bench: Bench) -> None:
+        with bench.server.faults.unavailable(None, rpc="CreateTask"):
+            for _ in range(3):
+                with pytest.raises(exceptions.ServiceUnavailable):
+                    bench.create("a")
+        bench.create("a")
 
     def test_nothing_is_applied(self, bench: Bench) -> None:
         bench.server.faults.unavailable()
@@ -189,7 +196,7 @@ def test_over_http(bench: Bench) -> None:
     bench.create("a")
     assert bench.settle() == ["a", "a"]
     assert ask("GET", "/faults") == {"faults": []}
-    planted = ask("POST", "/faults", {"fault": "unavailable", "count": None, "seconds": 60})
+    planted = ask("POST", "/faults", {"fault": "outage", "seconds": 60})
     assert ask("GET", "/faults") == {"faults": [planted]}
     Remote(bench.server.host).reset()
     assert ask("GET", "/faults") == {"faults": []}

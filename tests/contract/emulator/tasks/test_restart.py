@@ -106,6 +106,17 @@ def test_what_was_being_dispatched_is_dispatched_again(tmp_path: Path) -> None:
         assert again == {"1"}
 
 
+def test_in_memory_it_is_lost() -> None:
+    """The negative control."""
+    with Target() as target:
+        with Process("--tasks-queue", QUEUE) as process:
+            process.client.pause_queue(name=QUEUE)
+            create(process.client, target, "t0")
+            process.kill()
+        with Process("--tasks-queue", QUEUE) as process:
+            assert not list(process.client.list_tasks(parent=QUEUE))
+
+
 @pytest.mark.parametrize("moment", [1, 30, 90])
 def test_no_acknowledged_task_is_lost(tmp_path: Path, moment: int) -> None:
     """A kill -9 while tasks are created and delivered."""

@@ -52,6 +52,14 @@ def test_queues_that_take_all_they_can_leave_some_to_others() -> None:
     assert taken == sorted(taken, reverse=True)
 
 
+def test_without_that_rule_the_first_takes_all() -> None:
+    """The negative control."""
+    subject = lane()
+    while subject.open(10**9):
+        subject.running += 1
+    assert subject.running == 1000
+
+
 @pytest.mark.parametrize("state", [Queue.PAUSED, Queue.DISABLED])
 def test_a_queue_that_does_not_run(state: Any) -> None:
     subject = lane(state=state)

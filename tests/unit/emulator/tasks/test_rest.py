@@ -206,7 +206,8 @@ class TestControl:
             {"fault": "late", "seconds": -1}, {"fault": "late", "seconds": 1e999},
             {"fault": "duplicate", "count": 0}, {"fault": "duplicate", "count": True},
             {"fault": "duplicate", "rpc": "CreateTask"}, {"fault": "never", "queue": 7},
-            {"fault": "unavailable", "rpc": "Commit"}, {"fault": "unavailable", "seconds": -1},
+            {"fault": "unavailable", "rpc": "Commit"}, {"fault": "outage", "seconds": -1},
+            {"fault": "outage"},
             {"fault": "drop_reply", "skip": -1}, {"fault": "plant", "rule": {}},
         ],
     )  # fmt: skip
