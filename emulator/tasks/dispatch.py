@@ -10,7 +10,6 @@ an attempt that was never sent, and dispatches the task again: at least once.
 
 import asyncio
 import logging
-import resource
 import selectors
 import threading
 import time
@@ -24,13 +23,11 @@ from emulator.tasks.clock import NEVER
 from emulator.tasks.faults import DELIVERY, WAITING, Faults
 from emulator.tasks.lanes import Lane
 from emulator.tasks.protos import Queue
-from emulator.tasks.sending import send
+from emulator.tasks.sending import most_in_flight, send
 from emulator.tasks.storage import Storage
 from emulator.tasks.tables import Tables, TaskRow
 from emulator.tasks.targets import TargetError, Targets
 
-# The most attempts that are in flight at a time. Each needs an open file.
-_MOST_IN_FLIGHT = 1000
 # The most attempts that begin in one turn, so that other requests get in between.
 _MOST_AT_ONCE = 100
 # The wall clock may be set; so the next look is never further away.
@@ -79,7 +76,7 @@ class Dispatcher:
         self._lanes: dict[int, Lane] = {}
         self._flights: set[_Flight] = set()
         self._ended: list[tuple[_Flight, Answer]] = []
-        self._most = _most_in_flight()
+        self._most = most_in_flight()
         self._next_prune = 0
         self._next_time = NEVER
         # What other threads ask for: `_asked` counts it, `_done` is the last that a turn saw.
@@ -204,19 +201,22 @@ class Dispatcher:
 
     def _turn(self) -> None:
         with self._turned:
-            asked = self._asked
-            if self._stopping or (asked == self._done and not self._ended):
+            if self._stopping or (self._asked == self._done and not self._ended):
                 return  # an earlier turn has seen it all
-            changed_queues, self._changed_queues = self._changed_queues, False
-            changed_tasks, self._changed_tasks = self._changed_tasks, set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         ended, self._ended = self._ended, []
         begun: list[_Flight] = []
         try:
-            now = self._now()
             with self._storage.change() as tables:
+                # Inside: a turn that sees a task also sees the pause, or the time, before it.
+                #
+                #     turn        waits for the storage ·············· takes changes, sees the task
+                #     PauseQueue  commits, asks, returns
+                #     CreateTask                          commits
+                asked, changed_queues, changed_tasks = self._take_changes()
+                now = self._now()
                 if changed_queues:
                     self._load_lanes(tables, now)
                 for number in changed_tasks & self._lanes.keys():
@@ -245,6 +245,12 @@ class Dispatcher:
             self._turned.notify_all()
         if more:
             self._ask()
+
+    def _take_changes(self) -> tuple[int, bool, set[int]]:
+        with self._turned:
+            changed_queues, self._changed_queues = self._changed_queues, False
+            changed_tasks, self._changed_tasks = self._changed_tasks, set()
+            return self._asked, changed_queues, changed_tasks
 
     def _load_lanes(self, tables: Tables, now: int) -> None:
         lanes: dict[int, Lane] = {}
@@ -384,10 +390,3 @@ class Dispatcher:
             self._timer = self._loop.call_later(
                 min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS), self._ask
             )
-
-
-def _most_in_flight() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return _MOST_IN_FLIGHT
-    return max(16, min(_MOST_IN_FLIGHT, files // 2))

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import ipaddress
 import re
+import resource
 import socket
 import ssl
 
@@ -25,11 +26,20 @@ MAX_BODY_BYTES = 1024 * 1024
 _MAX_CHUNK_LINES = 10_000
 _MAX_INTERIM_RESPONSES = 10
 _MAX_LINE_BYTES = 64 * 1024
+_MOST_IN_FLIGHT = 1000
 _MAX_HEAD_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
 _MAX_RETRY_AFTER = 3600.0
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?\r?\n")
 _LOOPBACK = ("127.0.0.1", "::1")
+
+
+def most_in_flight() -> int:
+    """Return the most requests that may be in flight: each needs an open file."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return _MOST_IN_FLIGHT
+    return max(16, min(_MOST_IN_FLIGHT, files // 2))
 
 
 async def send(outgoing: Outgoing, *, anywhere: bool) -> Answer:
