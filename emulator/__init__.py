@@ -1,4 +1,4 @@
-"""A Datastore emulator and an embedded memcached server.
+"""A Datastore emulator; beside it, Cloud Tasks (`tasks`) and an embedded memcached (`memcache`).
 
 `start()` runs a Datastore emulator inside this process. `python -m emulator` runs one in a process
 of its own:

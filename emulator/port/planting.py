@@ -36,6 +36,10 @@ class Rule:
         """Return whether the fault applies to this event."""
         raise NotImplementedError
 
+    def over(self) -> bool:
+        """Return whether the fault has ended, by itself."""
+        return False
+
     def described(self) -> dict[str, Any]:
         """Return the rule for a JSON document."""
         raise NotImplementedError
@@ -110,7 +114,7 @@ class Fault(Generic[R]):
 
     @property
     def _spent(self) -> bool:
-        return self._removed.is_set() or self._hits == self.rule.count
+        return self._removed.is_set() or self._hits == self.rule.count or self.rule.over()
 
     @property
     def _over(self) -> bool:
@@ -154,6 +158,8 @@ class Planting(Generic[R]):
     @property
     def planted(self) -> tuple[Fault[R], ...]:
         """Return the active faults, oldest first."""
+        if any(fault._over for fault in self._planted):
+            self.tidy()
         return self._planted
 
     def clear(self) -> None:

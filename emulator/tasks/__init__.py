@@ -54,6 +54,6 @@ def __getattr__(name: str) -> Any:
         except ImportError as error:
             raise ImportError(
                 f"the Cloud Tasks emulator needs further packages ({error}):"
-                " pip install 'userlock-emulator[tasks]', in a checkout: pip install -e '.[tasks]'"
+                " pip install 'userlock-emulator[tasks]', in a checkout './emulator[tasks]'"
             ) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

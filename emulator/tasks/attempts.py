@@ -8,7 +8,6 @@ from typing import Any
 
 from emulator.port.status import Code
 from emulator.tasks import protos
-from emulator.tasks.clock import NEVER
 from emulator.tasks.names import task_name
 from emulator.tasks.protos import Message, has_field, microseconds
 from emulator.tasks.tables import Tables, TaskRow
@@ -174,7 +173,8 @@ def finish(tables: Tables, attempt: Attempt, answer: Answer, now: int) -> None:
         retry.interval(attempt.number),
         min(int(answer.retry_after * protos.MICROSECONDS), retry.max_backoff),
     )
-    row.scheduled = row.due = min((attempt.dispatched if attempt.forced else now) + wait, NEVER)
+    # A later time would never come.
+    row.scheduled = row.due = (attempt.dispatched if attempt.forced else now) + min(wait, RETENTION)
     tables.update_task(row)
 
 

@@ -23,7 +23,10 @@ KEY_SET = "/oauth2/v3/certs"
 CERTIFICATES = "/oauth2/v1/certs"
 DISCOVERY = "/.well-known/openid-configuration"
 
-_NAMES = ("duplicate", "lose_answer", "late", "never", "early", "unavailable", "drop_reply")
+_NAMES = (
+    *("duplicate", "lose_answer", "late", "never", "early"),
+    *("unavailable", "outage", "drop_reply"),
+)
 _TYPES: dict[str, tuple[type, ...]] = {
     "count": (int, type(None)),
     "queue": (str, type(None)),

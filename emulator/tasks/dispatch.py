@@ -10,7 +10,6 @@ an attempt that was never sent, and dispatches the task again: at least once.
 
 import asyncio
 import logging
-import resource
 import selectors
 import threading
 import time
@@ -24,13 +23,11 @@ from emulator.tasks.clock import NEVER
 from emulator.tasks.faults import DELIVERY, WAITING, Faults
 from emulator.tasks.lanes import Lane
 from emulator.tasks.protos import Queue
-from emulator.tasks.sending import send
+from emulator.tasks.sending import most_in_flight, send
 from emulator.tasks.storage import Storage
 from emulator.tasks.tables import Tables, TaskRow
 from emulator.tasks.targets import TargetError, Targets
 
-# The most attempts that are in flight at a time. Each needs an open file.
-_MOST_IN_FLIGHT = 1000
 # The most attempts that begin in one turn, so that other requests get in between.
 _MOST_AT_ONCE = 100
 # The wall clock may be set; so the next look is never further away.
@@ -79,7 +76,7 @@ class Dispatcher:
         self._lanes: dict[int, Lane] = {}
         self._flights: set[_Flight] = set()
         self._ended: list[tuple[_Flight, Answer]] = []
-        self._most = _most_in_flight()
+        self._most = most_in_flight()
         self._next_prune = 0
         self._next_time = NEVER
         # What other threads ask for: `_asked` counts it, `_done` is the last that a turn saw.
@@ -105,15 +102,11 @@ class Dispatcher:
 
     def look_again(self) -> None:
         """Look at all queues again: the clock, a queue or a fault has changed."""
-        with self._turned:
-            self._changed_queues = True
-        self._ask()
+        self._ask(all_queues=True)
 
     def look_at(self, queue: int) -> None:
         """Look at the tasks of a queue again, by the number of its row."""
-        with self._turned:
-            self._changed_tasks.add(queue)
-        self._ask()
+        self._ask(queue)
 
     def send_now(self, attempt: Attempt) -> None:
         """Send the request of an attempt that has begun (RunTask)."""
@@ -142,7 +135,7 @@ class Dispatcher:
         Raises:
             TimeoutError: it took longer.
         """
-        self._settle(timeout_seconds, lambda: not self._flights and not self._ended)
+        self._settle(timeout_seconds, self._is_idle)
 
     def wait_until(self, timeout_seconds: float, true: Callable[[], bool]) -> None:
         """Wait until a condition on the stored tasks is true.
@@ -152,6 +145,10 @@ class Dispatcher:
         """
         self._settle(timeout_seconds, true)
 
+    def _is_idle(self) -> bool:
+        with self._turned:
+            return self._done == self._asked and not self._flights and not self._ended
+
     def _settle(self, timeout_seconds: float, true: Callable[[], bool]) -> None:
         self._ask()
         with self._turned:
@@ -160,10 +157,9 @@ class Dispatcher:
             # The stored state is read outside the lock, which the dispatching thread needs.
             while True:
                 turn = self._done
-                settled = turn >= wanted and turn == self._asked
                 self._turned.release()
                 try:
-                    if settled and true():
+                    if turn >= wanted and true():
                         return
                 finally:
                     self._turned.acquire()
@@ -187,9 +183,12 @@ class Dispatcher:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def _ask(self) -> None:
+    def _ask(self, *queues: int, all_queues: bool = False) -> None:
+        """Let a turn follow. It sees all that has been committed before."""
         with self._turned:
             self._asked += 1
+            self._changed_tasks.update(queues)
+            self._changed_queues = self._changed_queues or all_queues
         self._call(self._turn)
 
     def _call(self, function: Callable[[], None]) -> None:
@@ -202,19 +201,22 @@ class Dispatcher:
 
     def _turn(self) -> None:
         with self._turned:
-            asked = self._asked
-            changed_queues, self._changed_queues = self._changed_queues, False
-            changed_tasks, self._changed_tasks = self._changed_tasks, set()
-        if self._stopping or (asked == self._done and not self._ended):
-            return  # an earlier turn has seen it all
+            if self._stopping or (self._asked == self._done and not self._ended):
+                return  # an earlier turn has seen it all
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         ended, self._ended = self._ended, []
         begun: list[_Flight] = []
         try:
-            now = self._now()
             with self._storage.change() as tables:
+                # Inside: a turn that sees a task also sees the pause, or the time, before it.
+                #
+                #     turn        waits for the storage ·············· takes changes, sees the task
+                #     PauseQueue  commits, asks, returns
+                #     CreateTask                          commits
+                asked, changed_queues, changed_tasks = self._take_changes()
+                now = self._now()
                 if changed_queues:
                     self._load_lanes(tables, now)
                 for number in changed_tasks & self._lanes.keys():
@@ -227,7 +229,8 @@ class Dispatcher:
             # A full disk, for instance. Nothing of this turn is stored, so another one repeats it.
             _log.exception("a turn of the dispatcher failed")
             self._ended = ended + self._ended
-            self._changed_queues = True
+            with self._turned:
+                self._changed_queues = True
             for flight in begun:
                 self._discard(flight)
             self._timer = self._loop.call_later(_LONGEST_SLEEP_SECONDS, self._ask)
@@ -242,6 +245,12 @@ class Dispatcher:
             self._turned.notify_all()
         if more:
             self._ask()
+
+    def _take_changes(self) -> tuple[int, bool, set[int]]:
+        with self._turned:
+            changed_queues, self._changed_queues = self._changed_queues, False
+            changed_tasks, self._changed_tasks = self._changed_tasks, set()
+            return self._asked, changed_queues, changed_tasks
 
     def _load_lanes(self, tables: Tables, now: int) -> None:
         lanes: dict[int, Lane] = {}
@@ -275,12 +284,11 @@ class Dispatcher:
 
     def _begin(self, tables: Tables, now: int, begun: list[_Flight]) -> bool:
         """Begin attempts. Return whether there may be more to begin."""
-        more = True
-        while more and len(begun) < _MOST_AT_ONCE:
-            more = False
-            for lane in self._lanes.values():  # one of each queue, then the next of each
-                more = self._begin_one(tables, lane, now, begun) or more
-        return more
+        lanes = list(self._lanes.values())
+        while lanes and len(begun) < _MOST_AT_ONCE:
+            # One of each queue, then the next of each.
+            lanes = [lane for lane in lanes if self._begin_one(tables, lane, now, begun)]
+        return bool(lanes)
 
     def _begin_one(self, tables: Tables, lane: Lane, now: int, begun: list[_Flight]) -> bool:
         """Begin an attempt of a queue, or two. Return whether it may have another one."""
@@ -382,10 +390,3 @@ class Dispatcher:
             self._timer = self._loop.call_later(
                 min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS), self._ask
             )
-
-
-def _most_in_flight() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return _MOST_IN_FLIGHT
-    return max(16, min(_MOST_IN_FLIGHT, files // 2))

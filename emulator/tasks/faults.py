@@ -4,7 +4,7 @@
         cloud_tasks.faults.duplicate(2, queue="receipts")  # the next two deliveries come twice
         cloud_tasks.faults.late(30)                        # the next one comes 30 s late
         cloud_tasks.faults.drop_reply()                    # the next task is created; no reply
-        cloud_tasks.faults.unavailable(seconds=60)         # no RPC works for a minute
+        cloud_tasks.faults.outage(60)                      # no RPC works for a minute
 
 A queue is given by its id or by its full name. An RPC, a delivery or a waiting task meets at most
 one fault: the oldest one that matches it.
@@ -40,13 +40,13 @@ class Rule(planting.Rule):
         event: `DELIVERY`, `WAITING`, or the name of an RPC; None: any RPC.
         queue: only events of this queue, by its id or full name; None: of any.
         seconds: length of the delay of a delivery, or of the outage of RPCs.
-        is_over: returns whether the fault has ended by time.
+        ended: returns whether the fault has ended by time.
     """
 
     event: str | None = None
     queue: str | None = None
     seconds: float | None = None
-    is_over: Callable[[], bool] = lambda: False
+    ended: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         if self.event is not None and self.event not in (DELIVERY, WAITING, *RPCS):
@@ -59,9 +59,13 @@ class Rule(planting.Rule):
         """Return whether the fault applies to an event of a queue."""
         if self.event is None and what in (DELIVERY, WAITING):
             return False
-        if (self.event is not None and self.event != what) or self.is_over():
+        if self.event is not None and self.event != what:
             return False
         return self.queue is None or self.queue in (about, last_part(about))
+
+    def over(self) -> bool:
+        """Return whether the fault has ended, by time."""
+        return self.ended()
 
     def described(self) -> dict[str, Any]:
         """Return the rule for a JSON document."""
@@ -141,9 +145,8 @@ class Faults(planting.Planting[Rule]):
 
     def unavailable(
         self,
-        count: int | None = None,
+        count: int | None = 1,
         *,
-        seconds: float | None = None,
         rpc: str | None = None,
         queue: str | None = None,
         skip: int = 0,
@@ -151,22 +154,21 @@ class Faults(planting.Planting[Rule]):
         """Fail RPCs with UNAVAILABLE, as if they had never arrived.
 
         Args:
-            count: number of RPCs that fail; None: all, until `seconds` have passed or the fault is
-                removed.
-            seconds: length of the outage, by the emulator's clock.
             rpc: only this RPC, named as in the proto ("CreateTask"); None: any.
         """
-        if count is None and seconds is None:
-            count = 1
+        rule = Rule(name="unavailable", event=rpc, queue=queue, count=count, skip=skip)
+        return self.plant(rule)
+
+    def outage(self, seconds: float, *, rpc: str | None = None, queue: str | None = None) -> Fault:
+        """Fail all RPCs with UNAVAILABLE, for a time by the emulator's clock."""
         started = self._now()
         rule = Rule(
-            name="unavailable",
+            name="outage",
             event=rpc,
             queue=queue,
-            count=count,
-            skip=skip,
+            count=None,
             seconds=seconds,
-            is_over=lambda: seconds is not None and self._now() >= started + seconds * 1e6,
+            ended=lambda: self._now() >= started + seconds * 1e6,
         )
         return self.plant(rule)
 

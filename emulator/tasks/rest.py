@@ -25,6 +25,13 @@ _TASK = rf"{_QUEUE}/tasks/[^/:]+"
 _SYSTEM = re.compile(r"\$.*|alt|key|fields|prettyPrint|quotaUser|access_token|oauth_token|callback")
 
 
+# Raised for documents that are no request.
+_WRONG = (
+    *(json_format.ParseError, ValueError, TypeError, AttributeError),
+    *(RecursionError, ArithmeticError),
+)
+
+
 class _Route(NamedTuple):
     """One RPC: the field that the path sets, and the field that the body sets ("*": all)."""
 
@@ -68,8 +75,8 @@ class Rest:
     def answer(self, method: str, path: str, body: bytes) -> Reply:
         """Return the reply to a request whose path begins with `PREFIX`."""
         path, _, query = path.partition("?")
-        parameters = parse_qsl(query, keep_blank_values=True, max_num_fields=100)
         try:
+            parameters = _parameters(query)
             response = self._run(method, unquote(path.removeprefix(PREFIX)), parameters, body)
         except RpcError as error:
             return rpc_error_in_json(error)
@@ -111,6 +118,13 @@ def _document(
     return document
 
 
+def _parameters(query: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query, keep_blank_values=True, max_num_fields=100)
+    except ValueError as error:
+        raise invalid(f"The query of the URL is malformed: {error}") from None
+
+
 def _camel(key: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), key)
 
@@ -133,5 +147,5 @@ def _set(document: dict[str, Any], path: str, value: str) -> None:
 def _parsed(document: dict[str, Any], request: Any, rpc: str) -> Any:
     try:
         return json_format.ParseDict(document, request)
-    except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except _WRONG as error:
         raise invalid(f"Invalid JSON payload received for {rpc}: {error}") from None

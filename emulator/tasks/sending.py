@@ -8,8 +8,10 @@ are not followed. Proxies of the environment are not used. By default only this 
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import re
+import resource
 import socket
 import ssl
 
@@ -20,12 +22,24 @@ from emulator.tasks.targets import Outgoing, TargetError
 
 #: A longer body ends the connection. The status code counts all the same.
 MAX_BODY_BYTES = 1024 * 1024
+# Tiny chunks are expensive to read, and the thread is everybody's.
+_MAX_CHUNK_LINES = 10_000
+_MAX_INTERIM_RESPONSES = 10
 _MAX_LINE_BYTES = 64 * 1024
+_MOST_IN_FLIGHT = 1000
 _MAX_HEAD_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
 _MAX_RETRY_AFTER = 3600.0
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?\r?\n")
 _LOOPBACK = ("127.0.0.1", "::1")
+
+
+def most_in_flight() -> int:
+    """Return the most requests that may be in flight: each needs an open file."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return _MOST_IN_FLIGHT
+    return max(16, min(_MOST_IN_FLIGHT, files // 2))
 
 
 async def send(outgoing: Outgoing, *, anywhere: bool) -> Answer:
@@ -74,10 +88,16 @@ def _elsewhere(outgoing: Outgoing) -> TargetError:
     )
 
 
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Return the settings of TLS; to read the certificates takes some milliseconds."""
+    return ssl.create_default_context()
+
+
 async def _connect(
     outgoing: Outgoing, addresses: list[str]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    context = ssl.create_default_context() if outgoing.tls else None
+    context = _tls() if outgoing.tls else None
     failure: OSError = OSError("the host has no address")
     for address in addresses:
         try:
@@ -94,7 +114,7 @@ async def _connect(
 
 
 async def _read(reader: asyncio.StreamReader, method: str) -> Answer:
-    while True:
+    for _ in range(_MAX_INTERIM_RESPONSES):
         match = _STATUS_LINE.fullmatch(await reader.readline())
         if match is None:
             raise ValueError("this is no response of HTTP/1.1")
@@ -102,6 +122,8 @@ async def _read(reader: asyncio.StreamReader, method: str) -> Answer:
         status = int(match[1])
         if status >= 200:  # the others precede the response
             break
+    else:
+        raise ValueError("there are too many interim responses")
     answer = Answer(status=status, retry_after=_seconds(headers.get("retry-after", "")))
     if method != "HEAD" and status not in (204, 304):
         await _skip_body(reader, headers)
@@ -133,11 +155,30 @@ async def _skip_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> N
             left -= len(piece)
     elif coding is not None:
         with contextlib.suppress(BodyTooLongError):
-            await read_body(reader, MAX_BODY_BYTES, coding=coding, length=None)
+            await read_body(_Lines(reader), MAX_BODY_BYTES, coding=coding, length=None)
     else:
         left = MAX_BODY_BYTES
         while left > 0 and (piece := await reader.read(_READ_BYTES)):
             left -= len(piece)
+
+
+class _Lines:
+    """A stream with a bound on its lines."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._left = _MAX_CHUNK_LINES
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Return that many bytes, or raise EOFError."""
+        return await self._reader.readexactly(n)
+
+    async def readline(self) -> bytes:
+        """Return a line; raise BodyTooLongError if there were too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise BodyTooLongError("there are too many chunks")
+        return await self._reader.readline()
 
 
 def _seconds(text: str) -> float:

@@ -24,6 +24,9 @@ DEFAULT_MAX_BACKOFF = 3600 * protos.MICROSECONDS
 _MAX_RATE = 500
 _MAX_CONCURRENT = 5000
 
+# "Approximately +-10,000 years": beyond it, a Duration has no JSON form.
+_LONGEST_DURATION = 315_576_000_000 * protos.MICROSECONDS
+
 MAX_HTTP_TASK_BYTES = 1024 * 1024
 MAX_APP_ENGINE_TASK_BYTES = 100 * 1024
 _MAX_URL = 2083
@@ -88,8 +91,15 @@ def complete_retry(config: Message) -> None:
     if config.max_doublings < 0:
         raise invalid("RetryConfig.maxDoublings cannot be negative.")
     for field in ("max_retry_duration", "min_backoff", "max_backoff"):
-        if microseconds(getattr(config, field)) < 0:
+        if not config.HasField(field):
+            continue
+        time = microseconds(getattr(config, field))
+        if time < 0:
             raise invalid(f"RetryConfig.{_camel(field)} cannot be negative.")
+        if time > _LONGEST_DURATION:
+            raise invalid(f"RetryConfig.{_camel(field)} is longer than a Duration can be.")
+        # In its one correct form: JSON has no other.
+        getattr(config, field).CopyFrom(protos.duration(time))
     config.max_attempts = config.max_attempts or DEFAULT_ATTEMPTS
     config.max_doublings = config.max_doublings or DEFAULT_DOUBLINGS
     for field, default in (

@@ -10,12 +10,24 @@ import threading
 from typing import Any
 from unittest import mock
 
+import grpc
 import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.auth.transport.requests import Request
 from google.cloud import ndb
+from google.cloud.tasks_v2 import CloudTasksClient
+from google.cloud.tasks_v2.services.cloud_tasks.transports import (
+    CloudTasksGrpcTransport,
+    CloudTasksRestTransport,
+)
+from google.oauth2 import id_token
 
 import emulator
+from emulator import tasks
 from sample_app.stack import ports
 from tests.contract.emulator.process import EmulatorProcess
+from tests.contract.emulator.tasks.conftest import QUEUE, grpc_client
+from tests.contract.emulator.tasks.target import Target
 from tests.documents import Block, Page
 from userlock.ndb import policies
 
@@ -27,6 +39,10 @@ LOOKUP = PAGE.take("sh", ":lookup")
 FAULTS = PAGE.take("python", "faults.abort")
 HOLD = PAGE.take("python", "faults.hold")
 FAULTS_OVER_HTTP = PAGE.take("sh", "/faults")
+TASKS = PAGE.take("python", "tasks.start(queues")
+TASKS_BY_HAND = PAGE.take("python", "tasks.ManualClock")
+TOKENS = PAGE.take("python", "id_token.verify_token")
+TASK_FAULTS = PAGE.take("python", "cloud_tasks.faults")
 
 
 def test_start() -> None:
@@ -110,3 +126,62 @@ def test_hold(server: emulator.Emulator, learner: Any) -> None:
     HOLD.run({"datastore": server, "thread": thread, "put_the_same": put_the_same})
     with client.context():
         assert learner.get_by_id("ann").points == 1
+
+
+def test_clients_of_cloud_tasks() -> None:
+    found: list[str] = []
+
+    class Listing(CloudTasksClient):
+        """The official client; each is used as soon as it is made."""
+
+        def __init__(self, **arguments: Any) -> None:
+            super().__init__(**arguments)
+            found.append(self.get_queue(name=QUEUE).name)
+            self.transport.close()
+
+    TASKS.run(
+        {
+            "AnonymousCredentials": AnonymousCredentials,
+            "CloudTasksClient": Listing,
+            "CloudTasksGrpcTransport": CloudTasksGrpcTransport,
+            "CloudTasksRestTransport": CloudTasksRestTransport,
+            "grpc": grpc,
+        }
+    )
+    assert found == [QUEUE, QUEUE]
+
+
+def test_a_clock_that_is_moved_by_hand() -> None:
+    statuses = iter([500, 200])
+    with Target(lambda _: next(statuses)) as target:
+
+        def send_a_task(host: str) -> None:
+            client = grpc_client(host)
+            client.create_queue(parent=QUEUE.partition("/queues")[0], queue={"name": QUEUE})
+            client.create_task(parent=QUEUE, task={"http_request": {"url": target.url}})
+            client.transport.close()
+
+        TASKS_BY_HAND.run({"tasks": tasks, "send_a_task": send_a_task})
+        assert len(target.received) == 2
+
+
+def test_tokens() -> None:
+    with Target() as target, tasks.start(queues=[QUEUE]) as cloud_tasks:
+        client = grpc_client(cloud_tasks.host)
+        wanted = {"service_account_email": "robot@p.example", "audience": "me"}
+        request = {"url": target.url, "oidc_token": wanted}
+        client.create_task(parent=QUEUE, task={"http_request": request})
+        client.transport.close()
+        cloud_tasks.wait_empty()
+        token = target.received[0].headers["Authorization"].split()[1]
+        names: dict[str, Any] = {"token": token, "audience": "me", "cloud_tasks": cloud_tasks}
+        found = TOKENS.run({**names, "id_token": id_token, "Request": Request})
+        assert found["claims"]["email"] == "robot@p.example"
+
+
+def test_faults_of_tasks() -> None:
+    with tasks.start() as cloud_tasks:
+        TASK_FAULTS.run({"cloud_tasks": cloud_tasks})
+        planted = [fault.rule.name for fault in cloud_tasks.faults.planted]
+    written = [line.split("faults.")[1].split("(")[0] for line in TASK_FAULTS.text.splitlines()]
+    assert planted == written

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from emulator.data_folder import DATASTORE
 from emulator.datastore.errors import StorageError
 from emulator.datastore.protos import (
     AllocateIdsRequest,
@@ -22,7 +23,7 @@ from emulator.datastore.protos import (
     ReadOptions,
     RunQueryRequest,
 )
-from emulator.datastore.storage import FILE_NAME, Storage
+from emulator.datastore.storage import Storage
 from emulator.datastore.transfer import Transfer
 from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
@@ -111,7 +112,7 @@ class TestFiles:
 
     def test_a_file_from_a_newer_version_is_refused(self, tmp_path: Path) -> None:
         Storage(tmp_path).close()
-        connection = sqlite3.connect(tmp_path / FILE_NAME)
+        connection = sqlite3.connect(tmp_path / DATASTORE)
         connection.execute("PRAGMA user_version = 99")
         connection.close()
         with pytest.raises(StorageError, match="newer version") as caught:
@@ -119,11 +120,11 @@ class TestFiles:
         assert "\n" not in str(caught.value)
 
     def test_a_file_of_something_else_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / FILE_NAME).write_bytes(b"not a database" * 1000)
+        (tmp_path / DATASTORE).write_bytes(b"not a database" * 1000)
         with pytest.raises(StorageError, match="not a database"):
             Storage(tmp_path)
-        (tmp_path / FILE_NAME).unlink()
-        connection = sqlite3.connect(tmp_path / FILE_NAME)
+        (tmp_path / DATASTORE).unlink()
+        connection = sqlite3.connect(tmp_path / DATASTORE)
         connection.execute("CREATE TABLE somebody_elses (x)")
         connection.close()
         with pytest.raises(StorageError, match="not an emulator database"):

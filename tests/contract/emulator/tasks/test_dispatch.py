@@ -1,0 +1,451 @@
+"""Deliveries to a real server: times, retries, limits, the state of the queue."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import threading
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud.tasks_v2 import Task
+
+from emulator import tasks
+from emulator.tasks import attempts
+from tests.contract.emulator.tasks.conftest import LOCATION, QUEUE, Bench, grpc_client
+from tests.contract.emulator.tasks.target import Received, Target
+
+DAY = 24 * 3600
+
+
+def at(bench: Bench, seconds: float) -> dict[str, int]:
+    """Return a time from now on, as a Timestamp."""
+    whole, rest = divmod(bench.clock() + int(seconds * 1_000_000), 1_000_000)
+    return {"seconds": whole, "nanos": rest * 1000}
+
+
+def test_a_delivery(bench: Bench) -> None:
+    bench.create(
+        "a",
+        http_request={
+            "http_method": "PUT",
+            "url": bench.target.url + "?x=1",
+            "headers": {"Content-Type": "text/plain"},
+            "body": b"hello",
+        },
+    )
+    assert bench.settle() == ["a"]
+    (received,) = bench.target.received
+    assert (received.method, received.path, received.body) == ("PUT", "/do?x=1", b"hello")
+    assert received.headers["Content-Type"] == "text/plain"
+    assert received.headers["User-Agent"] == "Google-Cloud-Tasks"
+    assert received.headers["X-CloudTasks-QueueName"] == "q"
+    assert not bench.exists("a")
+    with pytest.raises(exceptions.AlreadyExists, match="existed too recently"):
+        bench.create("a")
+    bench.clock.advance(DAY)
+    bench.create("a")
+    assert bench.settle() == ["a", "a"]
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_methods(bench: Bench, method: str) -> None:
+    bench.create("a", http_request={"http_method": method})
+    bench.settle()
+    assert [each.method for each in bench.target.received] == [method]
+    assert not bench.exists("a")
+
+
+def test_a_task_waits_for_its_time(bench: Bench) -> None:
+    bench.create("later", schedule_time=at(bench, 100))
+    bench.create("now")
+    assert bench.settle() == ["now"]
+    bench.clock.advance(99.9)
+    assert bench.settle() == ["now"]
+    assert bench.jump() == pytest.approx(0.1)
+    assert bench.settle() == ["now", "later"]
+    assert bench.server.next_time is None
+
+
+def test_retries_with_the_documented_series(bench: Bench) -> None:
+    bench.create_queue(
+        f"{LOCATION}/queues/slow",
+        retry_config={
+            "min_backoff": {"seconds": 10},
+            "max_backoff": {"seconds": 300},
+            "max_doublings": 3,
+            "max_attempts": 8,
+        },
+    )
+    bench.target.answer = lambda _: 400
+    bench.create("a", queue=f"{LOCATION}/queues/slow")
+    bench.settle()
+    waits = [bench.jump() for _ in range(7)]
+    assert waits == [10, 20, 40, 80, 160, 240, 300]
+    counts = [each.headers["X-CloudTasks-TaskRetryCount"] for each in bench.target.received]
+    assert counts == [str(number) for number in range(8)]
+    # Exhausted: deleted, without a trace.
+    assert bench.server.next_time is None
+    assert not list(bench.client.list_tasks(parent=f"{LOCATION}/queues/slow"))
+
+
+def test_a_later_success_ends_it(bench: Bench) -> None:
+    statuses = iter([500, 404, 201])
+    bench.target.answer = lambda _: next(statuses)
+    bench.create("a")
+    bench.settle()
+    shown = bench.get("a")
+    assert (shown.dispatch_count, shown.response_count) == (1, 1)
+    assert shown.last_attempt.response_status.message == "INTERNAL(13): HTTP status code 500"
+    bench.jump()
+    bench.jump()
+    assert len(bench.target.received) == 3
+    assert not bench.exists("a")
+
+
+def test_redirects_are_not_followed(bench: Bench) -> None:
+    with Target() as other:
+        bench.target.answer = lambda _: 302
+        bench.target.headers["Location"] = other.url
+        bench.create("a")
+        bench.settle()
+        assert len(bench.target.received) == 1
+        assert not other.received
+    assert bench.get("a").last_attempt.response_status.message.endswith("302")
+
+
+def test_a_paused_queue(bench: Bench) -> None:
+    bench.client.pause_queue(name=QUEUE)
+    bench.create("a")
+    bench.create("b")
+    assert bench.settle() == []
+    bench.client.run_task(name=f"{QUEUE}/tasks/b")
+    assert bench.settle() == ["b"]
+    bench.client.resume_queue(name=QUEUE)
+    assert bench.settle() == ["b", "a"]
+
+
+def test_a_purged_queue(bench: Bench) -> None:
+    for name in "abc":
+        bench.create(name, schedule_time=at(bench, 10))
+    bench.client.purge_queue(name=QUEUE)
+    bench.create("d", schedule_time=at(bench, 10))
+    bench.clock.advance(10)
+    assert bench.settle() == ["d"]
+
+
+def test_a_deleted_task_and_queue(bench: Bench) -> None:
+    bench.create("a", schedule_time=at(bench, 10))
+    bench.create("b", schedule_time=at(bench, 10))
+    bench.client.delete_task(name=f"{QUEUE}/tasks/a")
+    bench.create_queue(f"{LOCATION}/queues/other")
+    bench.create("c", queue=f"{LOCATION}/queues/other", schedule_time=at(bench, 10))
+    bench.client.delete_queue(name=f"{LOCATION}/queues/other")
+    bench.clock.advance(10)
+    assert bench.settle() == ["b"]
+
+
+def test_run_resets_the_time_of_a_failed_task(bench: Bench) -> None:
+    bench.target.answer = lambda _: 500
+    bench.create("a", schedule_time=at(bench, 1000))
+    bench.client.run_task(name=f"{QUEUE}/tasks/a")
+    assert bench.settle() == ["a"]
+    assert bench.jump() == pytest.approx(0.1)
+    assert len(bench.target.received) == 2
+
+
+def test_a_task_ends_after_31_days(bench: Bench) -> None:
+    bench.client.pause_queue(name=QUEUE)
+    bench.create("a")
+    bench.clock.advance(31 * DAY)
+    bench.settle()
+    assert bench.exists("a")
+    bench.clock.advance(61)
+    bench.settle()
+    assert not bench.exists("a")
+
+
+def test_an_end_that_cannot_be_stored_is_stored_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk: nothing of the turn is kept, and it is repeated."""
+    finish = attempts.finish
+    failures = iter([sqlite3.OperationalError("database or disk is full")])
+
+    def fail_once(*arguments: Any) -> None:
+        for failure in failures:
+            raise failure
+        finish(*arguments)
+
+    monkeypatch.setattr(attempts, "finish", fail_once)
+    bench.create("a")
+    bench.create("b")
+    assert sorted(bench.settle()) == ["a", "b"]
+    assert "a turn of the dispatcher failed" in caplog.text
+    assert not bench.exists("a")
+    assert not bench.exists("b")
+    assert bench.server.next_time is None
+
+
+class TestRates:
+    def test_bursts_and_the_rate(self, bench: Bench) -> None:
+        queue = f"{LOCATION}/queues/slow"
+        bench.create_queue(queue, rate_limits={"max_dispatches_per_second": 2})
+        for number in range(8):
+            bench.create(f"t{number}", queue=queue)
+        sent = [len(bench.settle())]
+        for _ in range(3):
+            bench.clock.advance(1)
+            sent.append(len(bench.settle()))
+        assert sent == [2, 4, 6, 8]
+
+    def test_without_the_limit_all_are_sent_at_once(self, bench: Bench) -> None:
+        """The negative control."""
+        for number in range(8):
+            bench.create(f"t{number}")
+        assert len(bench.settle()) == 8
+
+    @pytest.mark.parametrize(("status", "throttled"), [(503, True), (429, True), (500, False)])
+    def test_503_and_429_slow_the_whole_queue(
+        self, bench: Bench, status: int, throttled: bool
+    ) -> None:
+        queue = f"{LOCATION}/queues/slow"
+        bench.create_queue(
+            queue,
+            rate_limits={"max_dispatches_per_second": 1},
+            retry_config={"min_backoff": {"seconds": 3600}},
+        )
+        bench.target.answer = lambda received: status if received.task == "bad" else 200
+        bench.create("bad", queue=queue)
+        bench.settle()
+        bench.create("good", queue=queue)
+        bench.clock.advance(1.1)
+        assert bench.settle() == (["bad"] if throttled else ["bad", "good"])
+        bench.clock.advance(1)
+        assert bench.settle() == ["bad", "good"]
+
+
+class TestConcurrency:
+    def run(self, concurrent: int, count: int) -> Target:
+        """Let real time pass: the target holds each request until others have arrived."""
+        with Target() as target:
+
+            def answer(_: Received) -> int:
+                # As many as the limit allows are soon inside at once.
+                with arrived:
+                    arrived.wait_for(lambda: len(target.received) >= min(count, concurrent), 5)
+                    arrived.notify_all()
+                return 200
+
+            arrived = threading.Condition()
+            target.answer = answer
+            with tasks.start() as server:
+                client = grpc_client(server.host)
+                client.create_queue(
+                    parent=LOCATION,
+                    queue={
+                        "name": QUEUE,
+                        "rate_limits": {"max_concurrent_dispatches": concurrent},
+                    },
+                )
+                for start in range(0, count, 100):
+                    requests = [
+                        {"parent": QUEUE, "task": {"http_request": {"url": target.url}}}
+                        for _ in range(start, min(start + 100, count))
+                    ]
+                    client.batch_create_tasks(
+                        request={"parent": QUEUE, "requests": requests}
+                    ).result()
+                server.wait_empty(timeout_seconds=60)
+                client.transport.close()
+        return target
+
+    def test_a_thousand_tasks_within_the_bound(self) -> None:
+        target = self.run(7, 1000)
+        assert len(target.received) == 1000
+        assert len({each.task for each in target.received}) == 1000
+        assert target.most == 7
+
+    def test_without_the_bound_there_are_more(self) -> None:
+        """The negative control."""
+        assert self.run(50, 60).most > 7
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class TestTargetsThatDoHarm:
+    def test_one_that_never_answers_is_cut_off(self, bench: Bench) -> None:
+        released = threading.Event()
+        bench.target.answer = lambda _: 200 + released.wait(30)
+        bench.create("a", dispatch_deadline={"seconds": 15})
+        bench.target.wait_for(1)
+        assert bench.server.in_flight == 1
+        bench.clock.advance(14.9)
+        bench.server.wake()
+        assert bench.server.in_flight == 1
+        bench.clock.advance(0.1)
+        bench.settle()
+        released.set()
+        shown = bench.get("a")
+        assert (shown.dispatch_count, shown.response_count) == (1, 0)
+        assert shown.last_attempt.response_status.message.startswith("DEADLINE_EXCEEDED(4)")
+        bench.jump()
+        assert bench.target.received[1].headers["X-CloudTasks-TaskPreviousResponse"] == "504"
+
+    def test_it_delays_no_other_queue(self, bench: Bench) -> None:
+        released = threading.Event()
+
+        def answer(received: Received) -> int:
+            if received.headers["X-CloudTasks-QueueName"] == "q":
+                released.wait(30)
+            return 200
+
+        bench.target.answer = answer
+        bench.create_queue(f"{LOCATION}/queues/other")
+        for number in range(20):
+            bench.create(f"t{number}")
+        bench.target.wait_for(20)
+        bench.create("quick", queue=f"{LOCATION}/queues/other")
+        bench.server.wait_empty(f"{LOCATION}/queues/other")
+        assert bench.server.in_flight == 20
+        released.set()
+        bench.settle()
+
+    @pytest.mark.parametrize(
+        ("reply", "status"),
+        [
+            (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", 200),
+            (b"HTTP/1.1 204 No Content\r\n\r\n", 200),
+            (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200),
+            (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 200),
+            (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5_000_000, 200),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n" + b"x" * 3_000_000, 200),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                + b"1\r\nx\r\n" * 1_500_000,
+                200,
+            ),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", 503),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 503),
+            (b"HTTP/1.1 200 OK\r\nX: y", 503),
+            (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", 503),
+            (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000 + b"\r\n\r\n", 503),
+            (b"HTTP/1.1 99999 OK\r\n\r\n", 503),
+            (b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000, 503),
+            (b"HTTP/2 200\r\n\r\n", 503),
+            (b"hello\r\n", 503),
+            (b"", 503),
+            (b"\x00" * 300_000, 503),
+        ],
+    )
+    def test_replies(self, bench: Bench, reply: bytes, status: int) -> None:
+        """A reply without end, or that is none, is no success, and delays nobody."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def serve() -> None:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(100_000)
+                    try:
+                        connection.sendall(reply)
+                        connection.shutdown(socket.SHUT_WR)
+                        while connection.recv(100_000):
+                            pass
+                    except OSError:
+                        pass  # the emulator has read enough
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            bench.create("a", http_request={"url": url})
+            bench.settle()
+            thread.join(10)
+            assert not thread.is_alive()
+        if status == 200:
+            assert not bench.exists("a")
+        else:
+            assert bench.get("a").last_attempt.response_status.code == 14
+
+    def test_nobody_listens(self, bench: Bench) -> None:
+        bench.create("a", http_request={"url": "http://127.0.0.1:1/"})
+        bench.settle()
+        shown = bench.get("a")
+        assert shown.last_attempt.response_status.message.startswith("UNAVAILABLE(14): no response")
+        assert shown.response_count == 0
+
+
+class TestOtherMachines:
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "example.com", "10.0.0.1", "0.0.0.0", "[::]", "127.1", "2130706433", "0x7f000001",
+            "192.168.0.1", "[fe80::1]", "localhost.example.com", "169.254.169.254",
+            "127.0.0.1.nip.io",
+        ],
+    )  # fmt: skip
+    def test_they_are_not_called(
+        self, bench: Bench, host: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def look_up(*_: Any, **__: Any) -> Any:
+            raise AssertionError("a name was looked up")
+
+        bench.client.pause_queue(name=QUEUE)
+        bench.create("a", http_request={"url": f"http://{host}:{bench.target.address[10:]}/"})
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        bench.client.resume_queue(name=QUEUE)
+        bench.settle()
+        status = bench.get("a").last_attempt.response_status
+        assert status.code == 7
+        assert "--tasks-anywhere" in status.message
+        assert not bench.target.received
+
+    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "a.localhost", "127.0.0.1"])
+    def test_this_one_is(self, bench: Bench, host: str) -> None:
+        port = bench.target.address.rpartition(":")[2]
+        bench.create("a", http_request={"url": f"http://{host}:{port}/"})
+        assert bench.settle() == ["a"]
+        assert bench.target.received[0].headers["Host"] == f"{host}:{port}"
+
+    def test_they_are_by_an_option(self, target: Target) -> None:
+        """The negative control: a name that only a look-up can resolve."""
+        with tasks.start(anywhere=True, queues=[QUEUE]) as server:
+            client = grpc_client(server.host)
+            port = target.address.rpartition(":")[2]
+            task = {"http_request": {"url": f"http://0.0.0.0:{port}/"}}
+            client.create_task(parent=QUEUE, task=task)
+            server.wait_empty()
+            client.transport.close()
+        assert len(target.received) == 1
+
+
+class TestAppEngine:
+    def test_deliveries(self) -> None:
+        with Target() as default, Target() as worker:
+            services = {"": default.address, "worker": worker.address}
+            with tasks.start(app_engine=services, queues=[QUEUE]) as server:
+                client = grpc_client(server.host)
+                for service in ("", "worker"):
+                    request = {
+                        "relative_uri": f"/do/{service}",
+                        "app_engine_routing": {"service": service},
+                        "body": b"hello",
+                    }
+                    task = client.create_task(
+                        parent=QUEUE, task={"app_engine_http_request": request}
+                    )
+                    assert isinstance(task, Task)
+                server.wait_empty()
+                client.transport.close()
+            (received,) = default.received
+            assert received.path == "/do/"
+            assert received.headers["X-AppEngine-QueueName"] == "q"
+            assert received.headers["Content-Type"] == "application/octet-stream"
+            assert [each.path for each in worker.received] == ["/do/worker"]
+
+    def test_without_an_address(self, bench: Bench) -> None:
+        bench.create("a", app_engine_http_request={})
+        bench.settle()
+        assert "--app-engine" in bench.get("a").last_attempt.response_status.message

@@ -1,0 +1,53 @@
+"""Resource names."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.port.status import Code, RpcError
+from emulator.tasks import names
+
+LOCATION = "projects/p-1.com:x/locations/us-central1"
+QUEUE = f"{LOCATION}/queues/Q-1"
+
+
+def test_good_names() -> None:
+    assert names.check_location(LOCATION) == LOCATION
+    assert names.check_queue(f"{LOCATION}/queues/{'q' * 100}")
+    assert names.split_task(f"{QUEUE}/tasks/{'t' * 499}_") == (QUEUE, "t" * 499 + "_")
+    assert names.location_of(QUEUE) == LOCATION
+    assert names.project_of(QUEUE) == "p-1.com:x"
+    assert names.split_task(names.task_name(QUEUE, names.new_task_id()))[0] == QUEUE
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "q", "projects/p/queues/q", f"{LOCATION}/queues/", f"{LOCATION}/queues/a_b",
+        f"{LOCATION}/queues/{'q' * 101}", f"{QUEUE}/", f"{QUEUE}\n", f"/{QUEUE}",
+        "projects/p/locations/l/queues/ü", "projects//locations/l/queues/q", f"{QUEUE}/tasks/t",
+    ],
+)  # fmt: skip
+def test_bad_queue_names(name: str) -> None:
+    with pytest.raises(RpcError, match="Queue name must be formatted") as raised:
+        names.check_queue(name)
+    assert raised.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("task_id", ["", "a b", "t" * 501, "ü", "a.b", "t\n"])
+def test_bad_task_ids(task_id: str) -> None:
+    with pytest.raises(RpcError, match="can contain only letters") as raised:
+        names.split_task(f"{QUEUE}/tasks/{task_id}")
+    assert len(raised.value.message) < 1000
+
+
+@pytest.mark.parametrize("name", ["", QUEUE, f"{QUEUE}/tasks/a/b", "tasks/t", "x/tasks/t"])
+def test_bad_task_names(name: str) -> None:
+    with pytest.raises(RpcError, match="Task name must be formatted"):
+        names.split_task(name)
+
+
+@pytest.mark.parametrize("name", ["", "projects/p", f"{LOCATION}/", f"{LOCATION}\n"])
+def test_bad_locations(name: str) -> None:
+    with pytest.raises(RpcError):
+        names.check_location(name)

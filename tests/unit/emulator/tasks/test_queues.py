@@ -1,0 +1,238 @@
+"""The RPCs on queues."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from emulator.port.status import Code, RpcError
+from emulator.tasks import protos
+from emulator.tasks.protos import Queue, duration
+from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, SECOND, Subject
+
+
+@pytest.fixture
+def subject() -> Subject:
+    return Subject()
+
+
+def test_defaults(subject: Subject) -> None:
+    queue = subject.create_queue(state=Queue.PAUSED, purge_time=protos.timestamp(SECOND))
+    assert queue.state == Queue.RUNNING
+    assert not queue.HasField("purge_time")
+    limits, retry = queue.rate_limits, queue.retry_config
+    assert (limits.max_dispatches_per_second, limits.max_burst_size) == (500, 100)
+    assert limits.max_concurrent_dispatches == 1000
+    assert (retry.max_attempts, retry.max_doublings) == (100, 16)
+    assert (retry.min_backoff, retry.max_backoff) == (
+        duration(SECOND // 10),
+        duration(3600 * SECOND),
+    )
+    assert subject.queues.get(protos.GetQueueRequest(name=QUEUE)) == queue
+
+
+RATES, RETRIES = "rate_limits", "retry_config"
+
+
+@pytest.mark.parametrize(
+    ("field", "settings", "text"),
+    [
+        (RATES, {"max_dispatches_per_second": -1}, "maxDispatchesPerSecond cannot be negative."),
+        (RATES, {"max_dispatches_per_second": math.nan}, "maxDispatchesPerSecond cannot be"),
+        (
+            RATES,
+            {"max_dispatches_per_second": 500.1},
+            "maxDispatchesPerSecond must be less than or equal to 500.",
+        ),
+        (RATES, {"max_concurrent_dispatches": -1}, "maxConcurrentDispatches cannot be negative."),
+        (
+            RATES,
+            {"max_concurrent_dispatches": 5001},
+            "maxConcurrentDispatches must be less than or equal to 5000.",
+        ),
+        (RETRIES, {"max_attempts": -2}, "maxAttempts must be greater or equal to -1."),
+        (RETRIES, {"max_doublings": -1}, "maxDoublings cannot be negative."),
+        (RETRIES, {"min_backoff": {"seconds": -1}}, "minBackoff cannot be negative."),
+        (RETRIES, {"max_retry_duration": {"seconds": -1}}, "maxRetryDuration cannot be negative."),
+        (
+            RETRIES,
+            {"min_backoff": {"seconds": 2}, "max_backoff": {"seconds": 1}},
+            "minBackoff must be less than or equal to RetryConfig.maxBackoff.",
+        ),
+    ],
+)
+def test_settings_out_of_range(
+    subject: Subject, field: str, settings: dict[str, Any], text: str
+) -> None:
+    given: Any = {field: settings}
+    with pytest.raises(RpcError) as raised:
+        subject.create_queue(**given)
+    assert raised.value.code is Code.INVALID_ARGUMENT
+    prefix = "RateLimits" if field == RATES else "RetryConfig"
+    assert raised.value.message.startswith(f"{prefix}.{text}")
+    # An update has the same bounds, and changes nothing when it fails.
+    before = subject.create_queue()
+    update = protos.UpdateQueueRequest(queue=Queue(name=QUEUE, **given))
+    with pytest.raises(RpcError, match=text.split(" ")[0]):
+        subject.queues.update(update)
+    assert subject.queues.get(protos.GetQueueRequest(name=QUEUE)) == before
+
+
+def test_a_target_for_the_whole_queue_is_refused(subject: Subject) -> None:
+    with pytest.raises(RpcError, match="http_target") as raised:
+        subject.create_queue(http_target={"http_method": 2})
+    assert raised.value.code is Code.UNIMPLEMENTED
+
+
+def test_names(subject: Subject) -> None:
+    subject.create_queue()
+    with pytest.raises(RpcError, match=r"^Queue already exists$") as raised:
+        subject.create_queue()
+    assert raised.value.code is Code.ALREADY_EXISTS
+    request = protos.CreateQueueRequest(parent=f"{LOCATION}2", queue=Queue(name=QUEUE))
+    with pytest.raises(RpcError) as raised:
+        subject.queues.create(request)
+    assert raised.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_deleted_name_cannot_be_used_for_three_days(subject: Subject) -> None:
+    subject.create_queue()
+    subject.create("a")
+    subject.queues.delete(protos.DeleteQueueRequest(name=QUEUE))
+    for wait, possible in ((0, False), (3 * 86400 - 1, False), (1, True)):
+        subject.clock.advance(wait)
+        if possible:
+            subject.create_queue()
+        else:
+            update = protos.UpdateQueueRequest(queue=Queue(name=QUEUE))
+            with pytest.raises(RpcError, match="existed too recently") as raised:
+                subject.create_queue()
+            assert raised.value.code is Code.FAILED_PRECONDITION
+            with pytest.raises(RpcError, match="existed too recently"):
+                subject.queues.update(update)
+    assert not subject.tasks.list(protos.ListTasksRequest(parent=QUEUE)).tasks
+
+
+def test_missing_queues(subject: Subject) -> None:
+    for call, request in (
+        (subject.queues.get, protos.GetQueueRequest(name=QUEUE)),
+        (subject.queues.pause, protos.PauseQueueRequest(name=QUEUE)),
+        (subject.queues.resume, protos.ResumeQueueRequest(name=QUEUE)),
+        (subject.queues.purge, protos.PurgeQueueRequest(name=QUEUE)),
+        (subject.tasks.list, protos.ListTasksRequest(parent=QUEUE)),
+    ):
+        with pytest.raises(RpcError, match=r"^Queue does not exist. If you just") as raised:
+            call(request)
+        assert raised.value.code is Code.NOT_FOUND
+    with pytest.raises(RpcError, match=r"^Requested entity was not found.$"):
+        subject.queues.delete(protos.DeleteQueueRequest(name=QUEUE))
+    with pytest.raises(RpcError, match=r"^Queue does not exist."):
+        subject.create("a")
+
+
+class TestUpdate:
+    def update(self, subject: Subject, paths: list[str], **settings: Any) -> Any:
+        request = protos.UpdateQueueRequest(queue=Queue(name=QUEUE, **settings))
+        request.update_mask.paths.extend(paths)
+        return subject.queues.update(request)
+
+    def test_it_creates(self, subject: Subject) -> None:
+        assert self.update(subject, []) == subject.queues.get(protos.GetQueueRequest(name=QUEUE))
+
+    def test_masks(self, subject: Subject) -> None:
+        subject.create_queue(
+            rate_limits={"max_dispatches_per_second": 5, "max_concurrent_dispatches": 6},
+            retry_config={"max_attempts": 7},
+        )
+        changes = {
+            "rate_limits": {"max_dispatches_per_second": 8, "max_concurrent_dispatches": 9},
+            "retry_config": {"max_attempts": 10},
+        }
+        queue = self.update(subject, ["rate_limits.max_dispatches_per_second"], **changes)
+        assert queue.rate_limits.max_dispatches_per_second == 8
+        assert queue.rate_limits.max_burst_size == 8
+        assert queue.rate_limits.max_concurrent_dispatches == 6
+        assert queue.retry_config.max_attempts == 7
+        queue = self.update(subject, ["retry_config"], **changes)
+        assert queue.retry_config.max_attempts == 10
+        assert queue.rate_limits.max_concurrent_dispatches == 6
+        # All fields: the ones that are not given get their defaults.
+        queue = self.update(subject, [], retry_config={"max_attempts": 3})
+        assert queue.retry_config.max_attempts == 3
+        assert queue.rate_limits.max_dispatches_per_second == 500
+
+    def test_output_only_fields_are_ignored(self, subject: Subject) -> None:
+        subject.create_queue()
+        for paths in ([], ["state", "purge_time"]):
+            queue = self.update(
+                subject, paths, state=Queue.PAUSED, purge_time=protos.timestamp(SECOND)
+            )
+            assert queue.state == Queue.RUNNING
+            assert not queue.HasField("purge_time")
+
+    @pytest.mark.parametrize("path", ["x", "rate_limits.x", "state.x.y", "rate_limits..x", ""])
+    def test_unknown_fields(self, subject: Subject, path: str) -> None:
+        before = subject.create_queue()
+        if path == "state.x.y":
+            assert self.update(subject, [path]) == before
+            return
+        with pytest.raises(RpcError, match="update_mask") as raised:
+            self.update(subject, [path])
+        assert raised.value.code is Code.INVALID_ARGUMENT
+
+
+class TestList:
+    def names(self, subject: Subject, **fields: Any) -> list[str]:
+        names: list[str] = []
+        token = ""
+        while True:
+            request = protos.ListQueuesRequest(parent=LOCATION, page_token=token, **fields)
+            response = subject.queues.list(request)
+            names += [queue.name.rpartition("/")[2] for queue in response.queues]
+            token = response.next_page_token
+            if not token:
+                return names
+
+    @pytest.mark.parametrize("size", [0, 1, 2, 3, 99])
+    def test_pages(self, subject: Subject, size: int) -> None:
+        for name in ("b", "a", "c", "A-1"):
+            subject.create_queue(f"{LOCATION}/queues/{name}")
+        subject.create_queue("projects/p/locations/l2/queues/z")
+        assert self.names(subject, page_size=size) == ["A-1", "a", "b", "c"]
+
+    def test_filter(self, subject: Subject) -> None:
+        subject.create_queue()
+        subject.create_queue(f"{LOCATION}/queues/other")
+        subject.queues.pause(protos.PauseQueueRequest(name=QUEUE))
+        assert self.names(subject, filter="state: PAUSED") == ["q"]
+        assert self.names(subject, filter='state="RUNNING"') == ["other"]
+        with pytest.raises(RpcError) as raised:
+            self.names(subject, filter="name: q")
+        assert raised.value.code is Code.UNIMPLEMENTED
+
+    @pytest.mark.parametrize("fields", [{"page_size": -1}, {"page_token": "?"}, {"parent": "x"}])
+    def test_wrong_requests(self, subject: Subject, fields: dict[str, Any]) -> None:
+        with pytest.raises(RpcError) as raised:
+            subject.queues.list(protos.ListQueuesRequest(**{"parent": LOCATION, **fields}))
+        assert raised.value.code is Code.INVALID_ARGUMENT
+
+
+def test_pause_and_resume(subject: Subject) -> None:
+    subject.create_queue()
+    assert subject.queues.pause(protos.PauseQueueRequest(name=QUEUE)).state == Queue.PAUSED
+    subject.create("a")
+    assert subject.queues.resume(protos.ResumeQueueRequest(name=QUEUE)).state == Queue.RUNNING
+
+
+def test_purge(subject: Subject) -> None:
+    subject.create_queue()
+    subject.create("a")
+    subject.clock.advance(1)
+    queue = subject.queues.purge(protos.PurgeQueueRequest(name=QUEUE))
+    assert protos.microseconds(queue.purge_time) == subject.clock()
+    with pytest.raises(RpcError, match="no longer exists"):
+        subject.get("a")
+    subject.create("b")
+    assert len(subject.tasks.list(protos.ListTasksRequest(parent=QUEUE)).tasks) == 1
