@@ -181,17 +181,25 @@ inline deliver(j) {
 #else
 #define REMEMBER(j) name_known[j] = 1
 #endif
-/* A message's name: the job, the attempt, and how often it was asked for. */
+/* A message's name: the job, the attempt, and how often it was asked for. A job that was redriven
+ * counts its attempts again, and may meet the names of its earlier ones. */
+inline new_name(j) {
+    if
+    :: name_known[j] = 0
+    :: redriven[j] && !calm -> name_known[j] = 1
+    fi
+}
 #ifdef SAME_NAMES               /* ... the job alone */
 #define NEW_WAKE(j) skip
 #define NEW_ATTEMPT(j) skip
 #elif defined(NAMES_BY_ATTEMPT) /* ... the job and the attempt */
 #define NEW_WAKE(j) skip
-#define NEW_ATTEMPT(j) name_known[j] = 0
+#define NEW_ATTEMPT(j) new_name(j)
 #else
-#define NEW_WAKE(j) name_known[j] = 0
-#define NEW_ATTEMPT(j) name_known[j] = 0
+#define NEW_WAKE(j) new_name(j)
+#define NEW_ATTEMPT(j) new_name(j)
 #endif
+#define NEW_REDRIVE(j) name_known[j] = 0
 #ifdef OWN_NAMES                /* is the name of a retry's message new? */
 #define NAME_IS_NEW(j) (!name_known[j])
 #else
@@ -212,6 +220,7 @@ inline deliver(j) { skip }
 inline ask(j, took) { if :: took = 1 :: took = 0 fi }
 #define NEW_WAKE(j) skip
 #define NEW_ATTEMPT(j) skip
+#define NEW_REDRIVE(j) skip
 #define NAME_IS_NEW(j) true
 #endif
 
@@ -247,7 +256,7 @@ proctype Caller()
         :: atomic { printf("caller: commits the change of job %d\n", job); committed[job] = 1 };
             if
             :: atomic { put_job(job) }
-            :: atomic { !calm -> printf("caller: dies\n") }
+            :: atomic { !calm -> printf("caller: dies\n"); assert(!committed[job]) }    /* a lost job */
             fi
 #else
         :: atomic { printf("caller: commits change and job\n"); put_job(job); committed[job] = 1 }
@@ -275,7 +284,7 @@ inline redrive(j) {
     printf("operator: redrives job %d\n", j);
     row[j] = QUEUED; redriven[j]++;
     attempts[j] = 0; begun[j] = 0; ready[j] = 1; was_ready[j] = 1;
-    NEW_WAKE(j); look_at(j, NOW); ask(j, took); took = 0
+    NEW_REDRIVE(j); look_at(j, NOW); ask(j, took); took = 0
 }
 
 #define PURGED(j) \
@@ -386,7 +395,7 @@ end_time:
 #define SETTLED (all_staged && IS_SETTLED(0) && IS_SETTLED(JOBS - 1))
 
 /* Faults end at some moment, after any of them. */
-active proctype Calm() { atomic { calm = 1 } }
+active proctype Calm() { atomic { calm = 1; printf("faults: no more\n") } }
 
 /* Then each committed job is done, or is a dead letter. */
 ltl no_job_is_lost { [] (calm -> <> SETTLED) }
