@@ -156,9 +156,9 @@ inline keep_place(j) { skip }
 #ifdef NOT_HELD_UP              /* an earlier job that has failed holds nobody up */
 #define HOLDS_UP(j) false
 #elif defined(BLOCKS)           /* `on_dead="block"` */
-#define HOLDS_UP(j) ((row[j] == QUEUED && attempts[j] > 0) || row[j] == LETTER)
+#define HOLDS_UP(j) ((row[j] == QUEUED && begun[j] > 0) || row[j] == LETTER)
 #else
-#define HOLDS_UP(j) (row[j] == QUEUED && attempts[j] > 0)
+#define HOLDS_UP(j) (row[j] == QUEUED && begun[j] > 0)
 #endif
 
 /* --- the engine --------------------------------------------------------------------------- */
@@ -181,14 +181,16 @@ inline deliver(j) {
 #else
 #define REMEMBER(j) name_known[j] = 1
 #endif
-/* A message's name: the job, the attempt, and how often it was asked for. A job that was redriven
- * counts its attempts again, and may meet the names of its earlier ones. */
+bit counts_again[ROWS];
+/* A message's name: the job, the attempt, and how often it was asked for. A job that was redriven,
+ * or was unknown to a process, counts again, and may meet names that it has had. */
 inline new_name(j) {
     if
     :: name_known[j] = 0
-    :: redriven[j] && !calm -> name_known[j] = 1
+    :: counts_again[j] && !calm -> name_known[j] = 1
     fi
 }
+#define OLD_NAME(j) counts_again[j] = 1; NEW_WAKE(j)
 #ifdef SAME_NAMES               /* ... the job alone */
 #define NEW_WAKE(j) skip
 #define NEW_ATTEMPT(j) skip
@@ -199,7 +201,7 @@ inline new_name(j) {
 #define NEW_WAKE(j) new_name(j)
 #define NEW_ATTEMPT(j) new_name(j)
 #endif
-#define NEW_REDRIVE(j) name_known[j] = 0
+#define NEW_REDRIVE(j) counts_again[j] = 1; name_known[j] = 0
 #ifdef OWN_NAMES                /* is the name of a retry's message new? */
 #define NAME_IS_NEW(j) (!name_known[j])
 #else
@@ -221,6 +223,7 @@ inline ask(j, took) { if :: took = 1 :: took = 0 fi }
 #define NEW_WAKE(j) skip
 #define NEW_ATTEMPT(j) skip
 #define NEW_REDRIVE(j) skip
+#define OLD_NAME(j) skip
 #define NAME_IS_NEW(j) true
 #endif
 
@@ -397,8 +400,10 @@ end_time:
 /* Faults end at some moment, after any of them. */
 active proctype Calm() { atomic { calm = 1; printf("faults: no more\n") } }
 
+#ifndef OWN_NAMES
 /* Then each committed job is done, or is a dead letter. */
 ltl no_job_is_lost { [] (calm -> <> SETTLED) }
+#endif
 #endif
 
 init {

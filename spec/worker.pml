@@ -11,7 +11,7 @@
 #endif
 
 #define RUNNABLE(j) (row[j] == QUEUED && ready[j])
-/* A run that has begun while job 0 was never due, or was dead, may precede it. */
+/* A run that begins while job 0 was never due, or is dead, may precede it. */
 #define PRECEDES_JOB_0 (!was_ready[0] || (row[0] == LETTER && !IS_BLOCKING))
 #ifdef BLOCKS
 #define IS_BLOCKING true
@@ -19,17 +19,26 @@
 #define IS_BLOCKING false
 #endif
 
-/* The owner's jobs by their places: `FIRST`, then the other one. */
+/* The owner's queue as a worker has read it, by places: `FIRST`, then the other one. */
 #define OTHER (1 - FIRST)
-#ifdef SMALL_WINDOW             /* the query returns fewer rows than there are: that of job 0 */
+#ifdef SMALL_WINDOW             /* fewer rows than there are: those that were staged first */
 #define IN_WINDOW(j) ((j) != 1 || row[0] == ABSENT || row[0] == GONE)
 #else
 #define IN_WINDOW(j) true
 #endif
-
 #define FIRST_IS_NEXT (RUNNABLE(FIRST) && IN_WINDOW(FIRST))
 #define SECOND_IS_NEXT \
     (!FIRST_IS_NEXT && !HOLDS_UP(FIRST) && RUNNABLE(OTHER) && IN_WINDOW(OTHER))
+
+/* What it has read of the job that is left. */
+inline remembers(j) {
+    has_read = (row[j] == QUEUED);
+    read_ready = (row[j] == QUEUED && ready[j]);
+    read_begun = (row[j] == QUEUED && begun[j] > 0)
+}
+/* By that, job j is next: it was ready then, or its time has come since. */
+#define IS_NEXT_AS_READ(j) \
+    (has_read && (read_ready || (read_begun -> ready[j] : was_ready[j])))
 
 /* It dies: its claim and its lock stay as they are. */
 #define DIES(w) \
@@ -39,7 +48,9 @@
         -> (holders[OWNER(until)] & ~BIT(w)) | DEAD_HOLDER : holders[OWNER(until)]); \
     forget(); goto end_idle
 
-inline forget() { until = 0; job = 0; locked = 0; precedes = 0 }
+inline forget() {
+    until = 0; job = 0; locked = 0; precedes = 0; has_read = 0; read_ready = 0; read_begun = 0
+}
 
 inline leave(w) {
     printf("worker %d: leaves\n", w);
@@ -53,11 +64,16 @@ inline runs() {
     effect(job)
 }
 
-/* A run is over, and its claim. */
-inline ends(w) {
+/* A job is done. Its message may be that of a later one; else, or if the lock is busy after it was
+ * yielded, the worker leaves, as it does after a failure. */
+inline done(w) {
     if
-    :: job == until || !calm -> leave(w)            /* also: its yielded lock is busy */
-    :: job != until -> job = 0; precedes = 0; goto next
+    :: job == until || !calm -> leave(w)
+    :: job != until && OWNER(job) == 0 && IS_NEXT_AS_READ(1 - job) ->
+        job = 1 - job; has_read = 0; read_ready = 0; read_begun = 0;
+        precedes = (job == 1 && PRECEDES_JOB_0);
+        printf("worker %d: the next one is job %d\n", w, job); goto to_claim
+    :: job != until && !(OWNER(job) == 0 && IS_NEXT_AS_READ(1 - job)) -> leave(w)
     fi
 }
 
@@ -95,7 +111,7 @@ inline receives(w, j) {
 proctype Worker(byte w)
 {
     byte until, job;            /* the message's job; the one that is run */
-    bit locked, precedes, took;
+    bit locked, precedes, took, has_read, read_ready, read_begun;
 
 end_idle:
     if
@@ -111,9 +127,9 @@ end_idle:
 next:
     atomic {
         if
-        :: OWNER(until) == 0 && FIRST_IS_NEXT -> job = FIRST
+        :: OWNER(until) == 0 && FIRST_IS_NEXT -> job = FIRST; remembers(OTHER)
 #if JOBS > 1
-        :: OWNER(until) == 0 && SECOND_IS_NEXT -> job = OTHER
+        :: OWNER(until) == 0 && SECOND_IS_NEXT -> job = OTHER; remembers(FIRST)
         :: OWNER(until) == 1 && RUNNABLE(JOBS - 1) -> job = JOBS - 1
 #endif
         :: else ->              /* one that is ready waits only for an earlier one that was */
@@ -124,6 +140,7 @@ next:
         printf("worker %d: the next one is job %d\n", w, job)
     };
 
+to_claim:
     if                          /* claim */
     :: atomic { DIES(w) }
     :: atomic { !MAY_CLAIM(job, w) -> leave(w) }
@@ -147,12 +164,12 @@ next:
     :: atomic { DIES(w) }
     :: atomic { !calm -> printf("worker %d: job %d fails\n", w, job); goto note }
 #ifdef TRANSACTIONAL            /* call_and_remove */
-    :: atomic { !MAY_REMOVE(job, w) -> printf("worker %d: has lost its claim\n", w); ends(w) }
+    :: atomic { !MAY_REMOVE(job, w) -> printf("worker %d: has lost its claim\n", w); leave(w) }
     :: atomic {
         MAY_REMOVE(job, w) -> printf("worker %d: runs and removes job %d\n", w, job);
         runs(); deletes(job);
         if
-        :: ends(w)
+        :: done(w)
         :: !calm -> goto note                       /* the commit's reply is lost */
         fi
     }
@@ -164,9 +181,9 @@ next:
     if
     :: atomic { DIES(w) }
     :: atomic { !calm -> printf("worker %d: job %d fails late\n", w, job); goto note }
-    :: atomic { !MAY_REMOVE(job, w) -> printf("worker %d: has lost its claim\n", w); ends(w) }
+    :: atomic { !MAY_REMOVE(job, w) -> printf("worker %d: has lost its claim\n", w); leave(w) }
     :: atomic {                 /* remove */
-        MAY_REMOVE(job, w) -> printf("worker %d: removes job %d\n", w, job); deletes(job); ends(w)
+        MAY_REMOVE(job, w) -> printf("worker %d: removes job %d\n", w, job); deletes(job); done(w)
     }
     fi;
 #endif
@@ -174,7 +191,7 @@ next:
 note:
     if
     :: atomic { DIES(w) }
-    :: atomic { !MAY_NOTE(job, w) -> printf("worker %d: has lost its claim\n", w); ends(w) }
+    :: atomic { !MAY_NOTE(job, w) -> printf("worker %d: has lost its claim\n", w); leave(w) }
     :: atomic {
         MAY_NOTE(job, w) -> writes(job);
         claim[job] = FREE; claimed_locked[job] = 0; lapsed[job] = 0; ready[job] = 0;
@@ -187,8 +204,13 @@ note:
             printf("worker %d: job %d will run again\n", w, job);
             assert(NAME_IS_NEW(job));
             look_at(job, LATER); ask(job, took); took = 0
+#ifdef UNKNOWN_JOBS             /* of another version of the app: it spends no attempt */
+        :: !calm ->
+            printf("worker %d: job %d is unknown\n", w, job);
+            attempts[job]--; OLD_NAME(job); look_at(job, LATER); ask(job, took); took = 0
+#endif
         fi;
-        ends(w)
+        leave(w)
     }
     fi
 
