@@ -140,7 +140,9 @@ def _print_traces(text: str) -> int:
     for check in found:
         print(f"--- {check.says}\n{trace(check)}", flush=True)
     if not found:
-        print(f"No run that must fail has {text!r} in its name: see spec/checks.py", file=sys.stderr)
+        print(
+            f"No run that must fail has {text!r} in its name: see spec/checks.py", file=sys.stderr
+        )
     return 0 if found else 1
 
 

@@ -93,6 +93,8 @@ CHECKS = (
           claim="no_job_is_lost"),
     Check("no job is lost: redrive and purge, unknown jobs", "outbox.pml",
           (*_SMALLEST, "-DOPERATORS=1", "-DUNKNOWN_JOBS"), claim="no_job_is_lost"),
+    Check("no job is lost: an engine that forgets names", "outbox.pml",
+          (*_SMALLEST, "-DFORGETS_NAMES"), claim="no_job_is_lost"),
     Check("the lock fails: no job has an effect after that of a later one", "outbox.pml",
           (*_WORKERS, "-DLOCK_FAILS", "-DSTRICT_ORDER"), holds=False),
     Check("claim without a compare", "outbox.pml",
