@@ -64,16 +64,17 @@ inline runs() {
     effect(job)
 }
 
-/* A job is done. Its message may be that of a later one; else, or if the lock is busy after it was
- * yielded, the worker leaves, as it does after a failure. */
+#define HAS_NEXT (OWNER(job) == 0 && IS_NEXT_AS_READ(1 - job))
+
+/* A job is done. The worker runs the later ones up to that of its message, and some more. It leaves
+ * after a failure, and where the lock that it has yielded is busy. */
 inline done(w) {
     if
-    :: job == until || !calm -> leave(w)
-    :: job != until && OWNER(job) == 0 && IS_NEXT_AS_READ(1 - job) ->
+    :: job == until || !calm || !HAS_NEXT -> leave(w)
+    :: HAS_NEXT ->
         job = 1 - job; has_read = 0; read_ready = 0; read_begun = 0;
         precedes = (job == 1 && PRECEDES_JOB_0);
         printf("worker %d: the next one is job %d\n", w, job); goto to_claim
-    :: job != until && !(OWNER(job) == 0 && IS_NEXT_AS_READ(1 - job)) -> leave(w)
     fi
 }
 
@@ -82,7 +83,11 @@ inline puts_off(j) {
 #ifdef PUT_OFF_BLIND            /* it puts the row that it has read before */
     assert(row[j] != GONE);     /* a finished job never comes back */
 #endif
-    writes(j); look_at(j, LATER); NEW_WAKE(j); ask(j, took); took = 0;
+    writes(j); look_at(j, LATER); NEW_WAKE(j);
+    if
+    :: claim[j] != FREE && !lapsed[j]               /* it runs: left to the relay */
+    :: else -> ask(j, took); took = 0
+    fi;
 #ifdef BUSY_SPENDS
     attempts[j] = (attempts[j] > ATTEMPTS -> attempts[j] : attempts[j] + 1)
 #endif
@@ -207,7 +212,9 @@ note:
 #ifdef UNKNOWN_JOBS             /* of another version of the app: it spends no attempt */
         :: !calm ->
             printf("worker %d: job %d is unknown\n", w, job);
-            attempts[job]--; OLD_NAME(job); look_at(job, LATER); ask(job, took); took = 0
+            attempts[job]--; OLD_NAME(job);
+            assert(NAME_IS_NEW(job));
+            look_at(job, LATER); ask(job, took); took = 0
 #endif
         fi;
         leave(w)
