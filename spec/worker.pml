@@ -66,15 +66,12 @@ inline runs() {
 
 #define HAS_NEXT (OWNER(job) == 0 && IS_NEXT_AS_READ(1 - job))
 
-/* A job is done. The worker runs the later ones up to that of its message, and some more. It leaves
- * after a failure, and where the lock that it has yielded is busy. */
+/* A job is done. The worker runs the later ones up to that of its message, and some more, by
+ * the queue that it has read before. It leaves after a failure, or where the lock is busy again. */
 inline done(w) {
     if
     :: job == until || !calm || !HAS_NEXT -> leave(w)
-    :: HAS_NEXT ->
-        job = 1 - job; has_read = 0; read_ready = 0; read_begun = 0;
-        precedes = (job == 1 && PRECEDES_JOB_0);
-        printf("worker %d: the next one is job %d\n", w, job); goto to_claim
+    :: HAS_NEXT -> holders[OWNER(until)] = holders[OWNER(until)] & ~BIT(w); goto yielded
     fi
 }
 
@@ -144,6 +141,20 @@ next:
         precedes = (job == 1 && PRECEDES_JOB_0);
         printf("worker %d: the next one is job %d\n", w, job)
     };
+
+    goto to_claim;
+
+yielded:                        /* to those who wait for the lock */
+    if
+    :: atomic { !calm || !HAS_NEXT -> leave(w) }
+    :: atomic {
+        HAS_NEXT && MAY_LOCK(until) ->
+        holders[OWNER(until)] = holders[OWNER(until)] | (locked -> BIT(w) : 0);
+        job = 1 - job; has_read = 0; read_ready = 0; read_begun = 0;
+        precedes = (job == 1 && PRECEDES_JOB_0);
+        printf("worker %d: the next one is job %d\n", w, job)
+    }
+    fi;
 
 to_claim:
     if                          /* claim */
