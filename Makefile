@@ -4,7 +4,7 @@
 # make test-all  the rest: long fault trials, load, oldest releases, tests of the tools
 # make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis or memcacheds, datastore, fallback
 # make docs      the documentation as a site, in build/site
-# make spec      the model of the protocol, checked exhaustively; SPEC=--full takes much longer
+# make spec      the models of lock and outbox, checked exhaustively; SPEC=--full takes much longer
 # make audit     known vulnerabilities of the installed packages
 # make bench     the costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make load      the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60

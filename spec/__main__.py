@@ -1,6 +1,7 @@
 """The command `make spec`: checks the models exhaustively with spin, and prints a table.
 
-The exit code is 1 if any check has an unexpected result, or was not finished.
+With `--trace TEXT` it prints the steps of a counter-example instead. The exit code is 1 if any
+check has an unexpected result, or was not finished.
 """
 
 from __future__ import annotations
@@ -40,25 +41,51 @@ class Outcome(NamedTuple):
 def run(check: Check) -> Outcome:
     """Run one check. Raises `CalledProcessError` if a model does not compile."""
     began = time.monotonic()
+    said = _said_last(_commands(check, ["-DSAFETY"]))
+    return understand(said, time.monotonic() - began)
+
+
+def trace(check: Check) -> str:
+    """Return the steps of a counter-example: the shortest one, except of a formula.
+
+    Raises:
+        CalledProcessError: a model does not compile.
+        ValueError: there is none.
+    """
+    replay = ["spin", *check.options, "-t", "-B", check.model]
+    told = "printf(" in (_HERE / check.model).read_text()
+    if not told:
+        replay.insert(-1, "-p")
+    try:
+        return _said_last([*_commands(check, ["-DSAFETY", "-DBFS"]), replay])
+    except subprocess.CalledProcessError as error:
+        if error.cmd != replay:
+            raise
+        raise ValueError(f"no counter-example: {check.says}") from None
+
+
+def _said_last(commands: list[list[str]]) -> str:
+    """Run commands in a folder with the models; return the output of the last one."""
     with tempfile.TemporaryDirectory(prefix="userlock-spec-") as folder:
         for model in _HERE.glob("*.pml"):
             shutil.copy(model, folder)
-        for command in _commands(check):
+        for command in commands:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode and command[0] != "./pan":
                 raise subprocess.CalledProcessError(
                     done.returncode, command, done.stdout, done.stderr
                 )
-    return understand(done.stdout, time.monotonic() - began)
+    return done.stdout
 
 
-def _commands(check: Check) -> list[list[str]]:
-    claim, safety = (["-a", "-f", "-N", check.claim], []) if check.claim else ([], ["-DSAFETY"])
+def _commands(check: Check, safety: list[str]) -> list[list[str]]:
+    """Return the commands that search. `safety`: the compiler's options for assertions alone."""
+    claim = ["-a", "-f", "-N", check.claim] if check.claim else []
     memory = [f"-DMEMLIM={_MEGABYTES}", "-DCOLLAPSE", "-DVECTORSZ=2048", "-DNFAIR=3"]
     return [
         ["spin", *check.options, "-a", check.model],
         # Optimising takes longer than the search: the verifier is a few huge functions.
-        ["gcc", "-O0", "-w", *safety, *memory, "-o", "pan", "pan.c"],
+        ["gcc", "-O0", "-w", *(() if claim else safety), *memory, "-o", "pan", "pan.c"],
         ["./pan", "-m1000000", "-w22", *claim],
     ]
 
@@ -83,13 +110,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec", description=__doc__)
     parser.add_argument("--full", action="store_true", help="also run the checks that take minutes")
-    full = parser.parse_args(arguments).full
+    parser.add_argument(
+        "--trace", metavar="TEXT", help="print the counter-example of each run with that text"
+    )
+    given = parser.parse_args(arguments)
     if shutil.which("spin") is None or shutil.which("gcc") is None:
         print("The models need spin and gcc: `make servers` installs them.", file=sys.stderr)
         return 1
+    if given.trace is not None:
+        return _print_traces(given.trace)
     wrong = 0
     print(f"{'run':70} {'states':>10} {'depth':>7} {'seconds':>7}  verdict")
-    for check in (*CHECKS, *(LONG_CHECKS if full else ())):
+    for check in (*CHECKS, *(LONG_CHECKS if given.full else ())):
         outcome = run(check)
         expected = "holds" if check.holds else "fails"
         note = "" if outcome.verdict == expected else f"  (should be: {expected})"
@@ -101,6 +133,17 @@ def main(arguments: list[str] | None = None) -> int:
             flush=True,
         )
     return 1 if wrong else 0
+
+
+def _print_traces(text: str) -> int:
+    found = [each for each in CHECKS if not each.holds and text in each.says]
+    for check in found:
+        print(f"--- {check.says}\n{trace(check)}", flush=True)
+    if not found:
+        print(
+            f"No run that must fail has {text!r} in its name: see spec/checks.py", file=sys.stderr
+        )
+    return 0 if found else 1
 
 
 if __name__ == "__main__":

@@ -5,16 +5,26 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from spec import __main__ as command
 from spec.__main__ import understand
-from spec.checks import CHECKS, LONG_CHECKS
+from spec.checks import CHECKS, LONG_CHECKS, Check
 
 SPEC = Path(__file__).parents[2] / "spec"
 ROWS = re.findall(r"^\| (`.*?) \| (`userlock.*) \|$", (SPEC / "README.md").read_text(), re.M)
 MODELS = "\n".join(path.read_text() for path in SPEC.glob("*.pml"))
+SWITCHES = {
+    name
+    for line in re.findall(r"^#(?:if|elif)(?:n?def\b| ).*", MODELS, re.M)
+    for name in re.findall(r"[A-Z][A-Z_0-9]+", line.partition("/*")[0])
+}
+#: Numbers whose default serves all runs.
+SIZES = {"DEATHS", "TIMEOUTS", "MAY_BE_REFUSED", "REDRIVES"}
 
 
 def test_there_is_a_table() -> None:
@@ -33,7 +43,28 @@ def test_steps_and_functions_exist(steps: str, code: str) -> None:
 @pytest.mark.parametrize("check", [*CHECKS, *LONG_CHECKS], ids=lambda check: check.says)
 def test_options_mean_something_in_the_models(check: object) -> None:
     for option in getattr(check, "options", ()):
-        assert re.search(rf"#if(n?def) {option[2:].partition('=')[0]}\b", MODELS), option
+        assert option[2:].partition("=")[0] in SWITCHES, option
+
+
+def test_each_switch_of_the_models_is_used_by_a_run() -> None:
+    """A protection whose omission nobody tries may protect nothing."""
+    used = {
+        option[2:].partition("=")[0]
+        for check in (*CHECKS, *LONG_CHECKS)
+        for option in check.options
+    }
+    assert {name for name in SWITCHES if name not in used} <= SIZES
+
+
+@pytest.mark.parametrize("check", [*CHECKS, *LONG_CHECKS], ids=lambda check: check.says)
+def test_a_formula_is_one_of_its_model(check: Check) -> None:
+    found = re.findall(r"^ltl (\w+)", (SPEC / check.model).read_text(), re.M)
+    assert not check.claim or check.claim in found
+
+
+def test_no_two_runs_have_the_same_name() -> None:
+    names = [check.says for check in (*CHECKS, *LONG_CHECKS)]
+    assert len(set(names)) == len(names)
 
 
 _HEAD = "State-vector 92 byte, depth reached 204, errors: {}\n  1128192 states, stored\n"
@@ -51,3 +82,60 @@ _HEAD = "State-vector 92 byte, depth reached 204, errors: {}\n  1128192 states, 
 )
 def test_the_verdict_of_an_output(said: str, verdict: str) -> None:
     assert understand(said, 1.0).verdict == verdict
+
+
+def _ran(monkeypatch: pytest.MonkeyPatch, *, trail: bool = True) -> list[list[str]]:
+    """Let commands do nothing; return the list of them."""
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        ran.append(command)
+        missing = not trail and "-t" in command
+        return subprocess.CompletedProcess(command, int(missing), f"{command[0]} says", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    return ran
+
+
+_SAFETY = next(each for each in CHECKS if each.model == "outbox.pml" and not each.holds)
+
+
+def test_a_trace_is_the_shortest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = _ran(monkeypatch)
+    assert command.trace(_SAFETY) == "spin says"
+    (compiled,) = [each for each in ran if each[0] == "gcc"]
+    assert "-DBFS" in compiled
+    assert ran[-1] == ["spin", *_SAFETY.options, "-t", "-B", "outbox.pml"]
+
+
+def test_the_trace_of_a_formula_is_searched_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = _ran(monkeypatch)
+    command.trace(next(each for each in CHECKS if each.claim and not each.holds))
+    (compiled,) = [each for each in ran if each[0] == "gcc"]
+    assert "-DBFS" not in compiled
+    assert "-DSAFETY" not in compiled
+
+
+def test_a_model_that_tells_nothing_is_traced_by_statements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran = _ran(monkeypatch)
+    command.trace(Check("", "commit.pml", ("-DX",), holds=False))
+    assert ran[-1] == ["spin", "-DX", "-t", "-B", "-p", "commit.pml"]
+
+
+def test_without_a_counter_example_there_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    _ran(monkeypatch, trail=False)
+    with pytest.raises(ValueError, match="no counter-example"):
+        command.trace(_SAFETY)
+
+
+def test_traces_are_printed_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _ran(monkeypatch)
+    assert command.main(["--trace", "plain delete"]) == 0
+    assert capsys.readouterr().out == "--- release by plain delete\nspin says\n"
+    assert command.main(["--trace", "nothing of that name"]) == 1
+    assert "nothing of that name" in capsys.readouterr().err
