@@ -22,9 +22,11 @@ from userlock.words import escaped
 FINE = 0
 #: The answer is no.
 NO = 1
-NO_MEANS = "nobody holds it, nothing was broken, something is wrong, something is new"
+NO_MEANS = (
+    "nobody holds it, nothing was broken, something is wrong or new, jobs are late or not done"
+)
 USAGE = 2
-#: The store cannot be reached.
+#: The store, or Datastore, cannot be reached.
 UNREACHABLE = 3
 #: A bug of userlock. Not 1, Python's own code: scripts would take that for an answer.
 BUG = 70
@@ -37,7 +39,7 @@ _EXIT_CODES = (
     "  0    fine",
     "  1    the answer is no: {no}",
     "  2    the command line cannot be carried out",
-    "  3    the store cannot be reached",
+    "  3    the store, or Datastore, cannot be reached",
     "  70   a bug in userlock, or the answer could not be written",
     "  130  interrupted",
     "  141  the reader of the output went away, as `head` does",
