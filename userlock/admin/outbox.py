@@ -339,35 +339,54 @@ def read(key: Any) -> Letter | None:
     return None if row is None else letter_of(row)
 
 
-def explain(letter: Letter, wall: float) -> str:
+class Why(NamedTuple):
+    """Why a job does not run at this moment, in a sentence; `by`: a reference to another job."""
+
+    text: str
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.by})" if self.by else self.text
+
+
+def explain(letter: Letter, wall: float) -> Why:
     """Return why a job does not run at this moment, or that it does. In an ndb context.
 
     Raises:
         GoogleAPIError: Datastore does not answer.
     """
     if letter.dead:
-        return "It is dead: it runs again if it is redriven."
+        return Why("It is dead: it runs again if it is redriven.")
     if letter.running:
-        return "A worker has claimed it. If that worker has died, another one takes it over."
+        return Why("A worker has claimed it. If that worker has died, another one takes it over.")
     if letter.ready_at > wall:
         when = span(letter.ready_at - wall)
         failed = f", after {counted(letter.attempts, 'failure')}" if letter.attempts else ""
-        return f"It is not due: it may run in {when}{failed}."
-    key = job_key(letter.key)
+        return Why(f"It is not due: it may run in {when}{failed}.")
+    earlier = _holding_up(job_key(letter.key))
+    if earlier is not None:
+        state = "has failed, and runs again later"
+        if earlier.claim:
+            state = "is running"
+        if earlier.dead is not None:
+            state = "is dead"
+        name = reference(letter_of(earlier))
+        return Why(f"An earlier job of its owner holds it up, which {state}.", name)
+    return Why(f"It has been due for {span(wall - letter.ready_at)}, and waits for a worker.")
+
+
+def _holding_up(key: Any) -> Any:
+    """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
     query = JobRow.query(JobRow.queued == True, ancestor=key.root())  # noqa: E712
     rows = query.order(JobRow.key).fetch(_MOST_OF_OWNER, use_cache=False, use_global_cache=False)
-    # As `worker.py` chooses the next one.
     rows = sorted(rows, key=lambda row: row.rank)
     own = next((row for row in rows if row.key == key), None)
-    if own is not None and own.ordered:
-        for row in rows[: rows.index(own)]:
-            if row.ordered and (row.attempts or row.dead is not None):
-                state = "is dead" if row.dead is not None else "has failed and runs again later"
-                if row.claim:
-                    state = "is running"
-                name = reference(letter_of(row))
-                return f"An earlier job of its owner holds it up: {name} {state}."
-    return f"It is due since {span(wall - letter.ready_at)}, and waits for a worker."
+    if own is None or not own.ordered:
+        return None
+    for row in rows[: rows.index(own)]:
+        if row.ordered and (row.attempts or row.dead is not None):
+            return row
+    return None
 
 
 # --- as documents -------------------------------------------------------------------------------

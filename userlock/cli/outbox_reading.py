@@ -34,7 +34,7 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     with opened(options, invocation) as outbox, outbox.context():
         found = reading.take_status(outbox, console.clock.wall())
         oldest = found.oldest
-        why = "" if oldest is None else reading.explain(oldest, found.wall)
+        why = "" if oldest is None else str(reading.explain(oldest, found.wall))
     late = options.late is not None and found.lag > options.late
     if invocation.json:
         console.document(reading.status_facts(found))
@@ -45,7 +45,7 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     ]
     if oldest is not None:
         lines.append(
-            f"  oldest  due for {span(found.lag)}: {reading.call_of(oldest)[:_SHOWN]} "
+            f"  oldest  has been due for {span(found.lag)}: {reading.call_of(oldest)[:_SHOWN]} "
             f"of {show_id(oldest.owner)}"
         )
         lines.append(f"          {reading.reference(oldest)}")
@@ -105,7 +105,7 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
     with opened(options, invocation) as outbox, outbox.context():
         key = usable_key(options.key, options.owner)
         letter = reading.read(key)
-        why = NO_JOB if letter is None else reading.explain(letter, wall)
+        why = NO_JOB if letter is None else str(reading.explain(letter, wall))
     if letter is None:
         if invocation.json:
             console.document({"error": why})

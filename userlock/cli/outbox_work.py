@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
         elif outcome is Outcome.BUSY:
             why = "its owner is busy: another request has the lock"
         elif left is not None:
-            why = reading.explain(left, console.clock.wall())
+            why = str(reading.explain(left, console.clock.wall()))
     done = there and left is None
     if invocation.json:
         facts = [

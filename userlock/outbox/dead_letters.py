@@ -25,8 +25,6 @@ from userlock.outbox.rows import JobRow
 from userlock.outbox.waking import Due, Waker, text_of
 
 _BATCH = 100
-#: The longest wait for a busy owner among many, in seconds.
-BUSY_WAIT_SECONDS = 2.0
 #: A redrive that is stopped ends within this time. In seconds.
 _NAP_SECONDS = 0.2
 
@@ -172,7 +170,12 @@ class DeadLetters:
         return True
 
     def redrive_all(
-        self, cause: str, *, rate: float = 50.0, stopped: Callable[[], bool] = lambda: False
+        self,
+        cause: str,
+        *,
+        rate: float = 50.0,
+        stopped: Callable[[], bool] = lambda: False,
+        busy_seconds: float = 2.0,
     ) -> Iterator[tuple[str, bool]]:
         """Redrive all of one cause; yield the key of each, and whether it was redriven.
 
@@ -184,6 +187,7 @@ class DeadLetters:
             cause: as in `list`; empty: all dead letters.
             rate: how many a second at most.
             stopped: asked before each one, and in pauses.
+            busy_seconds: the longest wait for one owner.
 
         Raises:
             ValueError: the rate is not above 0.
@@ -200,7 +204,7 @@ class DeadLetters:
                 return
             following = max(following, self._clock.now()) + pause
             try:
-                redriven = self.redrive(key, wait_timeout=BUSY_WAIT_SECONDS, died_by=died_by)
+                redriven = self.redrive(key, wait_timeout=busy_seconds, died_by=died_by)
             except LockTimeout:
                 redriven = False
             yield text_of(key), redriven
