@@ -14,7 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from google.api_core.exceptions import GoogleAPIError
+from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
+from google.cloud.ndb import exceptions as ndb_exceptions
 
 import userlock.ids as ids
 from userlock.admin.snapshot import timestamp
@@ -33,8 +36,9 @@ from userlock.outbox.rows import (
 )
 from userlock.words import counted, legible, span
 
-#: The most jobs in a list.
-MOST_LISTED = 1_000
+#: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
+DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
+
 #: How far each query counts.
 _MOST_COUNTED = 10_000
 _MOST_CAUSES = 100
@@ -113,7 +117,7 @@ def take_status(outbox: Outbox, wall: float, *, timeout: float | None = None) ->
         timeout: of each query, in seconds.
 
     Raises:
-        GoogleAPIError: Datastore does not answer.
+        DATASTORE_ERRORS: Datastore does not answer.
     """
     with outbox.context():
         return _take_status(wall, {} if timeout is None else {"timeout": timeout})
@@ -231,7 +235,7 @@ def search(outbox: Outbox, wanted: Search, *, most: int = 100) -> Listing:
     """List jobs: dead ones by cause, others by time (first those that run), an owner's in order.
 
     Raises:
-        GoogleAPIError: Datastore does not answer.
+        DATASTORE_ERRORS: Datastore does not answer.
     """
     with outbox.context():
         keys = _keys(wanted, min(most, _MOST_READ))
@@ -333,7 +337,7 @@ def read(key: Any) -> Letter | None:
     """Return a job, or None if there is none. In an ndb context.
 
     Raises:
-        GoogleAPIError: Datastore does not answer.
+        DATASTORE_ERRORS: Datastore does not answer.
     """
     row = _get_async(key, {}).get_result()
     return None if row is None else letter_of(row)
@@ -353,7 +357,7 @@ def explain(letter: Letter, wall: float) -> Why:
     """Return why a job does not run at this moment, or that it does. In an ndb context.
 
     Raises:
-        GoogleAPIError: Datastore does not answer.
+        DATASTORE_ERRORS: Datastore does not answer.
     """
     if letter.dead:
         return Why("It is dead: it runs again if it is redriven.")

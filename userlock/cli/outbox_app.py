@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from google.api_core.exceptions import GoogleAPIError
-from google.auth.exceptions import GoogleAuthError
-
 import userlock.ids as ids
+from userlock.admin import outbox as reading
 from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
 from userlock.cli.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
 from userlock.lock.scope import configure, defaults
 from userlock.outbox.loading import VARIABLE, load_outbox
 from userlock.outbox.outbox import Outbox
-from userlock.words import escaped
+from userlock.words import escaped, legible
 
 
 @contextlib.contextmanager
@@ -63,8 +61,9 @@ def _answered() -> Iterator[None]:
         raise unreachable(error.reason) from error
     except LockTimeout as error:
         raise CommandError(f"the owner is busy, try again: {error}", 1) from error
-    except (GoogleAPIError, GoogleAuthError) as error:
-        reason = plain_reason(str(error))
+    except reading.DATASTORE_ERRORS as error:
+        # ndb wraps the reason: "Maximum number of 3 retries exceeded …, last exception: …".
+        reason = plain_reason(legible(str(error).rpartition("last exception: ")[2], 500))
         raise CommandError(f"Datastore does not answer: {reason}", UNREACHABLE) from error
 
 

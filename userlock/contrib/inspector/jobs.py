@@ -16,8 +16,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flask
-from google.api_core.exceptions import GoogleAPIError
-from google.auth.exceptions import GoogleAuthError
 
 import userlock.ids as ids
 from userlock.admin import outbox as reading
@@ -111,8 +109,8 @@ class JobPages:
             except LockTimeout:
                 text = "Another request has the lock of its owner. Try again in a moment."
                 return self._message("The owner is busy", text), 503
-            except (GoogleAPIError, GoogleAuthError) as error:
-                text = legible(str(error), _SHOWN)
+            except reading.DATASTORE_ERRORS as error:
+                text = legible(str(error).rpartition("last exception: ")[2], _SHOWN)
                 return self._message("Datastore does not answer", text), 503
 
         return guarded
