@@ -240,17 +240,19 @@ def search(outbox: Outbox, wanted: Search, *, most: int = 100) -> Listing:
     with outbox.context():
         keys = _keys(wanted, min(most, _MOST_READ))
         found: list[Letter] = []
-        read = 0
-        for letter in _letters(keys):
-            if read >= _MOST_READ:
-                return Listing(found, f"only the first {_MOST_READ:,} jobs were looked at")
-            read += 1
-            if not _matches(letter, wanted):
-                continue
-            if len(found) >= most:
-                return Listing(found, f"there are more than {counted(most, 'job')}")
-            found.append(letter)
-        return Listing(found, "")
+        note = ""
+        for number, letter in enumerate(_letters(keys)):
+            if number >= _MOST_READ:
+                note = f"only the first {_MOST_READ:,} jobs were looked at"
+                break
+            if _matches(letter, wanted):
+                if len(found) >= most:
+                    note = f"there are more than {counted(most, 'job')}"
+                    break
+                found.append(letter)
+        if wanted.owner:
+            found.sort(key=lambda letter: letter.rank)
+        return Listing(found, note)
 
 
 def _matches(letter: Letter, wanted: Search) -> bool:
@@ -418,21 +420,21 @@ def call_of(letter: Letter) -> str:
         for index, value in enumerate([*args, *kwargs.values()]):
             if (index == 0 and args) or str(value) == letter.owner:
                 parts[index] = ids.show(letter.owner)
-    return legible(f"{name}({_hidden(letter, ', '.join(parts))})", _SHOWN_CALL)
+    return legible(f"{name}({without_owner(letter.owner, ', '.join(parts))})", _SHOWN_CALL)
 
 
 def error_of(letter: Letter, text: str) -> str:
     """Return the text of an error, escaped and bounded."""
-    return legible(_hidden(letter, text), MOST_ERROR)
+    return legible(without_owner(letter.owner, text), MOST_ERROR)
 
 
-def _hidden(letter: Letter, text: str) -> str:
+def without_owner(owner: str, text: str) -> str:
     """Return a text without its owner's id, if ids are hidden and it is long enough to tell."""
     if ids.are_plain():
         return text
-    for form in {letter.owner, repr(letter.owner)[1:-1]}:
+    for form in {owner, repr(owner)[1:-1]}:
         if len(form) > 2:
-            text = text.replace(form, ids.show(letter.owner))
+            text = text.replace(form, ids.show(owner))
     return text
 
 

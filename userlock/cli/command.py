@@ -22,9 +22,7 @@ from userlock.words import escaped
 FINE = 0
 #: The answer is no.
 NO = 1
-NO_MEANS = (
-    "nobody holds it, nothing was broken, something is wrong or new, jobs are late or not done"
-)
+NO_MEANS = "nobody holds it, nothing was done, something is wrong, new, late or left"
 USAGE = 2
 #: The store, or Datastore, cannot be reached.
 UNREACHABLE = 3
@@ -132,6 +130,7 @@ class Invocation:
     Attributes:
         console: the console.
         url: what may be shown of the store's URL.
+        names_store: whether a store is named.
         json: whether to answer in JSON.
     """
 
@@ -141,6 +140,7 @@ class Invocation:
         self._connect = connect
         self._url: str = getattr(options, "store", "") or console.environ.get("USERLOCK_STORE", "")
         self.url = shown_url(self._url)
+        self.names_store = bool(self._url)
 
     def service(self) -> LockService:
         """Return the lock service over the store."""

@@ -13,7 +13,7 @@ from userlock.cli.command import Invocation, Parser, add_common, exit_codes, sec
 
 NAME = "outbox"
 SUMMARY = "show jobs of the outbox, relay and run them, redrive and purge dead ones"
-NO_MEANS = "jobs are late, a job was not run or not redriven, nothing was purged"
+NO_MEANS = "jobs are late or left, nothing was run, redriven or purged"
 DETAILS = """\
 The app's userlock.outbox.Outbox is named by --app MODULE:ATTRIBUTE or the environment
 variable USERLOCK_OUTBOX, and is imported from the current directory. An outbox without

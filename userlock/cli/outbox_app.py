@@ -16,6 +16,7 @@ from userlock.admin import outbox as reading
 from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
 from userlock.cli.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
+from userlock.events import JobRan
 from userlock.lock.scope import configure, defaults
 from userlock.outbox.loading import VARIABLE, load_outbox
 from userlock.outbox.outbox import Outbox
@@ -38,7 +39,7 @@ def opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Outb
         outbox = load_outbox(name)
         if console.environ.get("USERLOCK_SHOW_IDS"):
             ids.use(form)  # the operator's word counts, not the app's
-        if defaults.service is None and invocation.url:
+        if defaults.service is None and invocation.names_store:
             configure(service=invocation.service())
         try:
             yield outbox
@@ -81,12 +82,19 @@ def _logged(console: Console) -> Iterator[None]:
     handler = logging.StreamHandler(console.stderr)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(_Escaping())
-    handler.addFilter(lambda _: not logging.getLogger().handlers)
+    handler.addFilter(_is_to_be_told)
     log.addHandler(handler)
     try:
         yield
     finally:
         log.removeHandler(handler)
+
+
+def _is_to_be_told(record: logging.LogRecord) -> bool:
+    # `userlock outbox run` reports the jobs itself.
+    return not (
+        logging.getLogger().handlers or isinstance(getattr(record, "userlock", None), JobRan)
+    )
 
 
 class Stop:

@@ -86,14 +86,14 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
                 "outcome": each.outcome,
                 "attempt": each.attempt,
                 "seconds": each.seconds,
-                "error": legible(each.error, 2_000),
+                "error": _error(each, 2_000),
             }
             for each in jobs
         ]
         console.document({"outcome": outcome.value, "done": done, "jobs": facts, "why": why})
     else:
         for each in jobs:
-            error = f": {legible(each.error, _SHOWN)}" if each.error else ""
+            error = f": {_error(each, _SHOWN)}" if each.error else ""
             console.say(
                 f"{legible(each.job, _SHOWN)}: {each.outcome} after {span(each.seconds)} "
                 f"(attempt {each.attempt}){error}"
@@ -101,6 +101,10 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
         if why:
             console.say(f"{outcome.value}: {why}")
     return FINE if done else NO
+
+
+def _error(ran: JobRan, most: int) -> str:
+    return legible(reading.without_owner(ran.lock_id or "", ran.error), most)
 
 
 def _text(key: Any) -> str:

@@ -52,6 +52,8 @@ class Letter(NamedTuple):
     blocks: bool
     #: Another one after each write of the row.
     stamp: int
+    #: Its place among its owner's jobs.
+    rank: tuple[int, int]
 
     @property
     def dead(self) -> bool:
@@ -90,6 +92,7 @@ def letter_of(row: Any) -> Letter:
         bool(row.claim),
         row.dead is not None and bool(row.queued),
         row.write_id or 0,
+        row.rank,
     )
 
 
