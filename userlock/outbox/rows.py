@@ -204,7 +204,7 @@ def due_micros(due: str) -> int:
 
 
 class Standing(enum.Enum):
-    """Where a job that is not dead stands: the beginning of `JobRow.standing`."""
+    """The state of a job that is not dead: the beginning of `JobRow.standing`."""
 
     #: Until `ready_at`, and from then on until a worker claims it.
     WAITING = "waiting"
