@@ -156,7 +156,7 @@ class JobPages:
             owner=given.get("owner", ""),
         )
         if any(len(each) > ids.MAX_CHARACTERS for each in wanted if isinstance(each, str)):
-            return wanted, reading.Listing([], "no job has so long a name")
+            return reading.Search(), reading.Listing([], "no job has so long a name")
         return wanted, reading.search(self._outbox, wanted, most=_MOST_LISTED)
 
     def _row(self, letter: Letter, wall: float) -> dict[str, Any]:
