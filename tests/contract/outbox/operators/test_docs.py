@@ -17,9 +17,9 @@ def test_status(shop: Shop, terminal: Terminal) -> None:
     def fail(user_id: str, cents: int = 0) -> None:
         raise shop.error or SMTPServerDisconnected
 
-    options = {"retry": shop.pay.retry}
-    send = shop.outbox.job(name="receipts.send", **options)(fail)
-    close = shop.outbox.job(name="books.close", on_dead="block", **options)(fail)
+    once = shop.pay.retry
+    send = shop.outbox.job(name="receipts.send", retry=once)(fail)
+    close = shop.outbox.job(name="books.close", on_dead="block", retry=once)(fail)
     shop.kill(close, "ann", error=KeyError("x"))
     for owner in ("bob", "eve"):
         shop.kill(send, owner, error=SMTPServerDisconnected())

@@ -11,6 +11,8 @@ from tests.poison import TEXTS
 from tests.unit.cli.terminal import Outcome, Terminal
 from userlock import ids
 from userlock.admin import outbox as reading
+from userlock.cli import outbox_app
+from userlock.outbox import loading
 from userlock.outbox.rows import JobRow
 
 FORMS = ["plain", "masked", "hashed"]
@@ -134,9 +136,7 @@ def test_a_job_is_found_by_its_part_of_the_key_and_its_owner(
 def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_another(
     shop: Shop, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from userlock.cli import outbox_app
-
-    load = outbox_app.load_outbox
+    load = loading.load_outbox
 
     def load_and_configure(name: str) -> object:
         ids.use(ids.form_of("masked"))

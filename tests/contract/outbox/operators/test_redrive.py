@@ -106,7 +106,7 @@ def test_a_redrive_that_is_ended_is_resumed(shop: Shop, at: int) -> None:
         each = shop.outbox.dead.redrive_all("", rate=1000)
         for _ in range(at):
             next(each)
-        each.close()
+        del each
         assert len(redriven(shop)) == at
         for _ in shop.outbox.dead.redrive_all("", rate=1000):
             pass
