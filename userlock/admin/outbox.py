@@ -132,6 +132,7 @@ def _take_status(wall: float, options: dict[str, Any]) -> Status:
     totals = [_standing(each).count_async(_MOST_COUNTED, **options) for each in Standing]
     query = JobRow.query(JobRow.dead > "", projection=["dead"], distinct_on=["dead"])
     found = query.order(JobRow.dead).fetch_async(_MOST_CAUSES + 1, **options)
+    _wait([*firsts, *totals, found])
 
     oldest = [row for each in firsts for row in each.get_result()]
     due_rows = [row for row in oldest if standing_micros(row.standing) <= now]
@@ -151,7 +152,8 @@ def _take_status(wall: float, options: dict[str, Any]) -> Status:
         for name in names[:_MOST_CAUSES]
     ]
     first = min(due_rows, key=lambda row: standing_micros(row.standing), default=None)
-    row = None if first is None else _get_async(first.key, options).get_result()
+    reads = [] if first is None else [_get_async(first.key, options)]
+    _wait([*due_counts, *reads, *(each for _, *both in causes for each in both)])
 
     notes = []
     blocking = [(name, dead.get_result(), keys.get_result()) for name, dead, keys in causes]
@@ -172,7 +174,7 @@ def _take_status(wall: float, options: dict[str, Any]) -> Status:
         running=running,
         blocked=_count_blocked(blockers[:_MOST_BLOCKING], options),
         causes=[Cause(name, dead, len(keys)) for name, dead, keys in blocking],
-        oldest=None if row is None else letter_of(row),
+        oldest=next((letter_of(row) for each in reads if (row := each.get_result())), None),
         due_since=None if first is None else standing_micros(first.standing) / 1e6,
         notes=notes,
     )
@@ -189,6 +191,7 @@ def _count_blocked(blockers: Sequence[Any], options: dict[str, Any]) -> int:
         )
         for owner in owners
     ]
+    _wait(counts)
     queued: int = sum(each.get_result() for each in counts)
     return max(queued - sum(owners.values()), 0)
 
@@ -199,6 +202,11 @@ def _standing(standing: Standing, shard: int | None = None, *, until: int | None
         last = standing_index(standing, shard, until + 1)
     query = JobRow.query(JobRow.standing >= first, JobRow.standing < last)
     return query.order(JobRow.standing)
+
+
+def _wait(futures: Sequence[Any]) -> None:
+    """Wait for the end of all, whatever it is: ndb complains about those that are left alone."""
+    ndb.Future.wait_all(futures)
 
 
 def _get_async(key: Any, options: dict[str, Any]) -> Any:
@@ -285,6 +293,7 @@ def _keys(wanted: Search, most: int) -> Iterator[Any]:
             _standing(standing, shard).fetch_async(of_a_shard, projection=["standing"])
             for shard in range(SHARDS)
         ]
+        _wait(shards)
         merged = heapq.merge(
             *(
                 [(standing_micros(row.standing), index, row.key) for index, row in enumerate(rows)]
