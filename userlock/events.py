@@ -409,7 +409,7 @@ class JobRan(Event):
             self.outcome,
             self.seconds * 1000,
             self.attempt,
-            escaped(self.error) or "another worker has taken it over",
+            escaped(f"{self.error}") or "another worker has taken it over",
         )
 
 

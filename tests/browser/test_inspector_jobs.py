@@ -109,7 +109,7 @@ def test_it_works_without_scripts(browser: Browser, office: Office) -> None:
 
 def _work(page: Page, look: Any) -> None:
     page.goto("/userlock/")
-    page.get_by_role("link", name="jobs", exact=True).click()
+    page.get_by_role("link", name="outbox", exact=True).click()
     expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
     expect(page.get_by_text("holds it up, which is dead")).to_be_visible()
     look("status")
@@ -136,6 +136,6 @@ def _work(page: Page, look: Any) -> None:
     page.get_by_label("Type the number of jobs (2)").fill("2")
     page.get_by_role("button", name="Purge 2 dead jobs for good").click()
     expect(page.get_by_role("heading", name="2 jobs purged")).to_be_visible()
-    page.goto("/userlock/jobs?dead=yes")
+    page.goto("/userlock/outbox?dead=yes")
     expect(page.get_by_text("books.close KeyError", exact=True)).to_be_visible()
     expect(page.get_by_text("receipts.send RuntimeError")).to_have_count(0)

@@ -84,16 +84,16 @@ class JobPages:
     def add_to(self, pages: flask.Blueprint) -> None:
         """Add the routes."""
         for rule, name, view, method in (
-            ("/jobs", "jobs", self._list, "GET"),
-            ("/jobs/find", "find_jobs", self._list, "POST"),
-            ("/jobs.json", "jobs_document", self._document, "GET"),
-            ("/jobs/<key>", "job", self._show, "GET"),
-            ("/jobs/<key>.json", "job_document", self._show_document, "GET"),
-            ("/jobs/show", "find_job", self._find, "POST"),
-            ("/jobs/redrive", "ask_redrive", lambda: self._ask("redrive"), "POST"),
-            ("/jobs/redrive/now", "redrive", self._redrive, "POST"),
-            ("/jobs/purge", "ask_purge", lambda: self._ask("purge"), "POST"),
-            ("/jobs/purge/now", "purge", self._purge, "POST"),
+            ("/outbox", "jobs", self._list, "GET"),
+            ("/outbox/find", "find_jobs", self._list, "POST"),
+            ("/outbox.json", "jobs_document", self._document, "GET"),
+            ("/outbox/<key>", "job", self._show, "GET"),
+            ("/outbox/<key>.json", "job_document", self._show_document, "GET"),
+            ("/outbox/show", "find_job", self._find, "POST"),
+            ("/outbox/redrive", "ask_redrive", lambda: self._ask("redrive"), "POST"),
+            ("/outbox/redrive/now", "redrive", self._redrive, "POST"),
+            ("/outbox/purge", "ask_purge", lambda: self._ask("purge"), "POST"),
+            ("/outbox/purge/now", "purge", self._purge, "POST"),
         ):
             pages.add_url_rule(rule, name, self._guarded(view), methods=[method])
 
@@ -124,7 +124,7 @@ class JobPages:
         oldest = status.oldest
         return self._render(
             "jobs.html",
-            name="jobs",
+            name="outbox",
             status=status,
             lag=span(status.lag),
             oldest=None if oldest is None else self._row(oldest, wall),
@@ -141,7 +141,7 @@ class JobPages:
         wall = self._clock().wall()
         _, found = self._search()
         return flask.jsonify(
-            view="jobs",
+            view="outbox",
             status=reading.status_facts(reading.take_status(self._outbox, wall)),
             jobs=[reading.job_facts(each, wall) for each in found.letters],
             note=found.note,
@@ -192,7 +192,7 @@ class JobPages:
             errors.append(("Last error", letter.last_error, letter.last_error_at))
         return self._render(
             "job.html",
-            name="jobs",
+            name="outbox",
             job=legible(letter.job, _SHOWN),
             call=reading.call_of(letter),
             row=self._row(letter, wall),
@@ -243,7 +243,7 @@ class JobPages:
         one = letters[0] if choice.key is not None else None
         return self._render(
             f"{action}.html",
-            name="jobs",
+            name="outbox",
             number=number,
             jobs=counted(number, "dead job"),
             most=_MOST_CHANGED,
@@ -307,7 +307,7 @@ class JobPages:
             left = self._first(choice, wall)
         return self._render(
             "jobs_done.html",
-            name="jobs",
+            name="outbox",
             action=action,
             title=f"{counted(done, 'job')} {word}",
             skipped=skipped,
@@ -366,7 +366,7 @@ class JobPages:
         )
 
     def _message(self, title: str, text: str) -> str:
-        return self._render("message.html", name="jobs", title=title, text=text, back="jobs")
+        return self._render("message.html", name="outbox", title=title, text=text, back="jobs")
 
 
 def _key(text: str, owner: str) -> Any:

@@ -141,7 +141,7 @@ class _Pages:
         self._jobs = None
         if outbox is not None:
             self._jobs = JobPages(outbox, lambda: self._service().clock, self._render)
-            self._names.insert(1, "jobs")
+            self._names.insert(1, "outbox")
 
     def blueprint(self, url_prefix: str) -> flask.Blueprint:
         pages = flask.Blueprint(

@@ -26,7 +26,7 @@ JOB_ROUTES = {
     *("jobs", "find_jobs", "jobs_document", "job", "job_document", "find_job"),
     *("ask_redrive", "redrive", "ask_purge", "purge"),
 }
-CHANGES = ["/userlock/jobs/redrive/now", "/userlock/jobs/purge/now"]
+CHANGES = ["/userlock/outbox/redrive/now", "/userlock/outbox/purge/now"]
 MARK = "zoe.marker+7@example.org"
 
 
@@ -77,9 +77,9 @@ def form(page: str, action: str) -> dict[str, str]:
 
 def asked(web: FlaskClient, action: str, **choice: str) -> dict[str, str]:
     """Ask for an action; return the hidden values of the question's form."""
-    answer = web.post(f"/userlock/jobs/{action}", data=choice)
+    answer = web.post(f"/userlock/outbox/{action}", data=choice)
     assert answer.status_code == 200
-    return form(answer.text, f"/jobs/{action}/now")
+    return form(answer.text, f"/outbox/{action}/now")
 
 
 def dead(shop: Shop) -> list[str]:
@@ -126,8 +126,8 @@ def test_without_an_outbox_there_are_no_pages(
 ) -> None:
     app = flask.Flask(__name__)
     UserLock(app, client=ndb_client, service=service, inspector=lambda request: "olga")
-    assert app.test_client().get("/userlock/jobs").status_code == 404
-    assert "jobs" not in app.test_client().get("/userlock/").text
+    assert app.test_client().get("/userlock/outbox").status_code == 404
+    assert "outbox" not in app.test_client().get("/userlock/").text
     assert not JOB_ROUTES.intersection(endpoint for endpoint, _, _ in routes(app))
 
 
@@ -136,7 +136,7 @@ def test_an_outbox_can_be_given_by_the_integration(
 ) -> None:
     app = flask.Flask(__name__)
     Inspector(lambda request: "olga").init_app(app, service, shop.outbox)
-    assert app.test_client().get("/userlock/jobs").status_code == 200
+    assert app.test_client().get("/userlock/outbox").status_code == 200
 
 
 OTHER_SITES = [
@@ -157,7 +157,7 @@ def test_forms_of_other_sites_change_nothing(
 ) -> None:
     shop.kill(shop.pay, "ann")
     data = {**asked(web, action, cause=""), "number": "1"}
-    answer = web.post(f"/userlock/jobs/{action}/now", data=data, headers=headers)
+    answer = web.post(f"/userlock/outbox/{action}/now", data=data, headers=headers)
     refused = headers in OTHER_SITES
     assert answer.status_code == (403 if refused else 200)
     assert dead(shop) == (["ann"] if refused else [])
@@ -206,7 +206,7 @@ def test_a_job_that_has_changed_since_is_left(
     shop.error = RuntimeError("no")
     shop.engine.deliver()
     for data in questions:
-        answer = web.post(f"/userlock/jobs/{action}/now", data={**data, "number": "1"})
+        answer = web.post(f"/userlock/outbox/{action}/now", data={**data, "number": "1"})
         assert answer.status_code == 409
     assert dead(shop) == ["ann"]
 
@@ -218,30 +218,30 @@ def test_the_status_and_the_lists(shop: Shop, web: FlaskClient) -> None:
     key = shop.kill(shop.close_books, "ann", error=KeyError("x"))
     shop.stage(shop.pay, "ann", 7)
     shop.clock.advance(90)
-    page = web.get("/userlock/jobs").text
+    page = web.get("/userlock/outbox").text
     assert "close_books KeyError" in page
     assert re.search(r"has been due for <strong>1m30s</strong>", page)
     assert "holds it up, which is dead" in page
-    assert f"/userlock/jobs/{key}" in page
-    document = web.get("/userlock/jobs.json?dead=yes").get_json()
+    assert f"/userlock/outbox/{key}" in page
+    document = web.get("/userlock/outbox.json?dead=yes").get_json()
     assert (document["status"]["due"], document["status"]["dead"]) == (1, 1)
     assert [each["key"] for each in document["jobs"]] == [key]
     for query, count in (("owner=ann", 2), ("owner=bob", 0), ("job=pay", 1), ("cause=close", 0)):
-        assert len(web.get(f"/userlock/jobs.json?{query}").get_json()["jobs"]) == count, query
+        assert len(web.get(f"/userlock/outbox.json?{query}").get_json()["jobs"]) == count, query
 
 
 def test_one_job(shop: Shop, web: FlaskClient) -> None:
     key = shop.kill(shop.pay, "ann", 7, error=KeyError("x"))
-    page = web.get(f"/userlock/jobs/{key}").text
+    page = web.get(f"/userlock/outbox/{key}").text
     assert "pay(&#39;ann&#39;, 7)" in page
     assert "KeyError: &#39;x&#39;" in page
-    assert web.get(f"/userlock/jobs/{key}.json").get_json()["state"] == "dead"
-    for path in ("/userlock/jobs/x", "/userlock/jobs/x.json", "/userlock/jobs/" + "0" * 28):
+    assert web.get(f"/userlock/outbox/{key}.json").get_json()["state"] == "dead"
+    for path in ("/userlock/outbox/x", "/userlock/outbox/x.json", "/userlock/outbox/" + "0" * 28):
         assert web.get(path).status_code == 404
     with shop.outbox.context():
         ndb.transaction(ndb.Key(urlsafe=key.encode()).delete)
-    assert web.get(f"/userlock/jobs/{key}").status_code == 404
-    assert web.get(f"/userlock/jobs/{key}.json").status_code == 404
+    assert web.get(f"/userlock/outbox/{key}").status_code == 404
+    assert web.get(f"/userlock/outbox/{key}.json").status_code == 404
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def test_one_job(shop: Shop, web: FlaskClient) -> None:
 def test_one_is_redriven(shop: Shop, web: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
     key = shop.kill(shop.pay, "ann")
     shop.kill(shop.pay, "bob")
-    page = web.get(f"/userlock/jobs/{key}").text
-    question = web.post("/userlock/jobs/redrive", data=form(page, "/jobs/redrive"))
+    page = web.get(f"/userlock/outbox/{key}").text
+    question = web.post("/userlock/outbox/redrive", data=form(page, "/outbox/redrive"))
     assert "Redrive 1 dead job?" in question.text
     assert dead(shop) == ["ann", "bob"], "it asks first"
     done = web.post(CHANGES[0], data=form(question.text, "/now"))
@@ -270,17 +270,17 @@ def test_many_take_several_requests(
     owners = [f"user{number:02}" for number in range(25)]
     shop.put_dead(owners)
     shop.put_dead(["other"], job="mail")
-    page = web.get("/userlock/jobs").text
-    page = web.post(f"/userlock/jobs/{action}", data=asked_form(page, action)).text
+    page = web.get("/userlock/outbox").text
+    page = web.post(f"/userlock/outbox/{action}", data=asked_form(page, action)).text
     for left in (15, 5, 0):
         number = re.search(r"Type the number of jobs \((\d+)\)", page)
         typed = {"number": number[1]} if number else {}
         page = web.post(
-            f"/userlock/jobs/{action}/now", data={**form(page, f"/{action}/now"), **typed}
+            f"/userlock/outbox/{action}/now", data={**form(page, f"/{action}/now"), **typed}
         ).text
         assert len(dead(shop)) == left + 1
         if left and action == "purge":
-            page = web.post("/userlock/jobs/purge", data=form(page, "/purge")).text
+            page = web.post("/userlock/outbox/purge", data=form(page, "/purge")).text
     assert dead(shop) == ["other"]
     if action == "redrive":
         assert sorted(row.redriven for row in shop.rows()) == [0, *([1] * 25)]
@@ -289,7 +289,7 @@ def test_many_take_several_requests(
 def asked_form(page: str, action: str) -> dict[str, str]:
     """Return the form of the cause `pay RuntimeError`."""
     wanted = {"cause": "pay RuntimeError"}
-    assert (f"/userlock/jobs/{action}", wanted) in Forms(page).found
+    assert (f"/userlock/outbox/{action}", wanted) in Forms(page).found
     return wanted
 
 
@@ -348,11 +348,11 @@ def test_a_busy_owner_is_skipped(
 
 
 def pages_of(web: FlaskClient, key: str) -> Iterator[tuple[str, str]]:
-    for path in ("/userlock/jobs", "/userlock/jobs?dead=yes", f"/userlock/jobs/{key}"):
+    for path in ("/userlock/outbox", "/userlock/outbox?dead=yes", f"/userlock/outbox/{key}"):
         yield path, web.get(path).text
     for choice in ({"cause": ""}, {"key": key}):
         for action in ("redrive", "purge"):
-            answer = web.post(f"/userlock/jobs/{action}", data=choice)
+            answer = web.post(f"/userlock/outbox/{action}", data=choice)
             assert answer.status_code == 200
             yield action, answer.text
 
@@ -379,9 +379,9 @@ def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> No
         assert len(page) < 200_000
         assert not set(page) & set("\x1b\x9b\x07\u202e\u2066\u200b\0")
     for path in (
-        "/userlock/jobs.json",
-        "/userlock/jobs.json?dead=yes",
-        f"/userlock/jobs/{key}.json",
+        "/userlock/outbox.json",
+        "/userlock/outbox.json?dead=yes",
+        f"/userlock/outbox/{key}.json",
     ):
         answer = web.get(path)
         assert answer.text.isascii()
@@ -390,15 +390,15 @@ def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> No
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_filters_are_texts_as_well(shop: Shop, web: FlaskClient, text: str) -> None:
-    harmless = Forms(web.get("/userlock/jobs?dead=yes").text).elements
-    harmless |= Forms(web.get("/userlock/jobs").text).elements
+    harmless = Forms(web.get("/userlock/outbox?dead=yes").text).elements
+    harmless |= Forms(web.get("/userlock/outbox").text).elements
     data: Any = text.encode("utf-8", "surrogatepass")
     for name in ("owner", "cause", "job", "dead", "key"):
-        answer = web.post("/userlock/jobs/find", data={name: data})
+        answer = web.post("/userlock/outbox/find", data={name: data})
         assert answer.status_code == 200
         assert Forms(answer.text).elements <= harmless
         for path in ("redrive", "purge", "show", "redrive/now", "purge/now"):
-            answer = web.post(f"/userlock/jobs/{path}", data={name: data})
+            answer = web.post(f"/userlock/outbox/{path}", data={name: data})
             assert answer.status_code in (200, 400, 404, 409)
 
 
@@ -409,11 +409,11 @@ def test_hidden_owners_are_on_no_page(shop: Shop, web: FlaskClient, form_of_ids:
     shop.stage(shop.pay, MARK)
     shop.clock.advance(60)
     name = str(shop.row(key).key.id())
-    job = web.post("/userlock/jobs/show", data={"key": name, "owner": MARK})
-    question = web.post("/userlock/jobs/purge", data={"key": name, "owner": MARK})
-    found = web.post("/userlock/jobs/find", data={"owner": MARK, "dead": "yes"})
-    shown = [job, question, web.get("/userlock/jobs"), web.get("/userlock/jobs?dead=yes")]
-    shown += [web.get("/userlock/jobs.json"), web.get("/userlock/jobs.json?dead=yes")]
+    job = web.post("/userlock/outbox/show", data={"key": name, "owner": MARK})
+    question = web.post("/userlock/outbox/purge", data={"key": name, "owner": MARK})
+    found = web.post("/userlock/outbox/find", data={"owner": MARK, "dead": "yes"})
+    shown = [job, question, web.get("/userlock/outbox"), web.get("/userlock/outbox?dead=yes")]
+    shown += [web.get("/userlock/outbox.json"), web.get("/userlock/outbox.json?dead=yes")]
     text = "".join(each.text for each in shown)
     assert all(each.status_code == 200 for each in [*shown, found])
     assert (MARK in text) is (form_of_ids == "plain"), "plain is the control"
@@ -437,7 +437,7 @@ def test_datastore_does_not_answer(
         raise ServiceUnavailable("connection <refused>")
 
     monkeypatch.setattr("userlock.admin.outbox.take_status", fail)
-    answer = web.get("/userlock/jobs")
+    answer = web.get("/userlock/outbox")
     assert answer.status_code == 503
     assert "Datastore does not answer" in answer.text
     assert "<refused>" not in answer.text
